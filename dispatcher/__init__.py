@@ -1,7 +1,7 @@
 """binlog-dispatcher: one replication connection to a MySQL server, fanned out to many consumers.
 
-The names below are imported when they are first used: Spark's executors import this package, and must not load asyncio
-or the MySQL client. docs/library.md shows their use.
+The package imports the names below when they are first used, because Spark's executors import this package and must not
+load asyncio or the MySQL client. docs/library.md shows how to use the names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Publishes over MQTT what the daemon does: connects its log, its consumers and their queues with a publisher.
+"""Publishes over MQTT the daemon's events, the statuses of its consumers, and the commits in their queues.
 
-A task computes the consumers' statuses regularly, and soon after each event; the outbox sends the statuses that differ
-from what the broker has. Events, statuses and commits are only put into the outbox, so they never wait for the broker.
+A task computes the consumers' statuses regularly, and soon after each event. The publisher sends the statuses that
+differ from those at the broker. This module only puts messages into the outbox, so it never waits for the broker.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from dispatcher.telemetry.mqtt.outbox import MessageKind, Outbox
 if TYPE_CHECKING:
     from dispatcher.telemetry.mqtt.publisher import MqttPublisher
 
-SOON_S = 0.2  # this long after an event, so that one pass over the statuses serves several events
+SOON_S = 0.2  # from an event to the pass over the statuses, so that one pass serves several events
 
 
 class Announcements:
-    """Announces what happens in the daemon. `log`: the daemon's log, which also announces events. Without MQTT settings
-    nothing is published."""
+    """Puts the daemon's events, statuses and commits into the outbox. `log`: the daemon's log; its events are also
+    published. Without MQTT settings nothing is published."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Announcements:
         if sessions is not self._sessions:
             self._forget_commits()
             self._sessions = sessions
-            if sessions is None:  # at once: the daemon may be ending
+            if sessions is None:  # now, not in the task, because the daemon may be ending
                 self._clear_all_but(set(self._put_role()))
         if settings.mqtt != self._settings:
             await self._end(clear=_moved(self._settings, settings.mqtt))
@@ -92,7 +92,7 @@ class Announcements:
         self._changed.set()
 
     async def stop(self) -> None:
-        """Publish the messages that wait, then the message that the daemon is offline."""
+        """Publish the messages of the outbox, then the message that the daemon is offline."""
         await self._end(clear=False)
 
     # -- the publisher ---------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Announcements:
 
         self._topics = Topics(settings.prefix)
         self._outbox = Outbox(settings.max_queued_messages)
-        # The outbox must have the present statuses before the broker sends the retained ones.
+        # The outbox must contain the present statuses before the broker sends the retained statuses.
         if self._sessions is not None:
             for row, _ in self._sessions.rows_with_consumers():
                 self._put_status(row)
@@ -151,7 +151,7 @@ class Announcements:
             self._outbox.put(MessageKind.STATUS, topic, b"")
 
     def _put_role(self) -> Iterator[str]:
-        """Publish the role, if there are several daemons. Yields its topic."""
+        """Publish the role, if there are several daemons. Yields the topic of the role."""
         role = self._role()
         if role is not None:
             self._outbox.put(

@@ -1,12 +1,12 @@
 """The composition root: builds the daemon from its settings and runs it.
 
 With its state in a file, the daemon leads from its start on. Start: state store (its lock excludes a second daemon),
-clients with their stored progress, then connections and listener. A server that is down does not delay the others.
-Shutdown: listener, connections, pending writes, state store.
+clients with their stored progress, then connections and listener. A server that is down does not delay the connections
+to the other servers. Shutdown: listener, connections, pending writes, state store.
 
-With its state in a database, the daemon starts as a standby, with its listener open. `standby` lets it lead while it
-has the lease: then the daemon does the other steps of the start above. When the daemon ends, it gives the lease back
-before it closes the listener, so that another daemon takes over at once.
+With its state in a database, the daemon starts as a standby, with its listener open. `standby` makes the daemon lead
+while the daemon has the lease: at the start of each term, the daemon does the other steps of the start above. When the
+daemon ends, it gives the lease back before it closes the listener, so that another daemon takes over at once.
 
 SIGTERM and SIGINT shut the daemon down within `SHUTDOWN_S`: waiting polls are answered, and progress is stored. A
 second signal exits immediately; acknowledged positions are already on disk. SIGHUP reads the same settings files and
@@ -61,8 +61,8 @@ from dispatcher.telemetry.systemd import ServiceManager
 
 SHUTDOWN_S = 10
 STORE_S = 5
-"""How long a daemon that hands over may take to store what is queued. In the rest of `SHUTDOWN_S` it gives its lease
-back."""
+"""How long a daemon that hands over may take to store queued writes. In the rest of `SHUTDOWN_S` the daemon gives its
+lease back."""
 LOOP_CHECK_EVERY_S = 1.0
 EXIT_FAULT = 1
 
@@ -77,7 +77,7 @@ def run_daemon(settings: Settings, load: LoadSettings) -> int:
     prepare_process()
     repeats = Repeats()
     logs.configure(settings.log.level, settings.log.format, settings.secrets(), repeats=repeats)
-    # Note a SIGHUP that comes before the loop handles the signal: by default it would kill the process.
+    # Record a SIGHUP that comes before the loop handles the signal: without this handler it would kill the process.
     reload_requested = threading.Event()
     signal.signal(signal.SIGHUP, lambda *_: reload_requested.set())
     _warn(settings)
@@ -132,8 +132,8 @@ class Daemon:
         self._state = state
         self._crash: BaseException | None = None
         self._tasks = Tasks(self._on_task_error)
-        # If the state is in a file, the spill files are next to it. The lock of the state keeps other daemons away from
-        # both.
+        # If the state is in a file, the spill files are next to it. The lock of the state file also protects the spill
+        # files from other daemons.
         self._spill = spill = Spill(settings.state.spill_folder, settings.state.max_bytes_in_spill)
         self._serving = serving = Serving()
         self._announcements = Announcements(
@@ -142,7 +142,7 @@ class Daemon:
         self._timeline = timeline = Timeline(self._announcements.log)
         if state is None:
             serving.standby = self._make_standby(settings)
-        # Held while a reload, or a term that begins, changes the consumers.
+        # A reload, and the start of a term, hold this lock while they change the consumers.
         self._changing = asyncio.Lock()
         self._ending = False
         self._live = LiveStatus(serving.sessions, serving.clients, timeline)
@@ -260,7 +260,7 @@ class Daemon:
             self._log.info("stopped")
 
     async def _give_back(self, standby: Standby) -> None:
-        """Give the lease back. If a signal ends the daemon, `_end_soon` has done this already."""
+        """Give the lease back. If a signal ends the daemon, `_end_soon` has started this already."""
         standby.hand_over()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_S):
@@ -272,14 +272,14 @@ class Daemon:
         self._manager.stopping()
         self._api.close()
         self._end_soon()
-        # A disk or a database that does not respond would block the shutdown for ever.
+        # Without this timer, a disk or a database that does not respond would block the shutdown for ever.
         reason = f"the shutdown took more than {SHUTDOWN_S} s"
         timer = threading.Timer(SHUTDOWN_S, self._exit_now, [reason])
         timer.daemon = True
         timer.start()
 
     def _end_soon(self) -> None:
-        """End the daemon, after it has handed over."""
+        """End the daemon. A daemon that may have the lease first hands it over."""
         self._ending = True
         if self._serving.standby is not None:
             self._serving.standby.hand_over()
@@ -299,7 +299,7 @@ class Daemon:
         self._end_soon()
 
     def _on_standby_error(self, name: str, error: BaseException) -> None:
-        """Exit at once: the task that would hand the lease over has failed."""
+        """Exit immediately: the task that would hand the lease over has failed."""
         self._log.error("task failed", task=name, exc_info=error)
         os._exit(EXIT_FAULT)
 
@@ -338,7 +338,7 @@ class Daemon:
             self._log.warning("state store", warning=warning)
 
     async def resign(self, orderly: bool) -> None:
-        """End the term, and refuse all calls from now on. `orderly`: True to store first what is queued."""
+        """End the term, and refuse all calls from now on. `orderly`: True to store the queued writes first."""
         leader, self._serving.leader = self._serving.leader, None
         if leader is None:
             return
@@ -404,7 +404,7 @@ class Daemon:
             client_decls(settings, UUID(int=0))
 
     async def _apply(self, settings: Settings) -> RegistryChanges:
-        """Apply the settings to the consumers: at once, or when this daemon leads."""
+        """Apply the settings to the consumers: now if this daemon leads, otherwise at the start of its next term."""
         self._newest = settings
         if self._serving.leader is None:
             return RegistryChanges((), (), ())
@@ -445,8 +445,8 @@ def _front_counts(front: Front) -> FrontTotals:
 
 
 def _name_of_state(settings: Settings, state: StateStore | None) -> str:
-    """Return the id of the state store. A standby does not know the id in its database, so for a database the id is
-    made from its address."""
+    """Return the id of the state store. A standby cannot read the id that is stored in the database, so for a database
+    the id is computed from the database's address."""
     if state is not None:
         return str(state.installation_id)
     return str(uuid5(NAMESPACE_URL, f"binlog-dispatcher:{settings.state.label}"))

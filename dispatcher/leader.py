@@ -1,7 +1,8 @@
-"""What runs while this daemon leads: the thread of the state store, the clients with their consumers, and their tasks.
+"""The part of the daemon that runs only while the daemon leads: the thread of the state store, the clients with their
+consumers, and the tasks of both.
 
-A daemon with its state in a file leads from its start to its end. A daemon with its state in a database leads for
-terms. Each term has a `Leader` of its own, which begins with what is stored.
+A daemon with its state in a file leads from its start to its end. A daemon with its state in a database leads for one
+or more terms. Each term has its own `Leader`, which begins with the stored state.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class OpenStore(StoreProtocol, DeclarationStore, Protocol):
 
 
 class Leader:
-    """See the module. `store`: the thread that makes all calls of the state store."""
+    """Runs the clients and the state store for one term. `store`: the thread that makes all calls of the state
+    store."""
 
     def __init__(
         self,
@@ -49,8 +51,9 @@ class Leader:
         timings: StoreTimings,
         on_refused: Callable[[], None] = lambda: None,
     ) -> None:
-        """`allocate`: see `Client`; `on_error` is called with each task that a defect ended; `timings` measures the
-        store's calls; `on_refused` is called if the store refuses a write, because another daemon leads."""
+        """`allocate`: see `Client`; `on_error` is called with the name and error of each task that ends because of a
+        defect; `timings` measures the store's calls; `on_refused` is called if the store refuses a write because
+        another daemon leads."""
         self.store = StoreThread(
             state,
             settings.max_bytes_in_prepared,
@@ -87,17 +90,17 @@ class Leader:
     # -- settings --------------------------------------------------------------------------------------------
 
     async def check(self, settings: Settings) -> None:
-        """Raises BinlogError if `apply` could not begin."""
+        """Raises BinlogError if `apply` would refuse the settings."""
         await self.declarations.check(settings)
 
     async def apply(self, settings: Settings) -> RegistryChanges:
-        """Run the consumers of the settings, those that tokens have declared, and no others. Raises BinlogError."""
+        """Run exactly the consumers of the settings and the declared consumers. Raises BinlogError."""
         return await self.declarations.apply(settings)
 
     # -- start and end ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Open connections. The caller has applied the settings."""
+        """Start the clients, which open their connections. Call `apply` first."""
         self._clients.start()
         if self._file is not None:
             log_losses(self._file.losses, self._file.unreadable, self._timeline.log)
@@ -105,32 +108,33 @@ class Leader:
         self._tasks.start("declared consumers", self.declarations.sweep_regularly())
 
     async def stop(self) -> None:
-        """End the connections, then store what is queued. Raises BinlogError if that fails."""
+        """End the connections, and store the queued writes. Raises BinlogError if the writes cannot be stored."""
         await self._tasks.cancel_all()
         await self.declarations.end()
         await self._clients.stop()
 
     async def close(self) -> None:
-        """Close the store, after `stop`. Raises BinlogError if that fails."""
+        """Close the store. Call `stop` first. Raises BinlogError if closing fails."""
         await self.store.close(self._state.close)
 
     async def resign(self, refusal: Refusal) -> None:
-        """End everything, and store nothing more: another daemon may lead. Waits for no answer of the database.
+        """End everything without storing anything more, because another daemon may lead. Does not wait for an answer of
+        the database.
 
-        `refusal` makes the errors with which waiting calls of readers are refused.
+        `refusal`: returns the errors with which waiting calls of readers are refused.
         """
         self.store.abandon(refusal, self._state.close)
         self.sessions.refuse(refusal)
         self.declarations.refuse()
         await self._tasks.cancel_all()
-        with contextlib.suppress(BinlogError):  # what is queued cannot be stored
+        with contextlib.suppress(BinlogError):  # the queued writes cannot be stored
             await self._clients.stop()
 
     # -- the store -------------------------------------------------------------------------------------------
 
     async def _check_store(self) -> None:
-        """Check the store regularly: whether its file was deleted or replaced, or whether another daemon leads. So the
-        daemon notices this soon, not only at the next acknowledgement."""
+        """Check regularly whether the store's file was deleted or replaced, or whether another daemon leads. Without
+        this check, the daemon would notice it only at the next acknowledgement."""
         logged, rewritten = ("", ""), 0
         while True:
             await asyncio.sleep(STORE_CHECK_EVERY_S)

@@ -1,4 +1,5 @@
-"""The leader that serves now, if this daemon leads, and what readers, people and programs are told about it."""
+"""The leader object of this daemon while the daemon leads, and what the API, the page and supervisors report about
+it."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class Serving:
         return leader
 
     def refusal(self) -> NotLeaderError:
-        """Return the error with which calls are refused."""
+        """Return the error with which this daemon refuses calls."""
         return NotLeaderError.of("") if self.standby is None else self.standby.refusal()
 
     # -- for the page, the metrics and MQTT ------------------------------------------------------------------
@@ -79,14 +80,15 @@ class Serving:
         return states if role is None else f"{role}; {states}"
 
     def not_ready(self) -> list[str]:
-        """Return why this daemon cannot serve readers."""
+        """Return the reasons why this daemon cannot serve readers; an empty list if it can."""
         role = self.role()
         if role is not None and not role.leads:
             return [str(role), *self.store_faults()]
         return ["it begins to lead"] if self.leader is None else self.store_faults()
 
     def store_faults(self) -> list[str]:
-        """Return why nothing can be stored. A leader that cannot renew its lease is a standby soon."""
+        """Return why nothing can be stored. A leader does not list trouble with its lease: if it cannot renew the
+        lease, it soon becomes a standby."""
         if self.leader is not None:
             return [str(fault) for fault in self.leader.store.faults]
         trouble = "" if self.standby is None else self.standby.trouble

@@ -1,12 +1,13 @@
-"""Executes the effects of the rules of leadership: asks the database about the lease, lets the daemon lead and resign.
+"""Executes the effects of the rules of leadership: sends requests about the lease to the database, makes the daemon
+lead and resign.
 
-The requests have a session of their own with the database, and each runs in a thread. A daemon that leads no more is a
-standby again in the same process. The process need not restart: a term begins and ends with the code that also starts
-and ends a daemon, and many tests run that code. Without a restart the listener stays open, so the daemon answers
-readers and probes all the time. The kernels stay loaded, so the next term begins in milliseconds. No supervisor sees a
-restart: systemd allows only a few restarts (StartLimitBurst), and Kubernetes delays each further restart longer. A
-thread that still waits for a slow answer of a server ends by itself, because nothing uses what it returns
-(`loop.threads`, `StoreThread.abandon`).
+The requests have a session of their own with the database, and each runs in a thread. A daemon that no longer leads
+becomes a standby again in the same process. A restart of the process is not needed: a term begins and ends with the
+code that also starts and ends a daemon, and many tests run that code. Without a restart the listener stays open, so the
+daemon answers readers and probes all the time. The kernels stay loaded, so the next term begins in milliseconds. The
+supervisor sees no restart: systemd allows only a few restarts (StartLimitBurst), and Kubernetes delays each further
+restart longer. A thread of the ended term may still wait for a slow answer of a server. Nothing uses this answer, and
+the thread ends when the answer has come (`loop.threads`, `StoreThread.abandon`).
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ from dispatcher.runtime.client.client_runner import Logger
 from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.runtime.loop.threads import in_thread
 
-JITTER_S = 0.1  # the most by which a standby delays a request, so that standbys do not campaign at the same moment
+JITTER_S = 0.1  # a standby delays each request by up to this time, so that standbys do not campaign at the same moment
 _LEVELS = {"info": 20, "warning": 30, "error": 40}
 
 
 class Lease(Protocol):
-    """The row of the lease, read and changed over a session of its own. One thread at a time may call; any thread may
+    """Reads and changes the row of the lease, over a session of its own. One thread at a time may call; any thread may
     call `interrupt`.
 
     Every method raises BinlogError; the database may have executed the request nevertheless.
@@ -70,14 +71,14 @@ class Lease(Protocol):
 
 
 class Tenure(Protocol):
-    """What a daemon does under a term."""
+    """The part of a daemon that begins and ends a term."""
 
     async def lead(self, holder: str, term: int) -> None:
-        """Open the store and serve the consumers. Raises BinlogError; then nothing of the term runs. The caller may
-        cancel it."""
+        """Open the store and serve the consumers. After a BinlogError nothing of the term runs. The caller may cancel
+        the call."""
 
     async def resign(self, orderly: bool) -> None:
-        """End what `lead` has begun. `orderly`: True to store first what is queued."""
+        """End the term that `lead` has begun. `orderly`: True to store first what the clients have queued."""
 
     def exit(self) -> None:
         """Let the process end."""
@@ -96,7 +97,8 @@ class Standby:
         address: str,
         lease_s: float,
     ) -> None:
-        """`address`: how readers reach this daemon's API; `on_error` is called with each task that a defect ended."""
+        """`address`: the URL at which readers reach this daemon's API; `on_error` gets the name and the exception of
+        each task that a defect ends."""
         self._leadership = Leadership(_new_id(), lease_s)
         self._make_lease = make_lease
         self._lease: Lease | None = None
@@ -117,20 +119,21 @@ class Standby:
         self._step(HandOver())
 
     async def gone(self) -> None:
-        """Wait until nothing of the lease is left, after `hand_over`."""
+        """After `hand_over`: wait until the rules order the exit, then cancel all tasks and close the session of the
+        lease."""
         await self._gone.wait()
         await self._tasks.cancel_all()
         if self._lease is not None:
             self._lease.close()
 
     def write_refused(self, term: int) -> None:
-        """The store has refused a write of this term."""
+        """Report to the rules that the store has refused a write of this term."""
         self._step(WriteRefused(term))
 
     # -- what others ask -------------------------------------------------------------------------------------
 
     def serves(self) -> bool:
-        """True if this daemon may deliver now, as far as its clock tells."""
+        """True if this daemon may serve readers now, according to its own clock."""
         return self._leadership.serves(time.monotonic())
 
     def role(self) -> Role:
@@ -144,7 +147,7 @@ class Standby:
 
     @property
     def trouble(self) -> str:
-        """Why the database cannot be asked about the lease; "" if it can."""
+        """Why the daemon cannot ask the database about the lease; "" if it can."""
         return self._leadership.trouble
 
     def refusal(self) -> NotLeaderError:
@@ -154,7 +157,7 @@ class Standby:
     # -- the rules -------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Give the rules a tick whenever they need one, until the lease is given back."""
+        """Send the event `WakeUp` to the rules whenever they need it, until they order the exit."""
         self._step(WakeUp())
         while not self._gone.is_set():
             self._changed.clear()
@@ -205,12 +208,12 @@ class Standby:
         except BinlogError as error:
             self._step(Failed(ask.number, error))
         except asyncio.CancelledError:
-            lease.interrupt()  # closing it would wait for the answer, and block the event loop
+            lease.interrupt()  # closing the lease would wait for the answer, and block the event loop
             raise
         else:
             self._step(Answered(ask.number, row))
         finally:
-            if lease is not self._lease:  # `Abandon` has replaced it
+            if lease is not self._lease:  # `Abandon` has discarded this lease object
                 lease.close()
 
     def _call(self, lease: Lease, request: Request) -> LeaseRow | None:
@@ -235,7 +238,7 @@ class Standby:
             self._step(NotLed(lead.term, error, _new_id()))
 
     async def _resign(self, resign: Resign) -> None:
-        """End the term, also if it has not begun to serve."""
+        """End the term, even if the daemon has not begun to serve readers."""
         leading, self._leading = self._leading, None
         if leading is not None and not leading.done():
             leading.cancel()

@@ -1,8 +1,9 @@
 """A cache folder whose entries are complete, each made by one process at a time.
 
-An entry is a folder. A process fills a staging folder beside it, under a file lock, and renames that folder when it is
-complete. If the process is killed before, only the staging folder is left. The next process that makes the entry
-removes this staging folder. Readers take no lock: an entry that exists is complete and never changes.
+An entry is a folder. To make an entry, a process takes a file lock, fills a staging folder beside the entry's path, and
+renames the complete staging folder to this path. If the process is killed before the rename, only the staging folder is
+left. The next process that makes the entry removes this staging folder. Readers take no lock: an entry that exists is
+complete and never changes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ CACHE_VARIABLE = "BINLOG_DISPATCHER_CACHE"
 
 
 def cache_dir() -> Path:
-    """Returns $BINLOG_DISPATCHER_CACHE, or binlog-dispatcher in $XDG_CACHE_HOME or ~/.cache. Does not create it."""
+    """Returns $BINLOG_DISPATCHER_CACHE, or binlog-dispatcher in $XDG_CACHE_HOME or ~/.cache. Does not create the
+    folder."""
     if path := os.environ.get(CACHE_VARIABLE):
         return Path(path).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -26,7 +28,8 @@ def cache_dir() -> Path:
 
 
 def cached_folder(final: Path, make: Callable[[Path], None]) -> Path:
-    """Returns `final`. If it is missing, `make(staging)` fills a folder that is then renamed to it."""
+    """Returns `final`. If this folder is missing, `make(staging)` fills a staging folder, which is then renamed to
+    `final`."""
     if final.is_dir():
         return final
     with _locked(final.with_name(final.name + ".lock")):

@@ -62,7 +62,7 @@ LogLevel = Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERRO
 @contextmanager
 def faults_as_exit_codes(complete: Callable[[str], str] = str) -> Iterator[None]:
     """Print a BinlogError or an error of Spark in one line, and exit: with 2 if the user's input or settings are wrong,
-    else with 1. `complete`: completes the commands of a message."""
+    else with 1. `complete` adds this process's options to the commands in a message."""
     try:
         yield
     except BinlogError as error:
@@ -81,7 +81,8 @@ def faults_as_exit_codes(complete: Callable[[str], str] = str) -> Iterator[None]
 def settings_of(config: list[Path] | None, **options: Any) -> MirrorSettings:
     """Returns the settings.
 
-    `options`: values of the command line by setting key, with `__` in place of the dot; None if not given.
+    `options`: the values of command line options by the key of their setting, in which `__` stands for the dot; None
+    for an option that is not given.
 
     Raises `SettingsError` with all errors.
     """
@@ -89,7 +90,7 @@ def settings_of(config: list[Path] | None, **options: Any) -> MirrorSettings:
 
     given = {key.replace("__", "."): value for key, value in options.items() if value is not None}
     if (pairs := given.get("spark.conf")) and all("=" in pair for pair in pairs):
-        # A mapping is added to that of the file; a list would replace it.
+        # The settings merge a mapping with the file's mapping; a list would replace the file's mapping.
         parts = (pair.partition("=") for pair in pairs)
         given["spark.conf"] = {key.strip(): text.strip() for key, _, text in parts}
     overrides = {key: (option_name(key), value) for key, value in given.items()}
@@ -100,9 +101,9 @@ def settings_of(config: list[Path] | None, **options: Any) -> MirrorSettings:
 
 
 def configure_log(level: str, form: str = "console", complete: Callable[[str], str] = str) -> None:
-    """Log to stderr: the mirror's own messages from `level` on, those of libraries from WARNING on.
+    """Log to stderr: the mirror's own messages from `level` on, and the messages of libraries from WARNING on.
 
-    `form`: `console` or `json`; `complete`: completes the commands of a message.
+    `form`: `console` or `json`; `complete` adds this process's options to the commands in a message.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(formatter(form, complete))
@@ -211,7 +212,7 @@ def _spark_of(
 ) -> Iterator[tuple[SparkSession, MirrorSettings]]:
     """Yields Spark and the settings, for a command that reads or writes the target."""
     with faults_as_exit_codes(_completing(config, target)):
-        # The daemon and its consumers do not matter here.
+        # These commands use no daemon and no consumer, so placeholders fill the settings that name them.
         settings = settings_of(
             config,
             url=None if config else "http://127.0.0.1:1",

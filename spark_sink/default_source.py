@@ -1,10 +1,10 @@
-"""The source "binlog" where Spark looks for it: the wheel has this file as the module `pyspark_binlog_dispatcher`.
+"""Lets Spark find the source "binlog": the wheel has this file as the module `pyspark_binlog_dispatcher`.
 
 Spark imports each top-level module `pyspark_*` of the driver's Python when a session first uses a format that Spark
-does not have itself. It asks each module for a class `DefaultSource` (`pyspark.sql.worker.lookup_data_sources`). Spark
-does so even if the session does not read from a daemon. If one module fails, Spark ignores all of them. So this module
-imports the source only when Spark asks for the class, and has no such class if the source does not work with the
-installed pyspark.
+does not have itself. Spark asks each of these modules for a class `DefaultSource`
+(`pyspark.sql.worker.lookup_data_sources`), even if the session does not read from a daemon. If one module fails, Spark
+ignores all of them. So this module imports the source only when Spark asks for the class, and has no such class if the
+source does not work with the installed pyspark.
 """
 
 from __future__ import annotations

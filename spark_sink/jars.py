@@ -1,14 +1,16 @@
 """Fetches Delta Lake's jars for the installed Spark, and the jars of Spark's connector to S3, by their Maven
 coordinates.
 
-The coordinates follow from the installed Python packages, as in `delta.pip_utils`: the version is that of
-`delta-spark`, and the version of `pyspark` chooses the artefact's Spark line. (The artefact of Delta 4.0 is for Spark
-4.0 and names no line.) `delta.pip_utils` sets `spark.jars.packages`, with which Spark resolves the jars at each start.
-Spark ignores the mirrors and proxies of Maven's settings.xml, fails if ~/.m2 has descriptions of artefacts without
-their jars, and leaves no files that an image could contain. So this module fetches the jars once into a cache folder:
-by `mvn` if it is installed, else by the Ivy in Spark's own jars, which needs Java only. Later starts need no network.
+The coordinates follow from the installed Python packages, as in `delta.pip_utils`: the version of the artefact is the
+version of `delta-spark`, and the version of `pyspark` determines the artefact's Spark line. (The artefact of Delta 4.0
+is for Spark 4.0 and names no line.) `delta.pip_utils` sets `spark.jars.packages`. With this setting Spark resolves the
+jars at each start, ignores the mirrors and proxies of Maven's settings.xml, fails if ~/.m2 has descriptions of
+artefacts without their jars, and leaves no files that an image could contain. So this module fetches the jars once into
+a cache folder, with `mvn`. If `mvn` is not installed or fails, it uses the Ivy in Spark's own jars, which needs only
+Java. Later starts need no network.
 
-Jars that Spark has itself are left out: a second Hadoop or Scala on the class path would conflict with Spark's own.
+This module leaves out jars that Spark itself has: a second Hadoop or Scala on the class path would conflict with
+Spark's own.
 
     python -m spark_sink.jars        fetches missing jars, prints the value for `spark-submit --jars`
     python -m spark_sink.jars --s3   the same, with the jars for `s3a:` paths
@@ -38,8 +40,8 @@ DELTA = {
 
 _SCALA = "2.13"
 _GROUP = "io.delta"
-# Large groups of artefacts. Spark has all their jars. Other jars that Spark has are left out by name after the
-# download.
+# Large groups of artefacts. Spark has all their jars, so they are not downloaded. After the download, `_fetch` leaves
+# out other jars that Spark has, by their names.
 _SHIPPED_BY_SPARK = (
     "org.scala-lang",
     "org.apache.hadoop",
@@ -47,15 +49,15 @@ _SHIPPED_BY_SPARK = (
     "org.apache.logging.log4j",
     "org.roaringbitmap",
 )
-# By the version of Hadoop: the version of the AWS SDK with which Hadoop was built. The connector to S3 needs only three
-# modules of the SDK; the bundle of all modules takes 600 MB.
+# The version of the AWS SDK with which each version of Hadoop was built. The connector to S3 needs only three modules
+# of the SDK; the bundle of all modules takes 600 MB.
 _AWS_SDK = {"3.4.1": "2.24.6", "3.4.2": "2.29.52", "3.5.0": "2.35.4"}
 _HADOOP = "hadoop-client-api"
 _AWS_MODULES = ("s3", "s3-transfer-manager", "sts")
 _AWS_BUNDLE = ("software.amazon.awssdk", "bundle")
-_NETTY = ("io.netty", "*")  # Spark has all of these, too, in a newer version
-# By line of Spark: the oldest line of Delta that has an artefact for it. Delta 4.1 and 4.2 have one for Spark 4.1, but
-# need classes that Spark 4.1.4 lacks.
+_NETTY = ("io.netty", "*")  # Spark has all Netty jars in a newer version
+# The oldest usable line of Delta for each line of Spark. Delta 4.1 and 4.2 have artefacts for Spark 4.1, but need
+# classes that Spark 4.1.4 lacks.
 _OLDEST_DELTA = {"4.0": (4, 0), "4.1": (4, 3), "4.2": (4, 4)}
 _UNNAMED_LINE = (4, 0)  # the line of Delta whose artefact does not name the line of Spark
 _REMEDY = (
@@ -81,7 +83,7 @@ def delta_package() -> str:
 
 
 def delta_coordinates(spark: str, delta: str) -> str:
-    """Returns the coordinates of Delta Lake `delta` for Spark `spark`, both versions as of their Python packages.
+    """Returns the coordinates of Delta Lake for Spark. `spark`, `delta`: the versions of the Python packages.
 
     Raises BinlogError (SETTINGS) if there is no such artefact.
     """
@@ -108,8 +110,8 @@ def delta_coordinates(spark: str, delta: str) -> str:
 class JarSet:
     """Jars that are fetched together, with all their dependencies that Spark does not have.
 
-    `packages`: coordinates "group:artifact:version"; `left_out`: (group, artifact) of dependencies that they declare
-    but do not need.
+    `packages`: coordinates "group:artifact:version"; `left_out`: (group, artifact) of dependencies that the packages
+    declare but do not need.
     """
 
     packages: tuple[str, ...]
@@ -117,7 +119,7 @@ class JarSet:
 
     @property
     def folder(self) -> str:
-        """The name of their folder in the cache."""
+        """The name of the folder of these jars in the cache."""
         return self.packages[0].replace(":", "-")
 
 
@@ -130,7 +132,8 @@ def delta_jars(cache: Path | None = None) -> list[Path]:
 
 
 def s3_jars(cache: Path | None = None) -> list[Path]:
-    """Returns the jars for `s3a:` paths, fetched as by `delta_jars`; none if Spark has these jars itself."""
+    """Returns the jars for `s3a:` paths, and fetches missing jars as `delta_jars` does. Returns an empty list if Spark
+    itself has these jars."""
     shipped = list((_pyspark_home() / "jars").glob("hadoop-*.jar"))
     if any(_artifact(jar) == "hadoop-aws" for jar in shipped):
         return []
@@ -154,13 +157,14 @@ def _jars_of(jars: JarSet, cache: Path | None) -> list[Path]:
 
 
 def delta_settings(cache: Path | None = None, *, s3: bool = False) -> dict[str, str]:
-    """Returns Spark settings, by name, with which a session reads and writes Delta tables; `s3`: also in S3."""
+    """Returns Spark settings, by name, with which a session reads and writes Delta tables; `s3`: True for tables in
+    S3."""
     jars = delta_jars(cache) + (s3_jars(cache) if s3 else [])
     return {"spark.jars": ",".join(map(str, jars))} | DELTA
 
 
 def _fetch_shown(jars: JarSet, target: Path) -> None:
-    """Fetch the jars, and show that on stderr, because it takes a minute."""
+    """Fetch the jars, and show the progress on stderr, because the download takes a minute."""
     with long_work(f"fetching the jars of {jars.packages[0]}, once", announced=True):
         _fetch(jars, target)
 
@@ -204,7 +208,7 @@ def _left_out(jars: JarSet) -> list[tuple[str, str]]:
 
 
 def _fetch_by_maven(jars: JarSet, work: Path) -> str | None:
-    """Returns None if it worked, else what went wrong."""
+    """Fetch the jars with Maven. Returns the reason of a failure; None after success."""
     mvn = shutil.which("mvn")
     if mvn is None:
         return "mvn is not on PATH"
@@ -230,7 +234,8 @@ def _fetch_by_maven(jars: JarSet, work: Path) -> str | None:
 
 
 def _fetch_by_ivy(jars: JarSet, work: Path) -> str | None:
-    """Run the Ivy in Spark's own jars. It asks Maven Central, or the repositories of the user's ~/.ivy2 settings."""
+    """Fetch the jars with the Ivy in Spark's own jars, from Maven Central or the repositories of the user's ~/.ivy2
+    settings. Returns the reason of a failure; None after success."""
     java_home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{java_home}/bin") if java_home else shutil.which("java")
     ivy = next(iter((_pyspark_home() / "jars").glob("ivy-*.jar")), None)
@@ -258,7 +263,8 @@ def _fetch_by_ivy(jars: JarSet, work: Path) -> str | None:
 
 
 def _ivy_exclusions(jars: JarSet, package: str) -> str:
-    """Returns Ivy's exclusions. They exempt `package`, because Ivy, unlike Maven, applies them to the package, too."""
+    """Returns Ivy's exclusions. They exempt `package`, because Ivy, unlike Maven, applies exclusions to the package
+    itself, too."""
     return "".join(
         f'<exclude org="{group}" module="{f"(?!{package}$).*" if artifact == "*" else artifact}" matcher="regexp"/>'
         for group, artifact in _left_out(jars)

@@ -1,9 +1,9 @@
 """The mirror job: one Spark application with a streaming query per consumer (the log stage), and the applier.
 
-The stages share only the log, so they may run in two applications (`--stages`). A consumer or a table that fails does
-not stop the others. The job ends after SIGTERM or SIGINT; with `available_now` when everything is in the log and
-applied; and with exit code 1 when one of its stages has no consumer left. If another job has taken over one of its
-consumers, the exit code is 3; if that was the last consumer, the job ends at once.
+The two stages share only the log, so they may run in two applications (`--stages`). A consumer or a table that fails
+does not stop the others. The job ends after SIGTERM or SIGINT. With `available_now` it ends when all changes are in the
+log and applied. It ends with exit code 1 when one of its stages has no working consumer left. If another job has taken
+over one of the consumers, the exit code is 3; if another job has taken over the last consumer, the job ends at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ APPLIER_STOP_S = 120.0
 
 
 class ApplyStage(Protocol):
-    """What the job needs of the applier."""
+    """The methods of the applier that the job calls."""
 
     def run(self, stop: threading.Event, drain: bool) -> int: ...
     def wake(self) -> None: ...
@@ -55,7 +55,7 @@ class Job:
         settings: MirrorSettings,
         make_applier: Callable[[SparkSession, MirrorSettings, Claims], ApplyStage] | None,
     ) -> None:
-        """`make_applier`: None for the log stage alone."""
+        """`make_applier`: None if the job runs only the log stage."""
         self._settings = settings
         self._make_applier = make_applier
         self._stop = threading.Event()
@@ -63,12 +63,13 @@ class Job:
         self._stages: list[LogStage] = []
 
     def run(self) -> int:
-        """Run until stopped or (`available_now`) done. Returns the exit code of the process."""
+        """Run until the job is stopped or, with `available_now`, until all changes are applied. Returns the exit code
+        of the process."""
         log.info("starting Spark")
         began = time.monotonic()
         spark = spark_session(self._settings)
         log.info("Spark has started in %.1f s", time.monotonic() - began)
-        # Spark sets handlers of its own when it starts, so these are set afterwards.
+        # Spark sets its own handlers when it starts, so the job sets its handlers afterwards.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         try:
@@ -124,8 +125,8 @@ class Job:
 
     @contextmanager
     def _metrics(self, applier: ApplyStage | None, listener: BinlogListener) -> Iterator[None]:
-        """Serve metrics if the settings name an address. Raises `BinlogError` SETTINGS if the job cannot listen
-        there."""
+        """Serve metrics if the settings name an address. Raises `BinlogError` SETTINGS if the job cannot listen at this
+        address."""
         if self._settings.metrics is None:
             yield
             return
@@ -150,7 +151,7 @@ class Job:
             server.server_close()
 
     def _log_stages(self) -> list[tuple[str, bool]]:
-        """Returns (consumer, True if it works) of each log stage."""
+        """Returns the consumer of each log stage, and True if the stage works."""
         return [(stage.consumer, stage.works) for stage in self._stages]
 
     def _run_stages(self, spark: SparkSession, applier: ApplyStage | None, claims: Claims) -> int:
@@ -183,7 +184,7 @@ class Job:
             log.error("the applier has failed: %s", error)
         except Exception:
             log.exception("the applier has failed")
-        # Without the applier the log would grow, and no table would change.
+        # Stop the log stages, too: without the applier the log would grow, and no table would change.
         self._stop.set()
 
     def _wait(self) -> int:
@@ -191,7 +192,8 @@ class Job:
         return 0
 
     def _log(self, spark: SparkSession, applier: ApplyStage | None, claims: Claims) -> int:
-        """Run the log stages until stopped, or until all have ended. Returns 1 if one of them has failed."""
+        """Run the log stages until the job is stopped, or until all stages have ended. Returns 1 if a stage has
+        failed."""
         from spark_sink.mirror.log.stage import JobCalls, LogStage, StageState  # noqa: PLC0415
 
         def appended() -> None:

@@ -22,32 +22,33 @@ Labels = frozenset[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class JobNumbers:
-    """A reading. `at`: its time by the monotonic clock."""
+    """One reading of a job's metrics. `at`: the time of the reading by the monotonic clock."""
 
     at: float
     values: Mapping[tuple[str, Labels], float]
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The value of a series; None if there is none."""
+        """Returns the value of a series; None if the reading has no such series."""
         return self.values.get((name, frozenset(labels.items())))
 
     def labels(self, name: str, label: str) -> list[str]:
-        """The values of a label among the series of a metric, sorted."""
+        """Returns the sorted values that a label has in the series of a metric."""
         found = (dict(labels) for series, labels in self.values if series == name)
         return sorted({values[label] for values in found if label in values})
 
     def rate(self, before: JobNumbers | None, name: str, **labels: str) -> float | None:
-        """How much a counter has grown per second since a reading; None if that is not known."""
+        """Returns how much a counter has grown per second since the reading `before`; None if that cannot be
+        computed."""
         now = self.value(name, **labels)
         then = None if before is None else before.value(name, **labels)
         if before is None or now is None or self.at <= before.at:
             return None
-        # A job that was started again counts from 0.
+        # The counters of a job that was started again begin at 0.
         return (now if then is None or now < then else now - then) / (self.at - before.at)
 
 
 def numbers_of(text: str, at: float) -> JobNumbers:
-    """Returns the reading in a text in Prometheus format. Raises ValueError for other texts."""
+    """Parse a text in Prometheus format. Raises ValueError for a text in another format."""
     values = {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -57,7 +58,7 @@ def numbers_of(text: str, at: float) -> JobNumbers:
 
 
 def read_numbers(host: str, port: int) -> JobNumbers:
-    """Ask the job that serves metrics at an address. Raises `BinlogError` CONNECT_FAILED."""
+    """Returns a reading of the job that serves metrics at this address. Raises `BinlogError` CONNECT_FAILED."""
     name = "127.0.0.1" if host in _ANY else host
     url = f"http://{f'[{name}]' if ':' in name else name}:{port}/metrics"
     try:
@@ -75,9 +76,9 @@ def read_numbers(host: str, port: int) -> JobNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerLine:
-    """A consumer as the job sees it; None: not known. `log_up`, `apply_up`: True if the stage works; `lag_...`: how far
-    its stream is behind the server; `apply_lag_s`: how far its tables are behind the log; `step_s`: seconds that steps
-    take per second, by phase."""
+    """A consumer by the job's metrics; a value that is not known is None. `log_up`, `apply_up`: True if the stage
+    works; `lag_...`: how far the consumer's stream is behind the server; `apply_lag_s`: how far the consumer's tables
+    are behind the log; `step_s`: by phase, how many seconds of work steps do per second."""
 
     consumer: str
     log_up: bool | None

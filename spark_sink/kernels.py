@@ -1,11 +1,11 @@
 """Compiles the kernels that Python workers need, and stores them in numba's cache, so that no worker has to compile
 them.
 
-    python -m spark_sink.kernels        compiles missing kernels, prints the folder of those that decode rows
+    python -m spark_sink.kernels   compiles missing kernels, prints the cache folder of the kernels that decode rows
 
-numba caches beside the sources, or in NUMBA_CACHE_DIR, and identifies a source by its modification time: a cache is
-valid only for the very files from which it was made, on the same kind of processor. Without a cache each worker process
-compiles the kernels for itself.
+numba keeps its cache beside the source files, or in NUMBA_CACHE_DIR, and identifies a source file by its modification
+time. So a cache is valid only for the files from which it was made, and only on the same kind of processor. Without a
+cache each worker process compiles the kernels for itself.
 
 Which kernels run depends on the types of columns. So this module decodes a delivered binlog that has one column of each
 type: the file kernels.binlog, which the daemon delivered from a MySQL 9.7. Kernels of rarer character sets are compiled
@@ -32,10 +32,10 @@ SAMPLE = Path(__file__).with_name("kernels.binlog")
 
 
 def load_kernels() -> int:
-    """Load or compile the kernels. Returns how many changes were decoded for that; a change counts once for each way in
-    which it was decoded."""
+    """Load or compile the kernels: decode the sample in each kind of memory. Returns the number of decoded changes; a
+    change counts each time that it is decoded."""
     data, decoded = SAMPLE.read_bytes(), 0
-    # numba compiles a kernel for writable memory and another one for bytes.
+    # numba compiles one version of a kernel for writable memory and another version for bytes.
     for buffer in (data, memoryview(bytearray(data))):
         for part in delivered.split_by_table(buffer):
             if isinstance(part, TableSlice):

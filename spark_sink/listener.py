@@ -1,11 +1,11 @@
-"""A listener that shows what streams on the source "binlog" do: as Prometheus metrics, and as a log line per batch.
+"""A listener that reports the streams of the source "binlog", as Prometheus metrics and as one log line per batch.
 
     listener = BinlogListener()
     spark.streams.addListener(listener)
     server = serve_metrics("127.0.0.1", 9465, StreamCollector(listener))     # of spark_sink.metrics_server
 
-It reads only the reports of Spark, so it works for any query of the session, also with Spark Connect, where it runs in
-the client. It ignores queries that read only other sources.
+The listener reads only Spark's reports, so it works for any query of the session. With Spark Connect it runs in the
+client. It ignores queries that read only other sources.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.streams")
 
 STREAM_PREFIX = "binlog_stream_"
-# Returns the number of rows of a query's batch, for queries whose rows Spark does not count; None if it is not known.
+# Returns the number of rows of a query's batch, for queries whose rows Spark does not count; None if this number is not
+# known.
 BatchRows = Callable[[str, int], int | None]
 
 
 @dataclass(slots=True)
 class StreamTotals:
-    """What a query has read of one consumer since the listener was added. `ended_at`: when its last batch ended, s
-    since 1970; `phases`: seconds by Spark's name of the phase."""
+    """What a query has read of one consumer since the listener was added. `ended_at`: when the query's last batch
+    ended, in seconds since 1970; `phases`: seconds by Spark's name of the phase."""
 
     last: BatchReport
     ended_at: float
@@ -65,10 +66,11 @@ class StreamTotals:
 
 
 class BinlogListener(StreamingQueryListener):
-    """Threads may share it. Its metrics are `StreamCollector(listener)`."""
+    """Collects totals from Spark's events. `StreamCollector(listener)` makes metrics of them. Threads may share a
+    listener."""
 
     def __init__(self, rows: BatchRows | None = None, logger: logging.Logger = log) -> None:
-        """`rows`: for queries whose rows Spark does not see, such as the mirror's, which read slices."""
+        """`rows` is for queries whose rows Spark does not count, such as the mirror's queries, which read slices."""
         self._rows, self._logger = rows, logger
         self._lock = threading.Lock()
         self._totals: dict[tuple[str, str], StreamTotals] = {}
@@ -77,7 +79,7 @@ class BinlogListener(StreamingQueryListener):
         self._queries: dict[str, str] = {}  # the query's name by run
 
     def totals(self) -> dict[tuple[str, str], StreamTotals]:
-        """The totals by query and consumer."""
+        """Returns the totals by query and consumer."""
         with self._lock:
             return {
                 key: replace(value, phases=Counter(value.phases))
@@ -85,7 +87,8 @@ class BinlogListener(StreamingQueryListener):
             }
 
     def active(self) -> dict[str, bool]:
-        """The queries that have read a batch: True while one runs, False after it has failed."""
+        """Returns the queries that have read a batch, with True for a query that runs, and False for a query that has
+        failed."""
         with self._lock:
             read = {query for query, _ in self._totals}
             return {query: active for query, active in self._active.items() if query in read}
@@ -102,11 +105,11 @@ class BinlogListener(StreamingQueryListener):
             self._add(self._with_rows(report), str(progress["runId"]))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """A query that was stopped is forgotten; one that has failed stays, as inactive, until it is started again."""
+        """Forget a query that was stopped. A query that has failed stays, as inactive, until it is started again."""
         with self._lock:
             query = self._queries.pop(str(event.runId), "")
             if self._runs.get(query) != str(event.runId):
-                return  # a newer run has begun before this event came
+                return  # a newer run of the query began before this event arrived
             if event.exception:
                 self._active[query] = False
                 return

@@ -1,4 +1,4 @@
-"""Writes lines of the log that programs can read, too: an event with fields, as text or as JSON.
+"""Writes log lines for people and programs: an event with fields, as text or as JSON.
 
 2026-11-22 17:28:30,695 INFO batch consumer=shop batch=12 transactions=3 rows=40
 {"timestamp": "2026-11-22T17:28:30.695560Z", "level": "info", "event": "batch", "consumer": "shop", "batch": 12}
@@ -21,20 +21,22 @@ _TEXT = "%(asctime)s %(levelname)s %(message)s"
 def log_event(
     logger: logging.Logger, event: str, fields: Mapping[str, Any], level: int = logging.INFO
 ) -> None:
-    """Log an event with its fields. The message has them as key=value; `JsonLines` writes them as they are."""
+    """Log an event with its fields. The message has the fields as key=value; `JsonLines` writes them as keys of the
+    JSON object."""
     if logger.isEnabledFor(level):
         text = " ".join([event, *(f"{key}={_value(value)}" for key, value in fields.items())])
         logger.log(level, "%s", text, extra={"event": event, "fields": dict(fields)})
 
 
 def formatter(form: str, complete: Callable[[str], str] = str) -> logging.Formatter:
-    """Returns the formatter of the setting `log_format`: `console` or `json`. `complete`: completes a message."""
+    """Returns the formatter of the setting `log_format`: `console` or `json`. `complete` adds this process's options to
+    the commands in a message."""
     return JsonLines(complete) if form == "json" else TextLines(complete)
 
 
 class TextLines(logging.Formatter):
-    """One line of text for each event. Parts of the text come from tables, servers and Spark, so it is made
-    printable."""
+    """One line of text for each event. Parts of the text come from tables, servers and Spark, so the formatter escapes
+    characters that are not printable."""
 
     def __init__(self, complete: Callable[[str], str] = str) -> None:
         super().__init__(_TEXT)
@@ -42,7 +44,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         record = copy(record)
-        record.exc_text = None  # another formatter's text of the exception
+        record.exc_text = None  # the text of the exception that another formatter has cached
         return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in logging
@@ -56,7 +58,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line, with the keys of the daemon's log."""
+    """One JSON object per line, with the same keys as in the daemon's log."""
 
     def __init__(self, complete: Callable[[str], str] = str) -> None:
         super().__init__()

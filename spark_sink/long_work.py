@@ -1,4 +1,5 @@
-"""Shows the progress of long work on stderr: on a terminal in a line that changes, else in a line now and then."""
+"""Shows the progress of long work on stderr: on a terminal in one line that changes, else with a line every ten
+seconds."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ def long_work(
     announced: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Callable[[int], None]]:
-    """Show work while it is done. Yields a function that is called with what was done since its last call.
+    """Show the progress of the work in the `with` block. Yields a function, which the work calls with the amount that
+    was done since the last call.
 
-    `total`: about how much there is to do, None if that is not known; `announced`: True if a line is printed at the
-    beginning, too, when stderr is not a terminal. Tests replace `clock`.
+    `total`: the approximate whole amount, None if it is not known; `announced`: True to also print a line at the
+    beginning if stderr is not a terminal. Tests replace `clock`.
     """
     if sys.stderr.isatty():
         with _on_terminal(what, total, unit) as advance:

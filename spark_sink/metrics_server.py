@@ -9,7 +9,8 @@ from prometheus_client.registry import Collector
 
 
 def serve_metrics(host: str, port: int, *collectors: Collector) -> WSGIServer:
-    """Serve metrics in a thread. Returns the server; `shutdown` and `server_close` end it. Raises OSError."""
+    """Serve metrics in a thread. Returns the server; its methods `shutdown` and `server_close` end it. Raises OSError
+    if the server cannot listen at the address."""
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)

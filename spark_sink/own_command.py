@@ -1,7 +1,7 @@
-"""Adds the options with which this process was started to the commands that it prints.
+"""Adds the options with which this process was started to the commands that the process prints in messages.
 
-`--conf` is left out, because it may hold a secret. Settings of `--conf` that the commands need belong in the settings
-file.
+The printed commands do not contain `--conf`, because a value of `--conf` may be a secret. Users write settings of
+`--conf` that the commands need into the settings file.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from spark_sink.mirror.rules.remedies import CommandOptions, completed
 if TYPE_CHECKING:
     from spark_sink.mirror.values.settings import MirrorSettings
 
-# Options of `run` that the printed commands set themselves, or do not have.
+# Options of `run` that this module does not add: the printed commands set these options themselves, or do not have
+# them.
 _OF_THE_RUN = ("available_now", "fail_on_data_loss", "spark.conf")
 _OF_A_COMMAND = ("target",)
 _NAMES = {"consumers": "consumer", "spark.conf": "conf", "spark.master": "master"}
 
 
 def option_name(key: str) -> str:
-    """Returns the option of a setting, like `--token-file`."""
+    """Returns the command line option of a setting, like `--token-file`."""
     return f"--{_NAMES.get(key, key).replace('_', '-')}"
 
 
 def completing(
     config: Sequence[Path], given: Mapping[str, Any], settings: MirrorSettings | None = None
 ) -> Callable[[str], str]:
-    """Returns a function that completes the commands of a message.
+    """Returns a function that adds the options to the commands in a message.
 
-    `given`: the settings of the command line, by their keys; `settings`: all of them, for the daemon's commands.
+    `config`: the settings files; `given`: the settings of the command line, by key; `settings`: all settings, from
+    which the daemon's commands get URL, token file and CA file.
     """
     files = [word for path in config for word in ("--config", str(path))]
     run = {key: value for key, value in given.items() if key not in _OF_THE_RUN}

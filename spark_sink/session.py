@@ -25,11 +25,11 @@ _NAME = {"spark.app.name": "binlog-dispatcher mirror"}
 
 
 def spark_session(settings: MirrorSettings) -> SparkSession:
-    """Returns a session for many small tables, which knows the source "binlog".
+    """Returns a session with the settings for small tables, in which the source "binlog" is registered.
 
-    The settings of spark-submit and `spark.conf` override those here; `spark.jars` is set only if this process starts
-    Spark itself. Raises `BinlogError` SETTINGS if Spark does not start, or if the mirror was never tried
-    with its Delta Lake.
+    The settings of spark-submit and `spark.conf` override the settings of this module. This module sets `spark.jars`
+    only if this process starts Spark itself. Raises `BinlogError` SETTINGS if Spark does not start, or if the mirror
+    was never tested with the version of Delta Lake.
     """
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -55,25 +55,27 @@ def spark_session(settings: MirrorSettings) -> SparkSession:
 
 
 def _submitted() -> dict[str, str]:
-    """Returns what was given to spark-submit, from its options and its file of defaults."""
+    """Returns the settings of spark-submit, from its command line and its file of defaults."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
 
     SparkContext._ensure_initialized()  # noqa: SLF001 - only the JVM, which runs already, knows these options
     given = dict(SparkConf().getAll())
-    if given.get("spark.app.name", "").endswith(".py"):  # without --name, the file's name
+    if given.get("spark.app.name", "").endswith(".py"):  # the default of --name
         del given["spark.app.name"]
     return given
 
 
 def _standalone(settings: MirrorSettings) -> dict[str, str]:
     """Returns the settings for a Spark that this process starts itself."""
-    # Spark starts its Python processes by this name; the default python3 may lack this package.
+    # The name by which Spark starts its Python workers. The default, python3, may be an interpreter without this
+    # package.
     os.environ.setdefault("PYSPARK_PYTHON", settings.spark.conf.get(_PYTHON, sys.executable))
     master = settings.spark.master
     s3 = settings.target.startswith("s3a:") and not _OWN_JARS & settings.spark.conf.keys()
     given = DELTA if _JARS in settings.spark.conf else delta_settings(s3=s3)
     given = given | {"spark.master": master, "spark.ui.enabled": "false"}
-    # The driver commits small steps itself, and is the executor of a local master. Spark's default is 1 GiB.
+    # Spark's default of 1 GiB is too small: the driver commits small steps itself, and with a local master it is the
+    # executor, too.
     given["spark.driver.memory"] = settings.spark.driver_memory
     if master.startswith("local"):
         given |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

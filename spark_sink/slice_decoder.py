@@ -1,7 +1,8 @@
-"""Decodes slices in tasks of a user's own program, whose Python workers write what they have decoded.
+"""Decodes slices in the tasks of a user's program. The program's Python workers write the decoded rows.
 
-A stream with `raw=slices` gives a row for each slice, and does not read it. With Spark's `mapInArrow` a worker reads
-the slice and writes its rows, so they do not pass through the JVM. `examples/parquet_history.py` is such a program.
+A stream with `raw=slices` returns one row for each slice, and does not fetch the slice. In a function of Spark's
+`mapInArrow`, a worker fetches the slice and writes its rows, so the rows do not pass through the JVM.
+`examples/parquet_history.py` is such a program.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ if TYPE_CHECKING:
 
 
 class SliceDecoder:
-    """Reads slices as rows, in the form that options select. Picklable, so a function of `mapInArrow` may hold one.
+    """Reads slices as rows, in the form that the options select. A decoder is picklable, so a function of `mapInArrow`
+    may refer to one.
 
-    `schema`: the columns of the rows. With the option `table`, the decoder asks the daemon for them when it is made.
+    `schema`: the columns of the rows. With the option `table`, the constructor asks the daemon for these columns.
     """
 
     def __init__(self, **options: str) -> None:
-        """`options`: those of the source, with the `url` and `consumer` of the stream, without `raw`.
+        """`options`: options of the source, with the `url` and `consumer` of the stream, but without `raw`.
 
-        Raises `UserError` for wrong options, and for `metadata` that a slice alone cannot tell.
+        Raises `UserError` for wrong options, and for values of `metadata` that need the whole transaction.
         """
         self._options = SourceOptions.parse(options)
         unknown = sorted(OF_WHOLE_TRANSACTIONS.intersection(self._options.metadata))
@@ -49,9 +51,10 @@ class SliceDecoder:
         self.schema = schema
 
     def batches(self, slice_: bytes) -> Iterator[pa.RecordBatch]:
-        """Fetch a slice and yield its rows, some 10,000 in a batch. `slice_`: the column `slice` of the stream.
+        """Fetch a slice and yield its rows in batches of about 10,000. `slice_`: a value of the stream's column
+        `slice`.
 
-        Raises `BinlogError` as the source does. A slice can be read again until the stream's next batch is planned.
+        Raises the same `BinlogError` as the source. A slice can be fetched again until the stream plans its next batch.
         """
         part = _part(slice_)
         if part.markers:

@@ -1,4 +1,4 @@
-"""The view of `top` of the mirror, from its control table and log, and from the metrics of the job if it runs."""
+"""The view of the mirror's `top`: reads the control table, the log and, if the job runs, the job's metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class MirrorReadings:
     """The newest readings. `error`: why the newest reading of the tables failed; `job_error`: why the newest reading of
     the job's metrics failed.
 
-    `tables`, `numbers`: read the tables and the job's metrics; `numbers` is None if the settings name no address.
+    `tables`: a function that reads the tables; `numbers`: a function that reads the job's metrics, None if the settings
+    name no address for them.
     """
 
     title: str
@@ -46,7 +47,7 @@ class MirrorReadings:
     _read: list[ConsumerLine] = field(default_factory=list)
 
     def read_rates(self) -> bool:
-        """Read the job's metrics; rates need two readings. Returns False if they cannot be read."""
+        """Read the job's metrics, because rates need two readings. Returns False if the metrics cannot be read."""
         self._read_job()
         return not self.job_error
 
@@ -76,7 +77,7 @@ class MirrorReadings:
         }
 
     def _of_job(self, line: TableLine) -> dict[str, float | None]:
-        """Returns what the job's metrics tell of a table: rows per second, and the seconds that a step takes."""
+        """Returns two numbers of a table from the job's metrics: rows per second, and the seconds of a step."""
         own = {"consumer": line.consumer, "table": line.table}
         names = [f"{MIRROR}table_{name}_total" for name in ("rows", "steps", "phase_seconds")]
         if self._now is None:
@@ -141,7 +142,7 @@ def mirror_readings(
 ) -> MirrorReadings:
     """Returns what `top` reads: the tables, and the metrics of the job if the settings name their address.
 
-    `complete`: completes the commands of the reasons.
+    `complete`: a function that adds options to the commands in the reasons.
     """
     listen = None if settings.metrics is None else settings.metrics.rpartition(":")
     return MirrorReadings(

@@ -19,18 +19,21 @@ from tests.support.secrets import leaks
 pytest_plugins = ["tests.servers.plugin"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell lets its background jobs ignore Ctrl-C, and the programs that tests start would inherit that.
+    # A background job of a shell ignores SIGINT, and programs that the tests start would inherit this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Without this Spark may listen on the address of another interface, also that of programs that tests start.
+# Without this variable, Spark may listen on the address of another interface, in the tests and in programs that they
+# start.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
-# No deadline for a single example: it would measure the machine's other load. A failure prints how to repeat it.
+# No deadline for an example, because its time depends on the other load of the machine. A failure prints how to repeat
+# the example.
 settings.register_profile("fast", deadline=None, print_blob=True, max_examples=60)
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
-# The slowest folders, slowest first. If a slow folder was started last, it would run while other workers are idle.
+# The slowest folders, in the order in which they start. If a slow folder started last, the other workers would be idle
+# while it runs.
 _SLOW = ("mirror", "spark", "demo", "daemon", "faults", "servers", "source", "runtime")
 # Three units run Spark: the tests that start jobs, the tests that share a Spark session for the source and for copies,
 # and the tests that share a session for the rest of the mirror. With more than three JVMs on two cores, a Python worker
@@ -82,8 +85,8 @@ SESSION_FILES = tuple(
     )
 )
 
-# Nearly all tests of these files start servers, daemons or jobs, or use the shared Spark. For each commit, `make test`
-# draws other files of each group.
+# Nearly all tests of these files start servers, daemons or jobs, or use the shared Spark. `make test` runs some files
+# of each group, and selects other files for each commit.
 _ROTATED_FILES = (
     FileGroup(
         4,
@@ -102,7 +105,7 @@ _ROTATED_FILES = (
 
 @pytest.fixture(scope="session", autouse=True)
 def no_program_prints_a_secret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """After the last test: search the output of all programs that the tests ran for the passwords and tokens used."""
+    """After the last test, search the output of all programs that the tests ran for passwords and tokens."""
     yield
     found = leaks(tmp_path_factory.getbasetemp())
     assert not found, "\n".join(found)
@@ -121,7 +124,7 @@ def pytest_report_header() -> str:
 
 
 class Units(LoadScopeScheduling):  # type: ignore[misc]
-    """The tests that one worker runs in a row: those of one file, which share servers, or those of the groups of files
+    """Assigns tests to workers in units. A unit is one file, whose tests share servers, or one of the groups of files
     above."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -148,4 +151,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(folders).parts[0]
         return _SLOW.index(folder) if folder in _SLOW else len(_SLOW)
 
-    items.sort(key=place)  # the order within a folder stays
+    items.sort(key=place)  # the order within a folder does not change

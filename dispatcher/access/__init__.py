@@ -1,1 +1,1 @@
-"""Who may do what: tokens, and the guessing of tokens."""
+"""Tokens, what each token permits, and the delay of clients that guess tokens."""

@@ -1,12 +1,13 @@
-"""Slows down and logs the guessing of tokens.
+"""Delays clients that guess tokens, and logs their wrong tokens.
 
 Wrong tokens are counted for each network: an IPv4 address, or the /64 of an IPv6 address. After `FREE` wrong tokens,
-the network's requests with a token are let through one by one, `PER_S` each second, and each waits at most
-`WAIT_MAX_S`. A request with a right token waits as long as a request with a wrong token, because otherwise the time of
-the answer would show which token is right. But a right token waits only once, and is never refused. So a guesser delays
-only the first request of a rightful client in the same network.
+the network may send `PER_S` requests with a token per second; each request waits for its turn, at most `WAIT_MAX_S`. A
+request with a right token waits as long as a request with a wrong token, because otherwise the time of the answer would
+show which token is right. But a right token waits only once, and is never refused. So a client that guesses delays only
+the first request of a client with a right token in the same network.
 
-At most `NETWORKS_MAX` networks are kept, so memory is bounded; all further networks count as one.
+The module counts at most `NETWORKS_MAX` networks separately, so memory is bounded. All further networks share one
+count.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import structlog
 from dispatcher.access.tokens import Client
 
 FREE = 10
-"""How many wrong tokens of a network cost nothing: a client may still send a token that was replaced."""
+"""How many wrong tokens of a network cause no delay: a client may still send a token that was replaced."""
 FORGET_S = 10.0  # the time after which one wrong token is forgotten
 PER_S = 5.0
 WAIT_MAX_S = 10.0
@@ -33,8 +34,8 @@ UNKNOWN = "no IP address"
 
 @dataclass(slots=True)
 class _Network:
-    """`wrong`: the number of wrong tokens that were not forgotten yet at the time `at`; `turn_at`: when the newest
-    waiting request goes on; `proven`: the right tokens that have waited."""
+    """`wrong`: the number of wrong tokens that were not forgotten yet at the time `at`; `turn_at`: when the wait of the
+    newest request ends; `proven`: the right tokens that have waited."""
 
     at: float
     wrong: float = 0.0
@@ -77,7 +78,8 @@ class Guesses:
         structlog.get_logger("dispatcher").warning("wrong token", address=name)
 
     def wait_s(self, client: Client, secret: str | None, now: float | None = None) -> float:
-        """How long a request that carries a token has to wait. `secret`: the token, None if it is not known yet."""
+        """Returns how many seconds a request that carries a token has to wait. `secret`: the token, None if it is not
+        known yet."""
         now = time.monotonic() if now is None else now
         network = self._find(client)
         if network is None or network.wrong_now(now) < FREE or secret in network.proven:
@@ -96,7 +98,7 @@ class Guesses:
 
     def _forget(self, now: float) -> None:
         if now - self._forgot_at < FORGET_S:
-            return  # looking through all networks costs more than a guess
+            return  # a search through all networks costs more than one guess
         self._forgot_at = now
         ended = [name for name, network in self._networks.items() if not network.wrong_now(now)]
         for name in ended:

@@ -24,24 +24,25 @@ class Scope(StrEnum):
     READ = "read"  # read-only sessions, polls, ranges, tables
     ACKNOWLEDGE = "acknowledge"  # sessions that fence others, acknowledgements
     ADMINISTER = "administer"  # forget, seek, pause and resume
-    METRICS = "metrics"  # GET /metrics, with all consumers and connections
+    METRICS = "metrics"  # GET /metrics, which shows all consumers and connections
     DECLARE = "declare"  # declares consumers, and removes those that it has declared
 
 
 Owners = Callable[[], Mapping[str, str] | None]
-"""Returns the name of the token that has declared each declared consumer; None on a standby, which does not know it."""
+"""Returns the name of the token that has declared each declared consumer; None on a standby, which does not know the
+declared consumers."""
 
 
 def no_owners() -> Mapping[str, str]:
-    """The owners if no consumer is declared."""
+    """Returns no owners, for a daemon in which no consumer is declared."""
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
     """`consumers`: the consumers of the settings for which the token is valid; None = all. `name`: the holder's name,
-    "" if it has none: the token is also valid for the consumers that were declared under this name. `sources`: the
-    sources whose consumers it may declare; None = all."""
+    "" if there is none. The token is also valid for the consumers that were declared under this name. `sources`: the
+    sources in which the token may declare consumers; None = all."""
 
     secret: str = field(repr=False)
     consumers: frozenset[str] | None

@@ -40,7 +40,7 @@ class Access:
 
 
 class Api:
-    """The API as an ASGI application. Its access rules can be replaced while it runs, its limits cannot."""
+    """The API as an ASGI application. A reload can replace its access rules, but not its limits."""
 
     def __init__(  # noqa: PLR0913 - one parameter per part
         self,
@@ -95,7 +95,7 @@ class Api:
         return self._timer
 
     def close(self) -> None:
-        """End the streams of the status page, which would not end by themselves: the daemon is shutting down."""
+        """End the streams of the status page when the daemon shuts down: the streams have no end of their own."""
         self._feed.close()
 
     def replace(self, access: Access) -> None:

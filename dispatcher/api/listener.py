@@ -16,7 +16,7 @@ from dispatcher.api.connections.protocol import bounded_protocol
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.settings.api import ApiLimitSettings, ApiSettings, TokenSettings
 
-FILES_RESERVED = 256  # file descriptors kept for everything except the API's connections
+FILES_RESERVED = 256  # file descriptors reserved for everything except the API's connections
 
 
 class Listener(uvicorn.Server):

@@ -1,1 +1,2 @@
-"""Converts the bytes of a binlog to values. Pure: no I/O, no clock; light enough for a Spark executor."""
+"""Converts the bytes of a binlog to values. Pure: it does no I/O, reads no clock, and loads fast enough for a Spark
+executor."""

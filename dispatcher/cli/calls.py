@@ -23,7 +23,7 @@ EXIT_FAULT, EXIT_INPUT = 1, 2
 TOKEN_VARIABLE = "DISPATCHER_TOKEN"  # noqa: S105 - the name, not a token
 URL_VARIABLE = "DISPATCHER_URL"
 TIMEOUT_S = 60.0
-# For a GET if the user gave several addresses: the host of one may be down, and connecting to it takes minutes to fail.
+# The timeout of a GET if the user gave several addresses. If a host is down, an attempt to connect may take minutes.
 QUESTION_TIMEOUT_S = 10.0
 
 Url = Annotated[
@@ -72,7 +72,7 @@ def read_settings(
 
 
 def state_of(state: StateSettings) -> dict[str, Any]:
-    """What the store of these settings holds, see `dump_state`. Raises BinlogError."""
+    """The contents of the state store that these settings name; see `dump_state`. Raises BinlogError."""
     if state.mysql is None:
         from dispatcher.state.copies import dump_state  # noqa: PLC0415
 
@@ -108,7 +108,7 @@ class DaemonAddress:
 
     @property
     def choice(self) -> AddressChoice:
-        """The choice among the addresses. Raises UserError if `url` is wrong."""
+        """The choice among the addresses in `url`. Raises UserError if `url` is wrong."""
         if self._choice is None:
             self._choice = AddressChoice(parse_addresses(self.url))
         return self._choice
@@ -119,8 +119,8 @@ def call(
 ) -> Any:
     """Send a GET, or a POST of `body`, and return the daemon's JSON answer. Raises BinlogError for any other answer.
 
-    Of several addresses each gets at most one request. After the answer of a standby, the call asks the leader that the
-    standby names; if an address does not answer, the call asks the next one.
+    If there are several addresses, each of them gets at most one request. If a standby answers, the call asks the
+    leader that the standby names. If an address does not answer, the call asks the next address.
     """
     import http.client  # noqa: PLC0415
     import urllib.error  # noqa: PLC0415
@@ -228,7 +228,7 @@ def _unreachable(error: Exception) -> BinlogError:
 
 
 def _problem_of(error: Any) -> dict[str, Any]:
-    """The daemon's problem document; {} if another program answered; then the HTTP status says enough."""
+    """The daemon's problem document; {} if another program answered. Then the error contains only the HTTP status."""
     import http.client  # noqa: PLC0415
 
     try:

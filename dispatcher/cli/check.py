@@ -80,7 +80,7 @@ def _examine(settings: Settings) -> tuple[list[str], list[str], str]:
     def examine(names: list[str]) -> list[HostReport]:
         return _reports(settings, names, begun)
 
-    # In parallel, so that a server that does not answer does not delay the others.
+    # The servers are asked in parallel, so that a server that does not answer does not delay the others.
     with ThreadPoolExecutor(min(len(groups), 16)) as pool:
         examined = list(zip(groups.values(), pool.map(examine, groups.values()), strict=True))
     errors: list[str] = []
@@ -116,7 +116,8 @@ def _path(name: str) -> str:
 
 
 def _examine_state(settings: Settings, errors: list[str], warnings: list[str]) -> str:
-    """Add what is wrong with the database of the state. Returns a line that describes it; "" for a state in a file."""
+    """Add the errors and warnings of the database that holds the state. Returns a line that describes the database; ""
+    if the state is in a file."""
     from dispatcher.state.server.examine import examine_state  # noqa: PLC0415
 
     state = settings.state

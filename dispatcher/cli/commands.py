@@ -17,8 +17,8 @@ from dispatcher.terminal.output import say
 if TYPE_CHECKING:
     from dispatcher.settings.model import Settings
 
-# Typer's own tracebacks show local variables, and with them passwords. Its rich help takes 0.4 s to load, and shows
-# flags as if they took values.
+# Typer's own tracebacks show local variables, and with them passwords. Typer's help with rich takes 0.4 s to load, and
+# shows flags as if they took values.
 app = typer.Typer(
     name="binlog-dispatcher",
     help="One MySQL replication connection, fanned out to many consumers.",
@@ -55,7 +55,7 @@ def _common(
 
 @contextmanager
 def _without_gc() -> Iterator[None]:
-    """Import without garbage collection, and exempt what was imported from later collections.
+    """Disable garbage collection while the body imports modules, and exempt these modules from later collections.
 
     Imported modules stay in memory, and searching them for garbage makes the start about 10 % slower.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FrontReport:
-    """`line` says what the front serves; "" without the section."""
+    """`line` says which consumers the front serves; "" if the settings have no section `front`."""
 
     line: str = ""
     errors: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class FrontReport:
 
 
 def examine_front(settings: Settings, versions: Mapping[str, Sequence[str]]) -> FrontReport:
-    """`versions`: for each consumer, the versions of its servers that were reached."""
+    """Check the section `front`. `versions`: for each consumer, the versions of its servers that could be reached."""
     from dispatcher.front.tls import front_tls  # noqa: PLC0415
 
     front = settings.front

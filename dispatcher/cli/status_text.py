@@ -44,7 +44,7 @@ def position_text(row: Row, key: str = "acknowledged") -> str:
 
 def consumer_text(row: Row) -> str:
     """The name of a row's consumer, marked if a token has declared it."""
-    # A daemon of an earlier version has no such key.
+    # The rows of a daemon of an earlier version have no such key.
     return row["name"] if row.get("declared_by") is None else f"{row['name']} (declared)"
 
 

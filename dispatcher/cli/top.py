@@ -1,7 +1,7 @@
 """The view of `top`, made from `GET /v1/binlogs` alone.
 
-It shows connections with their dispatchers, and dispatchers with their consumers. The rates of a dispatcher are what it
-reads from the server; the rate of a consumer is what its reader fetches.
+It shows connections with their dispatchers, and dispatchers with their consumers. The rates of a dispatcher count what
+the dispatcher reads from the server. The rate of a consumer counts the bytes that the consumer's reader fetches.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DaemonReadings:
         self._address = address
 
     def read_rates(self) -> bool:
-        """Returns True: the rates are known at once, because the daemon computes them."""
+        """Returns True: the first reading already has rates, because the daemon computes them."""
         self.read()
         return True
 

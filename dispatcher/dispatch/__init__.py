@@ -1,1 +1,2 @@
-"""The rules of dispatching: pure and deterministic. Time and bytes go in, effects come out."""
+"""The rules of dispatching. They are pure and deterministic: `Client.step` gets an input and the time, and returns
+effects."""

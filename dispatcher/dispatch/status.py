@@ -1,7 +1,7 @@
 """The rows of `GET /v1/binlogs`, one for each consumer. The metrics are computed from the same rows.
 
-The first 19 columns have the names and meanings of ClickHouse's `system.mysql_binlogs`; only this daemon has the
-others.
+The first 19 columns have the names and meanings of ClickHouse's `system.mysql_binlogs`; the other columns exist only in
+this daemon.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def lag_s(client: Client, consumer: Consumer, now_s: float, now: float) -> float
 def _age_s(
     client: Client, consumer: Consumer, oldest_us: int | None, now_s: float, now: float
 ) -> float:
-    """Returns the age of the oldest transaction that a reader lacks, s. `oldest_us`: commit time of the oldest
-    transaction that the reader lacks and the queue holds, microseconds since 1970 UTC."""
+    """Returns the age, in seconds, of the oldest transaction that a reader lacks. `oldest_us`: commit time of the
+    oldest transaction that the reader lacks and the queue holds, microseconds since 1970 UTC."""
     oldest = [oldest_us]
     dispatcher = dispatcher_of(client, consumer)
     missing_s = 0.0

@@ -14,8 +14,8 @@ from dispatcher.dispatch.status import PHASE_STATES, dispatcher_name
 def connection_view(
     client: Client, rate: Callable[[Dispatcher], tuple[float, float]]
 ) -> dict[str, Any]:
-    """Returns what the status page draws of a client. `rate`: events and bytes that a dispatcher read, per second. Two
-    clients may have the same `name`."""
+    """Returns what the status page draws of a client. `rate`: returns the events and bytes that a dispatcher reads per
+    second. Two clients may have the same `name`."""
     main = client.main
     return {
         "name": client.label,

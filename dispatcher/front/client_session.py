@@ -28,14 +28,14 @@ from dispatcher.source.mysql.error_map import number_of
 
 COMMAND_BYTES_MAX = 1 << 20
 IDLE_S = 8 * 3600.0
-"""How long a client may be without a command, as MySQL's `wait_timeout`."""
+"""How long a client may send no command before the front disconnects it, like MySQL's `wait_timeout`."""
 _STATISTICS = b"binlog-dispatcher"
 _DUMPS = (Command.BINLOG_DUMP, Command.BINLOG_DUMP_GTID)
 
 
 @dataclass(frozen=True, slots=True)
 class FrontServices:
-    """What all connections of the front use."""
+    """The objects that all connections of the front share."""
 
     consumers: GetConsumers
     settings: FrontSettings
@@ -122,7 +122,7 @@ class ClientSession:
         return [ok_packet()]
 
     def _own_answer(self, question: Question) -> Answer | None:
-        """Answer a question about the front's own connections. Returns None for any other question."""
+        """Answer a question about the front's own connections. Returns None for a question about anything else."""
         if isinstance(question, Kill):
             killed = self._services.connections.kill(question.connection_id, self._name)
             if not killed:
@@ -168,7 +168,7 @@ class ClientSession:
         )
 
     async def _use(self, database: str) -> None:
-        """Make a database the default. Raises WireError for one that the consumer does not read."""
+        """Make a database the connection's default. Raises WireError for a database that the consumer does not read."""
         check_database(database, await self._picture(), self._who())
         self._variables.database = database
 

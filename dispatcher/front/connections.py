@@ -11,7 +11,7 @@ from dispatcher.front.dump.request import Registration
 @dataclass(slots=True)
 class Connected:
     """A connected client. `close` ends its connection. `registration`: None if the client has not registered as a
-    replica. `uuid`: the UUID that the client names, "" if it names none."""
+    replica. `uuid`: the UUID that the client has reported, "" if it has reported none."""
 
     consumer: str
     close: Callable[[], None]

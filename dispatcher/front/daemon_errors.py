@@ -1,6 +1,7 @@
-"""The errors of the daemon as those of a MySQL server, so that clients react as they do to a server.
+"""Converts errors of the daemon to errors of a MySQL server, so that clients react as they do to a server.
 
-A replica gives up after 1236 and shows it to a person. It connects again after 1053, as after the loss of a connection.
+After error 1236 a replica stops and shows the error in its status. After error 1053 it connects again, as after the
+loss of a connection.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _TRANSIENT = frozenset({ErrorKind.NOT_LEADER, ErrorKind.RANGE_UNAVAILABLE, Error
 
 
 def wire_error(error: BinlogError) -> WireError:
-    """Return the error that a client is sent."""
+    """Return the error that the front sends to the client."""
     text = str(error).encode()[:_MESSAGE_MAX].decode("utf-8", "ignore")
     if error.kind in (ErrorKind.UNKNOWN_CONSUMER, ErrorKind.UNAUTHORIZED, ErrorKind.FORBIDDEN):
         return WireError(_ACCESS_DENIED, text)

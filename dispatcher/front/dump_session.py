@@ -1,9 +1,10 @@
 """One dump: a session of a consumer whose reader is a replication client.
 
-The client's request decides where the session begins (`start`). Ranges of the consumer's queue become packets (`dump`),
-and the socket's backpressure is the reader's speed. A client of MySQL's protocol does not say what it has stored. So
-what was sent counts as acknowledged after a time, or at once if the queue has no room. If the client returns with an
-older place, the consumer reads the log again from there.
+The client's request decides where the session begins (`start`). The session turns ranges of the consumer's queue into
+packets (`dump`), and waits whenever the client receives more slowly than the session sends. A client of MySQL's
+protocol does not report what it has stored. So the session acknowledges a sent range after a fixed time, or at once if
+the queue has no room. If the client connects again and asks for an older place, the consumer reads the log again from
+this place.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 
-RANGE_BYTES = 4 << 20  # of a poll; a larger transaction comes whole
+# The greatest size of a range, except that a larger transaction is not divided.
+RANGE_BYTES = 4 << 20
 WAIT_MAX_S = 30.0
 ACKNOWLEDGE_EVERY_S = 1.0
-_TURN_S = 0.004  # of the event loop
-HEARTBEAT_MIN_S = 0.1  # a client may ask for nanoseconds, which would keep a core busy
+_TURN_S = 0.004  # the longest turn of the event loop
+HEARTBEAT_MIN_S = 0.1  # a client may ask for a period of nanoseconds, which would keep a core busy
 
 
 class DumpOutput(Protocol):
@@ -38,15 +40,15 @@ class DumpOutput(Protocol):
     def write(self, packets: bytes | memoryview) -> None: ...
 
     async def drain(self) -> None:
-        """Wait until the client has received most of what was written. Raises an error if it receives nothing for too
-        long."""
+        """Wait until the client has received most of the written bytes. Raises an error if the client receives nothing
+        for too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """`wanted`: where the client asks the dump to begin; `executed`: what the source has executed, None without MySQL's
-    GTIDs; `heartbeat_s`: 0 for none; `acknowledge_after_s`: see the module; `to_end`: end the dump at the end of the
-    log (BINLOG_DUMP_NON_BLOCK)."""
+    """`wanted`: where the client asks the dump to begin; `executed`: the source's executed set, None without MySQL's
+    GTIDs; `heartbeat_s`: the period of heartbeats, 0 = no heartbeats; `acknowledge_after_s`: how long after a range was
+    sent it is acknowledged; `to_end`: True if the dump ends at the end of the log (BINLOG_DUMP_NON_BLOCK)."""
 
     wanted: Wanted
     executed: GtidSet | None
@@ -85,11 +87,13 @@ class DumpSession:
         self._number = 0
         self._heartbeat_s = options.heartbeat_s and max(options.heartbeat_s, HEARTBEAT_MIN_S)
         self._head: tuple[int, int] = (0, 0)  # the end of the log when the dump began
-        self._sent: deque[_Sent] = deque()  # and not acknowledged, oldest first
+        # The sent ranges that are not acknowledged, oldest first.
+        self._sent: deque[_Sent] = deque()
         self._acknowledged_at = self._wrote_at = self._yielded_at = clock()
 
     async def run(self) -> None:
-        """Raises BinlogError. Returns at the end of the log if the client has asked for an end."""
+        """Serve the dump. Returns at the end of the log if `to_end` is set. Raises BinlogError for an error that ends
+        the dump."""
         after = await self._open()
         while not self._options.to_end or after.order < self._head:
             after = await self._send_next(after)
@@ -102,7 +106,8 @@ class DumpSession:
         consumers = self._consumers()
         place = await self._beginning(consumers)
         position = await self._begin(consumers, place)
-        # Until now, the session before this one could acknowledge what this client lacks.
+        # Until `open_session` returned, the previous session could acknowledge transactions that this client lacks, so
+        # the queue may no longer contain them.
         if isinstance(place, InQueue):
             place = await self._beginning(consumers)
             if not isinstance(place, InQueue):
@@ -140,7 +145,8 @@ class DumpSession:
     # -- what is sent ----------------------------------------------------------------------------------------
 
     async def _send_next(self, after: Position) -> Position:
-        """Wait for what follows `after` and send it. Return the position up to which the client has everything."""
+        """Wait for transactions after `after` and send them. Return the position up to which the client now has
+        everything."""
         answer = await self._consumers().poll(
             self._name,
             self._number,
@@ -178,7 +184,7 @@ class DumpSession:
             consumers.answer_ended(self._name, self._number)
 
     async def _fill(self, end: Position) -> None:
-        """Send empty transactions for what the client's GTIDs lack up to a position."""
+        """Send empty transactions for the GTIDs up to `end` that the client lacks."""
         wanted = self._options.wanted
         if isinstance(wanted, AfterGtids):
             gtids = type(wanted.gtids).parse(end.gtid)
@@ -189,9 +195,9 @@ class DumpSession:
         self._output.write(packets)
         self._wrote_at = self._clock()
         await self._output.drain()
-        # `drain` does not wait for a client that is fast, so small chunks are sent in one turn of the event loop. If
-        # each chunk took a turn of its own, the daemon would read a batch of the source before each one, and the client
-        # would wait until the log has been read.
+        # `drain` does not wait if the client is fast, so several small chunks are sent in one turn of the event loop.
+        # With one turn per chunk, the daemon would read a batch of the source before each chunk, and the client would
+        # get its chunks only slowly while the daemon reads the log.
         if self._clock() >= self._yielded_at + _TURN_S:
             await asyncio.sleep(0)
             self._yielded_at = self._clock()
@@ -199,12 +205,13 @@ class DumpSession:
     # -- times -----------------------------------------------------------------------------------------------
 
     def _heartbeat_is_due(self, *, moved: bool) -> bool:
-        """True if the client has asked for heartbeats, and one is due or tells it a new place."""
+        """True if the client has asked for heartbeats, and either the period has passed or a heartbeat would report a
+        new place (`moved`)."""
         period_s = self._heartbeat_s
         return bool(period_s) and (moved or self._clock() >= self._wrote_at + period_s)
 
     def _wait_s(self) -> float:
-        """How long to wait for more of the log, until something else is due."""
+        """How long a poll may wait for new transactions until a heartbeat or an acknowledgement is due."""
         now = self._clock()
         due = [now + WAIT_MAX_S]
         if self._heartbeat_s:
@@ -217,7 +224,8 @@ class DumpSession:
     # -- acknowledgements ------------------------------------------------------------------------------------
 
     async def _acknowledge_due(self) -> None:
-        """Acknowledge what was sent long enough ago, at most once a second; everything if the queue has no room."""
+        """Acknowledge the ranges that were sent at least `acknowledge_after_s` ago, at most once a second. If the queue
+        has no room, acknowledge all sent ranges at once."""
         if not self._sent:
             return
         now = self._clock()
@@ -228,7 +236,7 @@ class DumpSession:
             await self._acknowledge(sum(sent.at <= sent_before for sent in self._sent))
 
     async def _acknowledge(self, count: int) -> None:
-        """Acknowledge the oldest `count` ranges of those that were sent."""
+        """Acknowledge the oldest `count` of the sent ranges."""
         if count:
             position = self._sent[count - 1].position
             for _ in range(count):

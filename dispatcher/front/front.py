@@ -1,4 +1,4 @@
-"""The front as the settings describe it: who may log in, and what each client is served."""
+"""The front as the settings describe it. Decides who may log in, and starts a session for each client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.settings.front import CLIENT_SCOPES, FrontSettings
 
 _VERSION = "8.4.0-binlog-dispatcher"
-"""For the greeting, as long as no server was reached."""
+"""The version in the greeting while the daemon has not reached any server."""
 
 
 class Front:
@@ -36,7 +36,7 @@ class Front:
         guesses: Guesses,
         consumers: GetConsumers,
     ) -> None:
-        """`tokens`, `guesses`: those of the API; `consumers` raises NotLeaderError on a standby."""
+        """`tokens`, `guesses`: the same objects as the API's; `consumers` raises NotLeaderError on a standby."""
         self._settings = settings
         self._tokens = tokens
         self._guesses = guesses
@@ -50,7 +50,8 @@ class Front:
         return self._listener.counts if self._listener is not None else FrontCounts()
 
     async def listen(self) -> None:
-        """Open the listener. Raises BinlogError if the address cannot be listened on, or for invalid files of TLS."""
+        """Open the listener. Raises BinlogError if the front cannot listen on the address, or if the TLS certificate or
+        key is invalid."""
         listen = self._settings.listen
         self._listener = FrontListener(
             await asyncio.to_thread(self._rules),
@@ -71,7 +72,7 @@ class Front:
             await self._listener.close()
 
     def _rules(self) -> LoginRules:
-        plain = self._settings.listen.loopback  # passwords may come without TLS
+        plain = self._settings.listen.loopback  # clients may send passwords without TLS
         return LoginRules(
             version=self._version,
             secrets=self._secrets,
@@ -85,8 +86,8 @@ class Front:
     # -- logins ----------------------------------------------------------------------------------------------
 
     def _version(self) -> str:
-        """The version in the greeting: that of the first consumer whose server was reached. The greeting comes before
-        the client names its consumer."""
+        """The server version in the greeting. The front sends the greeting before the client names its consumer, so it
+        uses the version of the first consumer whose server was reached."""
         try:
             consumers = self._consumers()
             formats = filter(None, map(consumers.format, consumers.names()))
@@ -105,9 +106,9 @@ class Front:
         await asyncio.sleep(self._guesses.wait_s(client, None))
 
     async def _wait_after_guesses(self, login: FrontLogin) -> None:
-        """After wrong tokens from the client's network, delay a login with a right token as long as those, but only
-        once. Otherwise a guesser could conclude that a token is wrong because it is not confirmed at once, and try the
-        next one."""
+        """After logins with wrong tokens from the client's network, delay the first login with a right token as long as
+        one with a wrong token. Otherwise a guesser could conclude from the delay that a token is wrong, and try the
+        next token without waiting for the answer."""
         if login.secret is None or time.monotonic() >= self._guesses.slow_until:
             return
         client = login.host, 0
@@ -116,7 +117,7 @@ class Front:
             self._guesses.prove(client, login.secret)
 
     async def _admit(self, login: FrontLogin) -> None:
-        """Raises WireError on a standby, and for a user who is no consumer."""
+        """Raises WireError on a standby, and if the user's name is not the name of a consumer."""
         await self._wait_after_guesses(login)
         try:
             self._consumers().subscription(login.user)

@@ -1,4 +1,4 @@
-"""What the front asks of the daemon."""
+"""The methods of the daemon that the front calls."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dispatcher.model.subscription import Subscription
 
 
 class Consumers(Protocol):
-    """The sessions of the daemon's consumers. Every method raises BinlogError for what it refuses."""
+    """The sessions of the daemon's consumers. A method that refuses its call raises BinlogError."""
 
     @property
     def closing(self) -> bool:
-        """True once the daemon ends, or leads no more: polls do not wait."""
+        """True once the daemon is ending or is no longer the leader. Polls then return without waiting."""
 
     def names(self) -> list[str]: ...
 

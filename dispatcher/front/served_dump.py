@@ -1,4 +1,5 @@
-"""A dump over a client's connection: what the client has asked for, and how the dump ends."""
+"""Serves a client's dump: derives its options from the client's request and variables, and sends the packet that ends
+it."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ from dispatcher.settings.front import FrontSettings
 
 _OFFSET_MIN = 4
 _QUIT_BYTES_MAX = 1 << 10
-_PROGRAM_MAX = 80  # characters of a program's name
-# A replica of MySQL counts its offset by the sizes of the events that it gets. Where events are left out, the offset
-# that it stores is too low, so it would apply transactions twice after a lost connection.
+_PROGRAM_MAX = 80  # the longest name of a program, in characters
+# A replica of MySQL adds up the sizes of the events that it gets to count its offset. If events are left out, the
+# offset that the replica stores is too low, so after a lost connection it would apply transactions twice.
 _MYSQL_REPLICA = "mysqld"
 _BY_FILE_REFUSED = (
     "a replica of MySQL cannot read by file and offset here, because events of other consumers are left out; set"
@@ -35,7 +36,7 @@ _BY_FILE_REFUSED = (
 
 
 class ServedDump:
-    """Serves one dump on a connection. The connection ends with the dump."""
+    """Serves one dump on a connection. The connection is closed after the dump."""
 
     def __init__(
         self,
@@ -54,8 +55,8 @@ class ServedDump:
         self._picture = picture
 
     async def serve(self, request: DumpRequest) -> None:
-        """Serve the dump until the client leaves, or to the end of the log if the client has asked for an end. Raises
-        ClientGone."""
+        """Serve the dump until the client disconnects. If the client has set BINLOG_DUMP_NON_BLOCK, the dump ends at
+        the end of the log. Raises ClientGone when the client disconnects."""
         wanted = self._wanted(request)
         relay = Relay(self._relay_options(request), wanted)
         dump = DumpSession(
@@ -79,7 +80,7 @@ class ServedDump:
     # -- what the client has asked for -----------------------------------------------------------------------
 
     def _wanted(self, request: DumpRequest) -> Wanted:
-        """Where the dump begins. Raises WireError 1236."""
+        """Return where the client asks the dump to begin. Raises WireError 1236 for a request that cannot be served."""
         state = self._variables.slave_connect_state
         if self._variables.slave_until_gtid is not None:
             raise fatal_reading("START SLAVE UNTIL is not possible here")
@@ -125,7 +126,7 @@ class ServedDump:
         )
 
     def _caller(self) -> Caller:
-        """The client as the status page names it."""
+        """Return the client's name and address for the status page."""
         attributes = self._login.attributes
         names = (attributes.get(key) for key in ("program_name", "_client_name"))
         program = next(filter(None, names), "replication client")
@@ -140,7 +141,7 @@ class ServedDump:
         await self._channel.drain(self._settings.write_timeout_seconds)
 
     async def _while_connected(self, dump: DumpSession) -> None:
-        """Run the dump until it ends or the client leaves. Raises BinlogError, WireError, ClientGone."""
+        """Run the dump until it ends or the client disconnects. Raises BinlogError, WireError, ClientGone."""
         channel = self._channel
 
         async def until_closed() -> None:
@@ -161,6 +162,6 @@ class ServedDump:
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error of a group."""
+    """Return the first error of a group."""
     error = errors.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,12 +1,15 @@
-"""Decides where a dump begins: within the consumer's queue, or at a place that the server must find.
+"""Decides where a dump begins: within the consumer's queue, or at a place that the server must find in its log.
 
-The client's request decides, not the stored position. The session begins in the queue if the queue holds everything
-that the client lacks; then events that the client has are dropped before they are sent. Otherwise the session begins at
-the client's place, and the consumer reads the log from there.
+The client's request decides where the dump begins, not the consumer's stored position. If the queue contains everything
+that the client lacks, the session begins in the queue, and the relay drops events that the client already has.
+Otherwise the session begins at the place that the client asks for, and the consumer reads the log from this place.
 
-Three kinds of requests exist. By file and offset; the offset may lie inside a transaction, because a client may count
-its position event by event. By MySQL's set of GTIDs: everything that is not in the set. By MariaDB's state: in each
-domain everything behind the state's number.
+A client asks for a place in one of three ways:
+
+* By file and offset. The offset may lie inside a transaction, because a client may advance its position with each
+  event.
+* By a set of MySQL's GTIDs. The client wants all transactions that are not in the set.
+* By MariaDB's GTID state. In each domain, the client wants all transactions after the number in the state.
 
 Sources: sql/rpl_binlog_sender.cc, Binlog_sender::check_start_file; MariaDB, sql/sql_repl.cc,
 check_slave_start_position.
@@ -37,8 +40,9 @@ Beginning = InQueue | Start
 def beginning(wanted: Wanted, held: HeldRange | None, executed: GtidSet | None = None) -> Beginning:
     """Return where the session of a dump begins.
 
-    `held`: what the consumer's queue holds, None if the consumer has failed; `executed`: what the source has executed.
-    A replica may also have transactions of its own, which are not in the source's log.
+    `held`: the range that the consumer's queue contains, None if the consumer has failed; `executed`: the source's
+    executed set, None without MySQL's GTIDs. GTIDs that the client has and the source has not are ignored, because a
+    replica may have transactions of its own.
     """
     match wanted:
         case AfterPlace(file, offset):
@@ -56,7 +60,7 @@ def beginning(wanted: Wanted, held: HeldRange | None, executed: GtidSet | None =
 def _holds_place(held: HeldRange, file: str, offset: int) -> bool:
     """True if the place lies between the acknowledged position and the queued one."""
     first, last = held.acknowledged, held.queued
-    if not (file and first.file and last.file):  # after a failover the files are not known at first
+    if not (file and first.file and last.file):  # after a failover, the files are unknown at first
         return False
     if not _same_log(first, file) or not _same_log(last, file):
         return False
@@ -68,8 +72,8 @@ def _same_log(executed: ExecutedPosition, file: str) -> bool:
 
 
 def _holds_gtids(held: HeldRange, gtids: GtidSet | MariadbGtids) -> bool:
-    """True if the client has everything up to the acknowledged position. Later transactions that the client has, too,
-    are dropped."""
+    """True if the client has all transactions up to the acknowledged position. The relay drops later transactions that
+    the client has, too."""
     acknowledged = held.acknowledged.gtids
     if isinstance(gtids, MariadbGtids):
         return isinstance(acknowledged, MariadbGtids) and gtids.contains(acknowledged)

@@ -1,4 +1,4 @@
-"""The certificate with which the front speaks TLS."""
+"""Loads the certificate that the front uses for TLS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dispatcher.settings.front import FrontSettings
 
 
 def front_tls(settings: FrontSettings) -> ssl.SSLContext | None:
-    """Return None without `front.tls`. Raises BinlogError for files that are no certificate and key."""
+    """Return the front's TLS context, or None if the setting `front.tls` is missing. Raises BinlogError if the files do
+    not contain a certificate and its key."""
     if settings.tls is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

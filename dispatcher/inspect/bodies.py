@@ -1,7 +1,7 @@
-"""Parses the bodies of events to `Fields`: a parser for each type, and a cache of bodies that repeat.
+"""Parses the bodies of events to `Fields`, with a parser for each event type. Caches the fields of bodies that repeat.
 
-A log of small transactions consists of the same few bodies over and over (BEGIN, table maps). These are parsed once;
-the cache is bounded.
+A log of small transactions repeats the same few bodies many times (BEGIN, table maps). Each of these bodies is parsed
+once. The cache is bounded.
 """
 
 from __future__ import annotations
@@ -38,15 +38,14 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.printable import printable
 
 K = EventType
-# These are plain integers: a look-up of a member of the enumeration takes as long as the rest of the work on most
-# events.
+# These are plain integers, because looking up an enumeration member would double the time for most events.
 _FORMAT_DESCRIPTION, _TABLE_MAP, _GTID = int(K.FORMAT_DESCRIPTION), int(K.TABLE_MAP), int(K.GTID)
 _CACHED_MAX = 4096
 _CACHED_BYTES_MAX = 512
 _CACHED_TYPES = frozenset((K.QUERY, K.MARIADB_BINLOG_CHECKPOINT))
 _PRE_GA = (K.PRE_GA_WRITE_ROWS, K.PRE_GA_UPDATE_ROWS, K.PRE_GA_DELETE_ROWS)
 _EMPTY = frozenset((K.STOP, K.SLAVE))
-# A comment line of a statement would look like a line of the output. With a space before `#` it remains a comment.
+# A line of a statement that begins with `#` looks like a line of the output. So a space is inserted before the `#`.
 _COMMENT_LINE = re.compile(r"^#", re.MULTILINE)
 _DUMMY = Fields(note="no rows: this event only ends a statement")
 _NO_TABLE = Fields(
@@ -59,7 +58,7 @@ _MARIADB_FLAGS = (
 
 
 class BodyParser:
-    """Parses bodies in the order of the log. `tables`: the table maps in force."""
+    """Parses bodies in the order of the log. `tables`: the current table map of each table id."""
 
     def __init__(self) -> None:
         self.tables = Tables()
@@ -75,7 +74,8 @@ class BodyParser:
         try:
             if kind == _FORMAT_DESCRIPTION:
                 self.tables.clear()
-                self._cached.clear()  # servers of other versions execute other /*!...*/ comments
+                # The server's version decides which /*!...*/ comments of a statement are executed.
+                self._cached.clear()
                 return _format(parse_format(raw))
             body = raw[HEADER_SIZE : len(raw) - tail]
             if kind == _TABLE_MAP:
@@ -261,7 +261,7 @@ def _load(kind: int, _raw: bytes, body: bytes) -> Fields:
 
 def _gtid(kind: int, _raw: bytes, body: bytes) -> Fields:
     if kind == _GTID and len(body) >= GTID_CLOCK_AT:
-        # Filters and summaries need only the GTID; the rest is parsed if the event is shown.
+        # Filters and summaries need only the GTID. The other fields are parsed only if the event is shown.
         number = int.from_bytes(body[GTID_NUMBER_AT:GTID_CLOCK_AT], "little")
         text = f"{gtid_events.uuid_text(body[GTID_SOURCE_AT:GTID_NUMBER_AT])}:{number}"
         return Fields(gtid=text, complete_later=partial(_complete_gtid, kind, body))

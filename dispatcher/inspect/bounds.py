@@ -1,8 +1,8 @@
 """Where the output begins and ends: `--start` and `--stop` by position, GTID or time.
 
-The output is [start, stop). A position is compared with the offset of each event; a GTID bound is reached when a
-transaction begins whose GTID is in the set; a time is compared with the time in the header of the first event of a
-transaction, or of an event outside of transactions, so no transaction is split.
+The output contains the events in [start, stop). A position is compared with the offset of each event. A GTID bound is
+reached at the first transaction whose GTID is in the set. A time is compared with the time in the header of an event
+that begins a transaction or lies outside of transactions, so a time never splits a transaction.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class PositionBound:
-    """`file`: the name in SHOW BINARY LOGS. "" means the first file for a start, and the last file for a stop; for the
-    log of a server it means the first file for both."""
+    """`file`: the name in SHOW BINARY LOGS. "" means the first file for a start, and the last file for a stop. For a
+    server's log, "" means the first file for both."""
 
     file: str
     offset: int
@@ -39,7 +39,7 @@ class PositionBound:
 
 @dataclass(frozen=True, slots=True)
 class GtidBound:
-    """`gtids`: a MySQL GTID set; for MariaDB, the sequence number by (domain, server)."""
+    """`gtids`: a MySQL GTID set or, for MariaDB, the sequence numbers by (domain, server)."""
 
     text: str
     gtids: GtidSet | dict[tuple[int, int], int]
@@ -101,13 +101,14 @@ def _wrong(option: str, what: str, remedy: str = _REMEDY) -> UserError:
 
 
 class Range:
-    """Decides for each event, in order, whether it lies in [start, stop). `done`: True once the stop is reached."""
+    """Decides for each event, in the order of the log, whether the event lies in [start, stop). `done`: True once the
+    stop is reached."""
 
     def __init__(self, start: Bound | None, stop: Bound | None) -> None:
         self._start = start
         self._stop = stop
         self._numbers: dict[str, int] = {}
-        self._stop_number = 0  # the number of the file to which a stop without a file belongs
+        self._stop_number = 0  # the number of the file of a stop that names no file
         self.started = start is None
         self.done = False
 
@@ -143,7 +144,8 @@ class Range:
         return self._start.offset if number == start_number else FIRST_OFFSET
 
     def holds(self, entry: InspectEntry) -> bool:
-        """True if the event lies in the range. The caller must call this for every event, in order."""
+        """True if the event lies in the range. The caller must call `holds` for every event, in the order of the
+        log."""
         if not self.started and self._start is not None:
             self.started = self._reached(self._start, 0, entry)
         if self.started and self._stop is not None and not self.done:
@@ -151,7 +153,7 @@ class Range:
         return self.started and not self.done
 
     def finish(self) -> None:
-        """Raises `UserError` if the log ended and a start by position or GTID was not reached."""
+        """Call this method at the end of the log. Raises `UserError` if a start by position or GTID was not reached."""
         if self.started or self._start is None or isinstance(self._start, TimeBound):
             return
         if isinstance(self._start, GtidBound):
@@ -164,8 +166,8 @@ class Range:
         return self._numbers.setdefault(file, len(self._numbers))
 
     def _reached(self, bound: Bound, default_number: int, entry: InspectEntry) -> bool:
-        """True if the event is at or behind the bound. `default_number`: the number of the file for a position without
-        a file."""
+        """True if the event is at or behind the bound. `default_number`: the number of the file of a position that
+        names no file."""
         if isinstance(bound, PositionBound):
             number = self._number(entry.file)
             last = self._numbers.get(bound.file) if bound.file else default_number

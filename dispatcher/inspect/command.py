@@ -1,7 +1,7 @@
 """The command `binlog-dispatcher inspect`: its arguments, passwords, output and exit code.
 
-Exit codes: 0 success; 2 if the input is at fault (an argument, a damaged file, events that could not be shown); 1 if a
-server is at fault. If the reader of the output closes the pipe (`| head`), the exit code is 0.
+Exit codes: 0 for success; 2 if the input is the cause of the error (an argument, a damaged file, events that could not
+be shown); 1 if a server is the cause. If the reader of the output closes the pipe (`| head`), the exit code is 0.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INPUT_KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The options that say how to log in at a server."""
+    """The options for the login at a server."""
 
     password_file: Path | None = None
     password_env: str | None = None
@@ -77,8 +77,8 @@ def parse_options(
 def run_inspection(
     logs: Sequence[str], options: InspectOptions, login: Login, *, follow: bool
 ) -> int:
-    """Print the logs and return the exit code. Raises `BinlogError` at a fault, after everything before the fault was
-    printed."""
+    """Print the logs and return the exit code. At an error, print everything before the error and then raise
+    `BinlogError`."""
     out = sys.stdout.buffer
     inspection = Inspection(options, _flushed(out) if follow else out.write)
     try:
@@ -91,7 +91,7 @@ def run_inspection(
             raise _as_input(error) from None
         out.flush()
     except BrokenPipeError:
-        # Python flushes standard output once more when it ends, which must not fail.
+        # At its exit Python flushes standard output once more. This flush must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if inspection.unread:
@@ -103,7 +103,7 @@ def run_inspection(
 
 
 class _Announcing(numba_event.Listener):
-    """Prints once the reason why nothing is shown yet."""
+    """Prints once that kernels are being compiled, which delays the output."""
 
     def __init__(self) -> None:
         self._told = False
@@ -128,8 +128,8 @@ def compilation_announced() -> Iterator[None]:
 
 @contextmanager
 def _collector_disabled(*, unless: bool) -> Iterator[None]:
-    """Disable the garbage collector if `unless` is False. The collector would take half of the time to look for cycles
-    among the entries, which have no cycles."""
+    """Disable the garbage collector if `unless` is False. The collector would use half of the run time to search for
+    cycles among the entries, which have none."""
     if unless or not gc.isenabled():
         yield
         return

@@ -36,7 +36,7 @@ BEFORE_STATEMENTS = frozenset(
     (K.ROWS_QUERY, K.MARIADB_ANNOTATE_ROWS, K.INTVAR, K.RAND, K.USER_VAR, K.BEGIN_LOAD_QUERY, K.APPEND_BLOCK,
      K.DELETE_FILE, K.CREATE_FILE, K.TRANSACTION_CONTEXT)
 )  # fmt: skip
-# Events that belong to a transaction as a whole, whichever tables it changes.
+# Events that belong to a whole transaction and not to one of its tables.
 IN_TRANSACTIONS = frozenset(
     (K.XID, K.XA_PREPARE, K.TRANSACTION_PAYLOAD, K.LOAD, K.NEW_LOAD, K.EXEC_LOAD)
 )
@@ -45,12 +45,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Fields:
-    """The fields of an event, by the names of `docs/inspect.md`. Equal events share one object and its renderings.
+    """The fields of an event, with the names in `docs/inspect.md`. Events with equal bodies share one `Fields` object.
 
-    `gtid`, `table`, `database` and `query_kind` are set if the event has them; `data` also contains them. `error`: why
-    the body cannot be read. `note`: the end of the event's head in the text output; `lines`: the lines after it.
-    `statement`: the statement of a QUERY event. `rows_of`: the table of a rows event. `complete_later`: parses the rest
-    of a body that was parsed only in part.
+    `data`: the fields of the JSON output. `gtid`, `table`, `database` and `query_kind`: the values of an event that has
+    them, else empty. `error`: why the body cannot be parsed. `note`: the end of the event's second line in the text
+    output; `lines`: the lines after it. `statement`: the statement of a QUERY event. `rows_of`: the table of a rows
+    event. `complete_later`: parses the rest of a body that was parsed only in part.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
@@ -67,7 +67,8 @@ class Fields:
     _json: str | None = None
 
     def complete(self) -> None:
-        """Parse the fields that only the output needs. Raises `BinlogError`."""
+        """Parse the rest of a body that was parsed only in part. Only the output needs these fields. Raises
+        `BinlogError`."""
         if self.complete_later is not None:
             complete, self.complete_later = self.complete_later, None
             complete(self)
@@ -86,9 +87,9 @@ class Table:
 
     `body`: a TABLE_MAP body that names all columns. `map`: the parsed TABLE_MAP, None if the event's body cannot be
     parsed; `error` says why. `no_sign`, `no_charset`: indices of the columns whose sign or character set the log does
-    not tell. `undecodable`: why no row of this table can be decoded, "" if rows can. `map_fields`: the fields of a
-    TABLE_MAP event of this version, which are equal in all such events; `rows_fields`: the same for rows events. Both
-    are None until the first such event is parsed.
+    not contain. `undecodable`: why no row of this table can be decoded, "" if rows can be decoded. `map_fields`: the
+    fields that all TABLE_MAP events of this version share, None before the first such event is parsed; `rows_fields`:
+    the same for rows events.
     """
 
     id: int
@@ -112,9 +113,10 @@ class InspectEntry:
     """An event: its header, its offset, its fields.
 
     `begins`: True if a transaction begins with the event, or if the event is outside of transactions. `ends`: True if
-    it is the last event of its transaction. `rows`: its rows as output text; `row_count`: -1 if they cannot be read,
-    and `error` says why. `inside`: its number in the TRANSACTION_PAYLOAD at `offset`, or -1 if it is not in one. `raw`:
-    its bytes, for a hexdump.
+    the event is the last one of its transaction. `rows`: the event's rows as output text; `row_count`: the number of
+    rows, -1 if the rows cannot be read, and `error` then says why. `inside`: the event's number in the
+    TRANSACTION_PAYLOAD at `offset`, -1 if the event is not in a TRANSACTION_PAYLOAD. `raw`: the event's bytes for a
+    hexdump.
     """
 
     __slots__ = (
@@ -141,7 +143,7 @@ def error_text(error: BinlogError) -> str:
 
 
 def time_text(micros: int) -> str:
-    """Returns microseconds since 1970 as ISO 8601 in UTC; "" for 0, which in servers means "not known"."""
+    """Returns microseconds since 1970 as ISO 8601 in UTC. Returns "" for 0, which servers write for an unknown time."""
     seconds, fraction = divmod(micros, 1_000_000)
     return f"{seconds_text(seconds)[:-1]}.{fraction:06}Z" if micros else ""
 

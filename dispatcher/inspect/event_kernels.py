@@ -1,10 +1,10 @@
-"""A kernel that writes the common events of a log as the text output shows them: GTIDs, XIDs, rows, and the statements
-and table maps whose bytes were seen before.
+"""A kernel that writes common events in the form of the text output: GTIDs, XIDs, rows, and statements and table maps
+with known bodies.
 
-The kernel stops before any other event, which Python then reads: an event with a body that is not known yet, with a
-type that the kernel does not write, or with damage. Python renders the text of a body when the body first comes; after
-that the body is known (`BodyArrays`). So a log of small transactions, which consists of the same few bodies over and
-over, is written without Python.
+The kernel stops before any other event: an event with an unknown body, with a type that the kernel does not write, or
+with damage. Python then writes this event. When a body first occurs, Python renders its text; from then on the body is
+known (`BodyArrays`). A log of small transactions repeats the same few bodies many times, so the kernel writes nearly
+all of it.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ from dispatcher.inspect.row_kernels import (
 )
 from dispatcher.model.gtid import GNO_MAX
 
-# Columns of `BodyArrays.bodies`. HASH to TEXT_SIZE: a body, its type code, and its text behind the head of an event.
-# SHOWN: 0 for a TABLE_MAP whose columns Python has to show first, else 1. The other columns are set only for a
-# TABLE_MAP: ROWS, ROWS_SIZE: the table's name in the head of its rows events; TABLE_ID; TABLE: the table's line in
-# `RowTables`, or -1 if Python reads its rows.
+# Columns of `BodyArrays.bodies`. HASH to TEXT_SIZE: a body, its type code, and the text that follows the head of an
+# event with this body. SHOWN: 0 for a TABLE_MAP whose columns Python must show first, else 1. The other columns are set
+# only for a TABLE_MAP. ROWS, ROWS_SIZE: the table's name in the head of its rows events. TABLE_ID: the table id. TABLE:
+# the table's line in `RowTables`, or -1 if Python writes its rows.
 HASH, KIND, BODY, BODY_SIZE, TEXT, TEXT_SIZE, ROWS, ROWS_SIZE, SHOWN, TABLE_ID, TABLE = range(11)
 BODY_FIELDS = 11
 
-# The state. LINE: the next event; WRITTEN: bytes written to `out`; BODY_IN_FORCE: if Python has to read a rows event,
-# the line of its TABLE_MAP's body, or -1. Only the kernel uses SECONDS and SECONDS_SIZE: the time whose text is in
-# `BodyArrays.memory`, and the size of that text.
+# The columns of the state. LINE: the line of the next event. WRITTEN: the number of bytes written to `out`.
+# BODY_IN_FORCE: if the kernel stops before a rows event, the line of its TABLE_MAP's body, or -1 if the kernel does not
+# know that body. SECONDS, SECONDS_SIZE: the time whose text is in `BodyArrays.memory`, and the size of this text; only
+# the kernel uses them.
 LINE, WRITTEN, BODY_IN_FORCE, SECONDS, SECONDS_SIZE = range(5)
 STATE_FIELDS = 5
 
@@ -62,7 +63,7 @@ NOT_DECODED = -1
 BY_PYTHON = -2
 
 MEMORY_BYTES = 64
-_HEAD_ROOM = 320  # bytes of an event's lines, without the text of a known body
+_HEAD_ROOM = 320  # the most bytes of an event's lines, without the text of a known body
 _HEX: U8 = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 _END_OF_YEAR_9999 = 253_402_300_800
 _TIME_MASK = (1 << 55) - 1
@@ -109,8 +110,8 @@ _ROWS_TEXT = padded(b" rows\n")
 
 class BodyArrays(NamedTuple):
     """The known bodies. `slots`: a hash table whose values are lines of `bodies`, plus 1; `store`: the bytes of bodies
-    and texts; `ids`: a hash table of (table id + 1, line of the TABLE_MAP in force + 1), with 0 in place of the line if
-    only Python knows the TABLE_MAP; `memory`: the text of the newest time."""
+    and texts; `ids`: a hash table of (table id + 1, line of the current TABLE_MAP of this id + 1), where the second
+    value is 0 if only Python knows the TABLE_MAP; `memory`: the text of the newest time."""
 
     slots: I64
     bodies: I64
@@ -198,7 +199,7 @@ def _date_and_time(seconds: Int, out: U8, o: Int) -> Int:
 
 @part
 def _put_head(block: BlockEvents, line: Int, known: BodyArrays, state: I64, out: U8, o: Int) -> Int:
-    """Write the first line of an event, and its second line up to the type."""
+    """Write the first line of an event, and the part of the second line before the type."""
     lines, memory = block.lines, known.memory
     o = unsigned(np.uint64(lines[line, OFFSET]), out, _put(_AT, 5, out, o))
     if block.inside >= 0:
@@ -229,8 +230,8 @@ def _put_name(kind: Int, out: U8, o: Int) -> Int:
 
 @njit
 def commit_time(buf: U8, at: Int, end: Int) -> Int:
-    """Returns the time of the commit in the body of a GTID event, in µs since 1970; 0 if the event has no time, -1 if
-    it is damaged or Python has to write the time."""
+    """Returns the commit time in the body of a GTID event, in µs since 1970. Returns 0 if the event has no time, and -1
+    if the event is damaged or the kernel cannot write the time."""
     none = np.int64(0)
     clock = at + header.GTID_CLOCK_AT
     if end - clock < 17 or buf[clock] != 2:
@@ -307,7 +308,7 @@ def _put_known(line: Int, known: BodyArrays, out: U8, o: Int) -> Int:
 
 @part
 def _in_force(buf: U8, at: Int, end: Int, known: BodyArrays) -> Int:
-    """Returns the line of the body of a rows event's TABLE_MAP, or -1 if Python has to find it."""
+    """Returns the line of the body of a rows event's TABLE_MAP, or -1 if only Python can find the TABLE_MAP."""
     if end - at < header.TABLE_HEAD_SIZE:
         return np.int64(-1)
     table_id = little(buf, at, header.TABLE_ID_SIZE)
@@ -324,8 +325,8 @@ def write_events(  # noqa: C901, PLR0911, PLR0912, PLR0915 - one branch per kind
     state: I64,
     out: U8,
 ) -> Int:
-    """Write the events from line state[LINE] on to `out`, behind its first state[WRITTEN] bytes. Returns DONE, or why
-    the kernel stops before the event state[LINE]."""
+    """Write the events from line state[LINE] on to `out`, from offset state[WRITTEN] on. Returns DONE, or the reason
+    why the kernel stops before the event at line state[LINE]."""
     buf, lines = block.buf, block.lines
     o: Int = state[WRITTEN]
     for line in range(state[LINE], len(lines)):
@@ -395,10 +396,10 @@ def write_events(  # noqa: C901, PLR0911, PLR0912, PLR0915 - one branch per kind
 
 @njit
 def bodies_in_force(block: BlockEvents, first: Int, known: BodyArrays, ids: I64, found: I64) -> Int:
-    """Find the TABLE_MAP in force of each rows event from line `first` on, up to a TABLE_MAP whose body is not known.
-    A rows event's entry in `found` becomes the line of its TABLE_MAP's body plus 1; the entry of any other event
-    becomes 0. Returns the line of the unknown TABLE_MAP, or the number of events. `ids`: a copy of `known.ids`, which
-    is changed."""
+    """Find the TABLE_MAP of each rows event from line `first` on, up to a TABLE_MAP whose body is not known. Sets the
+    entry of each rows event in `found` to the line of its TABLE_MAP's body plus 1, and the entry of any other event to
+    0. Returns the line of the unknown TABLE_MAP, or the number of events. `ids`: a copy of `known.ids`, which this
+       function changes."""
     buf, lines = block.buf, block.lines
     for line in range(first, len(lines)):
         kind = lines[line, TYPE]

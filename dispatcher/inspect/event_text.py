@@ -1,8 +1,9 @@
-"""Writes blocks of events as text: by the kernels of `event_kernels`, and by `Inspection` where they stop.
+"""Writes blocks of events as text. The kernels of `event_kernels` write common events, and `Inspection` writes the
+others.
 
-Once Python has read a statement or a table map whose bytes may come again, it makes the body known to the kernel: its
-text, and how rows of the table are written. The number of known bodies is bounded: when the limit is reached, all of
-them are forgotten.
+After Python has written a statement or table map whose body may occur again, it registers the body with the kernel: the
+body's text and, for a table map, the data for writing the table's rows. At most `_BODIES_MAX` bodies are registered;
+when this limit is reached, all of them are dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _TABLE_MAP, _QUERY, _FORMAT = EventType.TABLE_MAP, EventType.QUERY, EventType.FO
 
 
 class KnownBodies:
-    """The bodies that the kernel writes by itself."""
+    """The bodies that the kernel writes without Python."""
 
     def __init__(self, bodies: BodyParser, output: TextOutput, invalid_dates: InvalidDates) -> None:
         self._parsed = bodies
@@ -46,7 +47,8 @@ class KnownBodies:
     def _forget(self) -> None:
         self.rows.forget()
         self._lines: dict[tuple[int, bytes], int] = {}
-        self._shown: dict[tuple[str, str], int] = {}  # by the database and name of a table
+        # By database and table name: the line of the TABLE_MAP body whose columns were shown last.
+        self._shown: dict[tuple[str, str], int] = {}
         self.tables: dict[int, Table] = {}  # by the line of the body
         self._bodies = Grown(np.zeros((64, kernels.BODY_FIELDS), np.int64))
         self._store = Grown(np.zeros(1 << 16, np.uint8))
@@ -61,17 +63,17 @@ class KnownBodies:
         )
 
     def clear_ids(self) -> None:
-        """Forget which table maps are in force: in another file the ids may mean other tables."""
+        """Forget the table map of each table id, because in another file an id may mean another table."""
         self._ids[:, 1] = 0
 
     def bring_into_force(self, body: int) -> None:
-        """Tell the parser which TABLE_MAP describes the rows that it has to read. `body`: the line of the TABLE_MAP, or
-        -1 if the parser knows it."""
+        """Set the TABLE_MAP of the rows event that the parser reads next. `body`: the line of the TABLE_MAP's body, or
+        -1 if the parser already has the TABLE_MAP."""
         if body >= 0:
             self._parsed.tables.bring_into_force(self.tables[body])
 
     def learn(self, kind: int, body: bytes) -> None:
-        """Make a body that Python has just shown known to the kernel."""
+        """Register a body that Python has just written with the kernel."""
         fields = self._parsed.repeated(kind, body)
         line = -1
         if fields is not None and not fields.error:
@@ -96,7 +98,7 @@ class KnownBodies:
         self._forget()
 
     def _show(self, line: int, name: tuple[str, str]) -> None:
-        """Record that the columns of this TABLE_MAP were the last ones that were shown for this table name."""
+        """Record that the columns of the TABLE_MAP `line` are the last columns that were shown for the table `name`."""
         before = self._shown.get(name, line)
         self._bodies.array[before, kernels.SHOWN] = 0
         self._bodies.array[line, kernels.SHOWN] = 1
@@ -128,16 +130,18 @@ class KnownBodies:
         self.tables[line] = table
         try:
             fields[kernels.TABLE] = self.rows.number(table)
-        except BinlogError:  # Python reports the error at each rows event of the table
+        except BinlogError:
+            # Python then reads the rows events of the table and reports the error for each of them.
             fields[kernels.TABLE] = -1
 
     def decoded_extras(self, block: kernels.BlockEvents, first: int) -> Extras:
-        """Decode the extra columns of the rows events from line `first` on, up to a TABLE_MAP that is not known, and
-        set `block.extra_at` of these events."""
+        """Decode the extra columns of the rows events from line `first` on, up to a TABLE_MAP whose body is not known.
+        Sets `block.extra_at` for these events."""
         found = np.zeros(len(block.lines), np.int64)
         end = kernels.bodies_in_force(block, first, self.arrays, self._ids.copy(), found)
         found[:first] = found[end:] = 0
-        block.extra_at[first] = kernels.BY_PYTHON  # replaced below if the event is decoded now
+        # Replaced below if the event's extra columns can be decoded.
+        block.extra_at[first] = kernels.BY_PYTHON
         cuts, texts, used, pairs = [NO_EXTRAS.cuts], [NO_EXTRAS.data], 0, 0
         for body in np.unique(found[found > 0]).tolist():
             number = int(self._bodies.array[body - 1, kernels.TABLE])
@@ -168,7 +172,7 @@ def _rows_events(block: kernels.BlockEvents, lines: I64, table: Table) -> RowsEv
 
 
 class EventTexts:
-    """Writes events. `read`: shows a block of one event, which the kernel leaves to Python."""
+    """Writes blocks of events. `read`: writes a block of one event that the kernel cannot write."""
 
     def __init__(
         self,
@@ -182,7 +186,7 @@ class EventTexts:
         self._out: U8 = np.empty(_FIRST_BYTES, np.uint8)
 
     def show(self, block: Block) -> None:
-        if block.format.short_table_ids:  # of MySQL before 5.1.4
+        if block.format.short_table_ids:  # MySQL before 5.1.4
             self._read(block)
             return
         buf: U8 = np.frombuffer(block.buf, dtype=np.uint8)
@@ -207,7 +211,7 @@ class EventTexts:
             if why == kernels.PYTHON:
                 self._read_one(block, int(state[kernels.LINE]), int(state[kernels.BODY_IN_FORCE]))
                 state[kernels.LINE] += 1
-                # The events of a payload may have changed the text of the time.
+                # While Python showed a payload's events, the kernel may have overwritten the text of the time.
                 state[kernels.SECONDS] = -1
 
     def _flush(self, state: I64) -> None:

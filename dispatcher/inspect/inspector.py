@@ -1,8 +1,9 @@
-"""Runs an inspection: reads the blocks of a log, and writes the lines of the output.
+"""Reads the blocks of a log, and writes the lines of the output.
 
-A block is a few megabytes of events. First all its events are parsed, then its rows are decoded together, then
-everything is rendered and written. So memory is bounded by the size of a block and of the largest event. A compressed
-transaction is decompressed into blocks of the same kind, between the payload event and the event after it.
+A block has a few megabytes of events. `Inspection` parses all events of a block, then decodes their rows together, and
+then renders and writes them. So the memory depends only on the sizes of a block and of the largest event. The events of
+a compressed transaction become further blocks, which are shown after the TRANSACTION_PAYLOAD event and before the next
+event.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dispatcher.inspect.transactions import EntryFilter, TransactionTracker
 from dispatcher.model.errors import BinlogError
 
 _TRANSACTION_PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
-_ROWS_BYTES_MAX = 8 << 20  # limit of the rows that are decoded together
+_ROWS_BYTES_MAX = 8 << 20  # the most bytes of rows events that are decoded together
 
 Write = Callable[[bytes | memoryview], object]
 
@@ -47,8 +48,8 @@ class InspectOptions:
 
 
 class Inspection:
-    """One run. `unread`: the number of events whose content could not be shown; `first_unread`: the place and the
-    reason of the first."""
+    """One run of the command. `unread`: the number of events whose content could not be shown; `first_unread`: the
+    place and the error of the first such event."""
 
     def __init__(self, options: InspectOptions, write: Write) -> None:
         self._options = options
@@ -68,8 +69,8 @@ class Inspection:
         self.first_unread = ""
 
     def run(self, source: InspectSource) -> None:
-        """Write everything. Raises `BinlogError` at the first damage, after everything before the damage was
-        written."""
+        """Write the whole output. At the first damage in the log, writes everything before the damage and then raises
+        `BinlogError`."""
         self._range.set_files(source.names, more=source.more)
         try:
             for block in source.blocks(self._range):
@@ -84,8 +85,8 @@ class Inspection:
                 self._write(text.encode("utf-8", "backslashreplace"))
 
     def _event_texts(self) -> EventTexts | None:
-        """Returns a writer that makes no object per event; None if the options select only some events, or an output
-        other than text without hexdump."""
+        """Returns the fast writer, which makes no Python object per event. Returns None if it cannot be used: if the
+        options select only some events, or an output other than text without hexdump."""
         options, output = self._options, self._output
         if options.summary or options.hexdump or not self._filter.selects_all:
             return None
@@ -98,7 +99,7 @@ class Inspection:
         if self._texts is None or not self._range.holds_the_rest:
             self._read(block)
             return
-        self._flush()  # if these events are inside a payload, write its event first
+        self._flush()  # if these events are in a payload, first write the TRANSACTION_PAYLOAD event
         self._begin(block.file)
         self._texts.show(block)
 
@@ -112,7 +113,7 @@ class Inspection:
             self._write(self._output.head(file).encode())
 
     def _block(self, block: Block) -> None:
-        """Parse each event, in order, and collect those to show."""
+        """Parse each event in order, and collect the events to show."""
         buf, tail, log = block.buf, block.tail, block.format
         inside = block.payload
         parse, step, holds = self._bodies.parse, self._transactions.step, self._range.holds
@@ -138,14 +139,14 @@ class Inspection:
             self._entries.append(entry)
         else:
             self._entries += self._filter.admit(entry)
-        table = entry.fields.rows_of  # None for a rows event without rows
+        table = entry.fields.rows_of  # None if the event has no rows
         if table is not None and not entry.error and len(self._entries) > before:
             self._rows.add(entry, table, raw, tail, log)
             if self._rows.bytes > _ROWS_BYTES_MAX:
                 self._flush()
 
     def _payload(self, block: Block, entry: InspectEntry, body: bytes) -> None:
-        """Process the events of a compressed transaction, as blocks of their own."""
+        """Show the events of a compressed transaction as further blocks."""
         number = 0
         try:
             for buf in payloads.event_runs(

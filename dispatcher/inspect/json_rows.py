@@ -1,4 +1,4 @@
-"""Rows of rows events as JSON, by the kernels and Arrow functions that write JSON for Spark."""
+"""Renders the rows of rows events as JSON, with the kernels and Arrow functions that also render JSON for Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from dispatcher.model.printable import json_escaped
 
 
 def json_rows(events: RowsEvents, invalid_dates: InvalidDates) -> list[tuple[int, bytes]]:
-    """Returns (number of rows, their objects, each followed by a comma) of each event. Raises `BinlogError`."""
+    """Returns for each event the number of its rows and their JSON objects, each followed by a comma. Raises
+    `BinlogError`."""
     table_map = TableMap.parse(events.table.body)
     decoder = TableDecoder(table_map, invalid_dates)
     counts, texts = [0] * len(events.events), [b""] * len(events.events)
@@ -41,7 +42,7 @@ def json_rows(events: RowsEvents, invalid_dates: InvalidDates) -> list[tuple[int
 
 
 def _escaped(data: bytes) -> bytes:
-    """Escape the characters of JSON that a terminal would act on. The C0 characters are escaped already."""
+    """Escape the control characters in JSON to which a terminal would react. The C0 characters are already escaped."""
     if data.isascii() and b"\x7f" not in data:
         return data
     return json_escaped(data.decode()).encode()

@@ -1,8 +1,8 @@
-"""The two outputs: text for people, JSON for programs.
+"""The two outputs: text, and JSON for programs.
 
-The text contains the same as the output of `mysqlbinlog -v`, in the same order and with the same marks: `# at 1234` is
-the offset of an event, `###` lines are rows as statements, with the columns' real names. The text cannot be executed as
-SQL. The JSON is one object per event and line; `docs/inspect.md` lists the fields.
+The text has the information of `mysqlbinlog -v` in the same order and with the same marks: `# at 1234` gives the offset
+of an event, and `###` lines show rows as statements. Unlike mysqlbinlog, it shows the columns' real names. The text
+cannot be executed as SQL. The JSON is one object per event and line; `docs/inspect.md` lists the fields.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Output(Protocol):
     def render(self, entry: InspectEntry) -> list[bytes]: ...
 
     def rows(self, events: RowsEvents) -> list[tuple[int, bytes]]:
-        """Returns (number of rows, their text) of each rows event. Raises `BinlogError`."""
+        """Returns for each rows event the number of its rows and their text. Raises `BinlogError`."""
 
 
 class TextOutput:
@@ -60,16 +60,17 @@ class TextOutput:
         return [text.encode(), *entry.rows]
 
     def tail(self, kind: int, fields: Fields) -> bytes:
-        """Returns the text of an event from the name of its type on, without the columns of a table."""
+        """Returns the part of an event's text that begins with the name of the event's type, without the columns of a
+        table map."""
         lines = "" if kind == _TABLE_MAP else printable_lines(fields.lines)
         return (_title(kind, fields.note) + lines).encode()
 
     def rows_name(self, database: str, table: str) -> bytes:
-        """Returns the name of a table in the form of the head of its rows events."""
+        """Returns a table's name as it is written in the head of the table's rows events."""
         return printable(f"{_name(database, table)}  ").encode()
 
     def _changed(self, table_map: Fields) -> bool:
-        """True if the table's columns were not shown yet, or have changed since."""
+        """True if the table's columns have not been shown yet, or have changed since they were last shown."""
         name = (table_map.database, table_map.table)
         before = self._shown.get(name)
         if before is not table_map and len(self._shown) >= _SHOWN_MAX:
@@ -107,7 +108,7 @@ class JsonOutput:
         if entry.error:
             start += f',"error":{_json(entry.error)}'
         elif entry.kind in ROWS and entry.row_count >= 0:
-            rows = b"".join(entry.rows)[:-1]  # each row ends in a comma
+            rows = b"".join(entry.rows)[:-1]  # without the last row's comma
             end = [b',"row_count":%d,"rows":[' % entry.row_count, rows, b"]}\n"]
         return [start.encode("utf-8", "backslashreplace"), *end]
 
@@ -142,7 +143,7 @@ def _name(database: str, table: str) -> str:
 
 
 def _title(kind: int, note: str) -> str:
-    """Returns the end of an event's second line: its type and the note."""
+    """Returns the end of an event's second line: the event's type and the note."""
     return f"{type_name(kind)}{'  ' if note else ''}{printable(note)}\n"
 
 

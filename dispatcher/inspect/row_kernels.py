@@ -1,11 +1,12 @@
-"""Kernels that write rows as the text output shows them, straight from their cells in the log.
+"""Kernels that write rows in the form of the text output, directly from their cells in the log.
 
-One walk over a row finds its cells (`row_walk`). The form of a column says how its cells are written. Forms that begin
-with EXTRA are for columns of rarer types: the kernel writes values that Arrow has decoded before (`row_text`).
+`row_walk` finds the cells of a row. The form of a column says how the kernel writes its cells. Columns of rarer types
+have a form that begins with EXTRA. Their values are first decoded by Arrow (`row_text`), and the kernel then writes the
+decoded values.
 
-A literal has no line breaks: control characters, quotes and backslashes are escaped. Nothing is written outside of
-`out`. A row is begun only if there is room for all its parts of bounded size (`ROOM`). A text or bytes of any length
-are written only if that room remains behind them.
+A literal has no line breaks: control characters, quotes and backslashes are escaped. The kernels never write outside of
+`out`. They begin a row only if `out` has room for all parts of the row that have a bounded size (`ROOM`). They write a
+text or bytes of unbounded length only if this room then still remains in `out`.
 """
 
 from __future__ import annotations
@@ -25,43 +26,45 @@ from dispatcher.binlog.kernel.jit import njit, part
 from dispatcher.binlog.kernel.short_copy import copy_short, padded
 from dispatcher.model.printable import UNSAFE
 
-# The forms of columns. The comment of each form lists the meanings of its A, B and C.
-SIGNED = 0  # bytes
-UNSIGNED = 1  # bytes
-BOTH_SIGNS = 2  # bytes; a number whose sign the log does not tell
+# The forms of columns. The comment of each form lists the meanings of the columns A, B and C of `RowTables.columns`.
+SIGNED = 0  # A: number of bytes
+UNSIGNED = 1  # A: number of bytes
+BOTH_SIGNS = 2  # A: number of bytes; for integers whose sign the log does not contain
 YEAR = 3
 DOUBLE = 4
-DECIMAL = 5  # precision, scale, bytes
-TEMPORAL = 6  # form of `temporals`, digits, 1 if it is in UTC
-TIME = 7  # form of `temporals`, digits
-ENUM = 8  # bytes, first label, labels
-SET = 9  # the same
-TEXT = 10  # bytes of the length, greatest byte of UTF-8
-BYTES = 11  # bytes of the length, least number of bytes
-TEXT_OR_BYTES = 12  # bytes of the length; text if it is UTF-8
-BITS = 13  # bytes, 0
-EXTRA = 14  # number among the table's extra columns; the literal itself
-EXTRA_TEXT = 15  # the same, greatest byte of UTF-8
-EXTRA_BYTES = 16  # the same, 0
-EXTRA_TEXT_OR_BYTES = 17  # the same
+DECIMAL = 5  # A: precision; B: scale; C: number of bytes
+TEMPORAL = 6  # A: form of `temporals`; B: digits of the fraction; C: 1 if the value is in UTC
+TIME = 7  # A: form of `temporals`; B: digits of the fraction
+ENUM = 8  # A: number of bytes; B: line of the first label in `labels`; C: number of labels
+SET = 9  # A, B, C: as for ENUM
+TEXT = 10  # A: bytes of the length prefix; B: greatest byte that the UTF-8 may contain
+BYTES = 11  # A: bytes of the length prefix; B: pad with zeros to this number of bytes
+TEXT_OR_BYTES = 12  # A: bytes of the length prefix; written as text if it is UTF-8, else as bytes
+BITS = 13  # A: number of bytes; B: 0
+EXTRA = 14  # A: index among the table's extra columns; the decoded value is the whole literal
+EXTRA_TEXT = 15  # A: as for EXTRA; B: as for TEXT
+EXTRA_BYTES = 16  # A: as for EXTRA; B: 0
+EXTRA_TEXT_OR_BYTES = 17  # A: as for EXTRA
 
-# Columns of `RowTables.columns`. NAME: the offset in `texts` of the column's name, as it begins a line.
+# Columns of `RowTables.columns`. NAME: the offset in `texts` of the beginning of the column's lines, which contains the
+# column's name.
 FORM, A, B, C, NAME, NAME_SIZE = range(6)
 COLUMN_FIELDS = 6
 
 # Columns of `RowTables.tables`: the first line in `columns` and the number of columns, the number of extra columns, the
-# offset in `texts` and the size of the table's name, and the room for a row, in bytes.
+# offset in `texts` and the size of the table's name, and the most bytes of a row without its texts.
 FIRST, COLUMNS, EXTRAS, LABEL, LABEL_SIZE, ROOM = range(6)
 TABLE_FIELDS = 6
 
-REFUSED = -1  # the kernel cannot write the row; the decoder tells why
+REFUSED = -1  # the kernel cannot write the row; the decoder raises the error
 FULL = -2
 
-HEAD_ROOM = 96  # the room for the head of a row, without the names of its table
+HEAD_ROOM = 96  # the most bytes of a row's head, without the name of its table
 NUMBER_ROOM = 48
 
 ANY = 0xFF  # greatest byte of UTF-8
-# Maps each form from TEXT on to the form that is written, which is the same for bytes in the log and in `Extras.data`.
+# Maps each form from TEXT on to the form in which the bytes are written, whether they are in the log or in
+# `Extras.data`.
 _PLAIN: I64 = np.zeros(EXTRA_TEXT_OR_BYTES + 1, np.int64)
 _PLAIN[[TEXT, EXTRA_TEXT]] = TEXT
 _PLAIN[[BYTES, BITS, EXTRA_BYTES]] = BYTES
@@ -82,8 +85,9 @@ _UTC = padded(b" UTC'")
 
 
 def _escape_letters() -> U8:
-    """Returns for each byte: the letter behind the backslash, x for an escape like \\x1b, 0 if the byte needs no
-    escape. MySQL has no escapes for most control characters; mysqlbinlog shows them like \\x1b."""
+    """Returns for each byte the letter after the backslash, x for an escape like \\x1b, or 0 if the byte needs no
+    escape. MySQL has no escapes for most control characters. mysqlbinlog writes them like \\x1b, and so does this
+    module."""
     table: U8 = np.zeros(256, dtype=np.uint8)
     table[[*range(0x20), 0x7F]] = ord("x")
     for byte, letter in zip(b"\n\r\t\0\x1a'\\", b"nrt0Z'\\", strict=True):
@@ -94,7 +98,7 @@ def _escape_letters() -> U8:
 ESCAPES = _escape_letters()
 _CLASSES: U8 = np.where(ESCAPES > 0, _ESCAPED, 0).astype(np.uint8)
 _CLASSES[0x80:] = _HIGH
-# The characters of several bytes that are shown in escapes: first and last code point of each range.
+# The characters of several bytes that are written as escapes: first and last code point of each range.
 _HIDDEN: I64 = np.array([(max(a, 0x80), b) for a, b in UNSAFE if b >= 0x80], np.int64)
 for _first, _last in _HIDDEN.tolist():
     for _lead in (chr(_first), chr(_last)):
@@ -102,8 +106,8 @@ for _first, _last in _HIDDEN.tolist():
 
 
 class RowTables(NamedTuple):
-    """The tables whose rows are written. `widths`: the widths for `row_walk.walk`, one for each line of `columns`;
-    `labels`: (offset in `texts`, bytes) of the literals of ENUM and the members of SET."""
+    """The tables whose rows the kernel can write. `widths`: the widths for `row_walk.walk`, one for each line of
+    `columns`; `labels`: offset in `texts` and number of bytes of each ENUM literal and SET member."""
 
     tables: I64
     columns: I64
@@ -113,8 +117,8 @@ class RowTables(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """Values that Arrow has decoded. `cuts`: (start, end) in `data`, negative for NULL. Each row has a line for each
-    extra column of its before image, then a line for each extra column of its after image."""
+    """Values that Arrow has decoded. `cuts`: (start, end) in `data`, negative for NULL. Each row has one line per extra
+    column of its before image, and then one line per extra column of its after image."""
 
     cuts: I64
     data: U8
@@ -148,8 +152,8 @@ def _number(buf: U8, p: Int, width: Int, signed: bool) -> Int:
 
 @part
 def _classes(data: U8, p: Int, size: Int) -> Int:
-    """Returns the sum of _HIGH if one of the bytes is not ASCII, _ESCAPED if one needs an escape, and _LEADING if one
-    may begin a character that needs escapes; 0 if there is no such byte."""
+    """Returns a sum of flags: _HIGH if a byte is not ASCII, _ESCAPED if a byte needs an escape, and _LEADING if a byte
+    may begin a character that needs escapes. Returns 0 if no byte has a flag."""
     seen = np.uint8(0)
     for k in range(np.uint64(p), np.uint64(p + size)):
         seen |= _CLASSES[data[k]]
@@ -158,8 +162,8 @@ def _classes(data: U8, p: Int, size: Int) -> Int:
 
 @part
 def _hidden_bytes(data: U8, p: Int, end: Int) -> Int:
-    """Returns the size of the character at `p` if a terminal would act on it or not show it, else 0. The text is valid
-    UTF-8."""
+    """Returns the size of the character at `p` if a terminal would react to it or not show it, else 0. The text must be
+    valid UTF-8."""
     first = np.int64(data[p])
     size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
     if p + size > end:
@@ -179,7 +183,7 @@ def _put_text(data: U8, p: Int, size: Int, classes: Int, out: U8, o: Int) -> Int
     out[o] = 39
     o += 1
     if classes & (_ESCAPED | _LEADING):
-        hidden = np.int64(p)  # the end of the last character that is not shown as it is
+        hidden = np.int64(p)  # the end of the last character of several bytes that needs escapes
         for k in range(p, p + size):
             byte = data[k]
             if _CLASSES[byte] & _LEADING:
@@ -222,8 +226,8 @@ def _put_bytes(data: U8, p: Int, size: Int, least: Int, out: U8, o: Int) -> Int:
 
 @njit
 def put_double(bits: Int, out: U8, o: Int) -> Int:
-    """Write the double with these (uint64) bits in the fewest digits; with an exponent from 1e+10 on and below 1e-6.
-    Needs room for 34 bytes."""
+    """Write the double with these (uint64) bits in the fewest digits. Numbers from 1e+10 on and below 1e-6 get an
+    exponent. Needs room for 34 bytes."""
     if bits >> np.uint64(63):
         out[o] = 45
         o += 1
@@ -271,7 +275,7 @@ def _exponential(start: Int, count: Int, exponent: Int, out: U8, o: Int) -> Int:
 
 @part
 def _put_any_double(bits: Int, out: U8, o: Int) -> Int:
-    """Write a double, even if it is not finite, which no server stores."""
+    """Write a double. It may be infinite or NaN, although no server stores such values."""
     if bits >> np.uint64(52) & np.uint64(0x7FF) != np.uint64(0x7FF):
         return put_double(bits, out, o)
     if bits & np.uint64((1 << 52) - 1):
@@ -293,7 +297,7 @@ def _put_decimal(buf: U8, p: Int, precision: Int, scale: Int, size: Int, out: U8
         zero = True
         for k in range(o + 1, end):
             zero = zero and (out[k] == 48 or out[k] == 46)
-        if zero:  # write -0, which no server stores, as 0
+        if zero:  # write -0 as 0; no server stores -0
             for k in range(o + 1, end):
                 out[k - 1] = out[k]
             end -= 1
@@ -374,8 +378,8 @@ def _put_labels(number: Int, line: Int, tables: RowTables, out: U8, o: Int) -> I
 
 @part
 def _put_number(buf: U8, p: Int, form: Int, width: Int, out: U8, o: Int) -> Int:
-    """Write an integer. If it is negative and the log does not tell whether the column is signed, write the signed and
-    the unsigned number."""
+    """Write an integer. If the log does not say whether the column is signed and the signed value is negative, write
+    the signed and the unsigned number."""
     value = _number(buf, p, width, form != UNSIGNED)
     if form == UNSIGNED:
         return number_format.unsigned(np.uint64(value), out, o)
@@ -393,7 +397,7 @@ def _put_any(  # noqa: PLR0913 - numbers that live in registers
     data: U8, p: Int, size: Int, form: Int, limit: Int, room: Int, out: U8, o: Int
 ) -> Int:
     """Write a text, bytes or a literal of any length. `form`: TEXT, BYTES, TEXT_OR_BYTES or EXTRA; `limit`: B of the
-    column; `room`: how many bytes must remain free behind it."""
+    column; `room`: how many bytes must remain free in `out` afterwards."""
     if form == EXTRA:
         if o + size + room > len(out):
             return np.int64(FULL)
@@ -448,8 +452,8 @@ def _put_image(  # noqa: PLR0913 - numbers that live in registers
     out: U8,
     o: Int,
 ) -> Int:
-    """Write a row image, one line for each column in it. `base`: the offset in `buf` to which the offsets of `cells`
-    are relative; `pair`: the line of `extras.cuts` with the first extra column of the image."""
+    """Write a row image, with one line for each column of the image. `base`: the offset in `buf` to which the offsets
+    of `cells` are relative; `pair`: the line of `extras.cuts` with the first extra column of the image."""
     first, room, columns = tables.tables[table, FIRST], tables.tables[table, ROOM], tables.columns
     for c in range(tables.tables[table, COLUMNS]):
         cell = np.int64(cells[c, 0])
@@ -488,7 +492,7 @@ def _put_image(  # noqa: PLR0913 - numbers that live in registers
 
 @part
 def _put_label(op: Int, table: Int, tables: RowTables, out: U8, o: Int) -> Int:
-    """Write the first line of a row, without its end."""
+    """Write the first line of a row, without the line break."""
     kind = _INSERT if op == row_walk.INSERT else _UPDATE if op == row_walk.UPDATE else _DELETE
     size = np.int64(11 if op == row_walk.UPDATE else 16)
     copy_short(out, o, kind, np.int64(0), size)
@@ -550,8 +554,8 @@ def put_rows(  # noqa: PLR0913 - numbers that live in registers
                 continue
             if which == 1 and op == row_walk.DELETE:
                 continue
-            # The newline that begins the mark ends the previous line. Behind the first image of an UPDATE a newline is
-            # already written.
+            # The newline at the beginning of the mark ends the previous line. After the first image of an UPDATE, this
+            # newline is already written, so it is skipped.
             skipped = np.int64(1 if which == 1 and op == row_walk.UPDATE else 0)
             mark = _SET if which == 1 else _WHERE
             size = np.int64(9 if which == 1 else 11) - skipped
@@ -580,7 +584,7 @@ def put_events(  # noqa: PLR0913 - arrays of one run
 ) -> Int:
     """Write the rows of one table's events from `line` on to `out`, the number of each event's rows to `counts`, and
     the end of each event's text to `ends`. Returns the number of events, or the line of the first event that is not
-    written: its count is FULL if it does not fit, REFUSED if it is refused."""
+    written. The count of this event is FULL if `out` has no room for it, and REFUSED if the kernel cannot write it."""
     o = ends[line - 1] if line else np.int64(0)
     pair = np.int64(0)
     for i in range(line):

@@ -1,8 +1,9 @@
-"""Writes rows as the text output shows them: prepares what the kernels need to know about a table, and decodes values.
+"""Writes rows in the form of the text output. Prepares the data about each table for the kernels, and decodes values.
 
-`row_kernels` writes the columns of common types from their cells. Arrow decodes the other columns first (`Extras`), for
-all rows of a table together: JSON, geometries, vectors, FLOAT, character sets other than UTF-8, compressed columns,
-addresses, and dates unless invalid dates are shown as text. pyarrow is imported only for these columns.
+`row_kernels` writes columns of common types from their cells. Arrow first decodes the other columns, the extra columns
+(`Extras`), for many rows of a table together. Extra columns are JSON, geometries, vectors, FLOAT, character sets other
+than UTF-8, compressed columns and addresses. Dates are extra columns, too, unless invalid dates are shown as text.
+pyarrow is imported only for extra columns.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ NO_EXTRAS = kernels.Extras(np.empty((0, 2), np.int64), np.frombuffer(b"", dtype=
 
 
 class RowsEvents(NamedTuple):
-    """Rows events of one table. `events`: lines of `row_walk`, with OFFSET, END and TYPE, of events in `buf`."""
+    """Rows events of one table. `events`: for each event in `buf` a line of `row_walk`, with OFFSET, END and TYPE."""
 
     table: Table
     buf: U8
@@ -62,7 +63,7 @@ class RowsEvents(NamedTuple):
 
 
 class Grown:
-    """An array that grows by appending lines. `array` has room for more than the `used` lines."""
+    """An array to which lines can be appended. `used`: the number of lines in use; `array` may have more lines."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.array = array
@@ -84,8 +85,8 @@ class Grown:
 
 
 class RowTexts:
-    """Writes rows. `arrays`: the tables so far, in the form that the kernels need; `scratch`: large enough for the
-    widest of these tables."""
+    """Writes rows. `arrays`: the data of all tables so far, for the kernels; `scratch`: large enough for the widest of
+    these tables."""
 
     def __init__(self, invalid_dates: InvalidDates) -> None:
         self._invalid_dates = invalid_dates
@@ -94,7 +95,7 @@ class RowTexts:
     def forget(self) -> None:
         """Forget all tables."""
         self._numbers: dict[Table, int] = {}
-        # The decoders of extra columns.
+        # The decoder of a table's extra columns and these columns, by the table's line in `arrays`.
         self._decoders: dict[int, tuple[TableDecoder, list[Column]]] = {}
         self._tables = Grown(np.zeros((8, kernels.TABLE_FIELDS), np.int64))
         self._columns = Grown(np.zeros((64, kernels.COLUMN_FIELDS), np.int64))
@@ -114,7 +115,7 @@ class RowTexts:
         )
 
     def number(self, table: Table) -> int:
-        """Returns the table's line in `arrays`. Raises `BinlogError` if its rows cannot be decoded."""
+        """Returns the table's line in `arrays`. Raises `BinlogError` if the table's rows cannot be decoded."""
         if table not in self._numbers:
             table_map = TableMap.parse(table.body)
             table_map.require_names()
@@ -185,7 +186,7 @@ class RowTexts:
 
     def _labels_form(self, column: Column) -> _Form:
         if column.type == Type.ENUM:
-            # 0 is the number of an invalid value, which the server shows as ''.
+            # The number 0 means an invalid value, which the server shows as ''.
             labels = [b"'%b'" % escaped(label) for label in ("", *column.labels)]
         else:
             labels = [escaped(label) for label in column.labels]
@@ -195,8 +196,8 @@ class RowTexts:
         return form, column.meta, first, len(labels)
 
     def extras(self, rows: RowsEvents, number: int) -> tuple[kernels.Extras, I64]:
-        """Decode the extra columns of the rows. Returns (the values, for each event the line of `cuts` where its first
-        row begins). Raises `BinlogError`."""
+        """Decode the extra columns of the rows. Returns the values, and for each event the line of `cuts` where its
+        first row begins. Raises `BinlogError`."""
         starts = np.zeros(len(rows.events) + 1, np.int64)
         if number not in self._decoders:
             return NO_EXTRAS, starts[:-1]
@@ -208,7 +209,8 @@ class RowTexts:
         return extras, starts[:-1]
 
     def write(self, rows: RowsEvents) -> list[tuple[int, bytes]]:
-        """Returns (number of rows, their text) of each event. Raises `BinlogError` if one of them cannot be decoded."""
+        """Returns for each event the number of its rows and their text. Raises `BinlogError` if an event cannot be
+        decoded."""
         if len(self._numbers) >= _TABLES_MAX:
             self.forget()
         number, events = self.number(rows.table), rows.events
@@ -246,7 +248,7 @@ class RowTexts:
 
 
 def escaped(text: str) -> bytes:
-    """Returns a text as a literal shows it, without the quotes."""
+    """Returns a text as it is written in a literal, without the quotes."""
     out = bytearray()
     for character in text:
         hidden = character > "\x7f" and printable(character) != character
@@ -260,7 +262,7 @@ def escaped(text: str) -> bytes:
 
 
 def _room(column: Column) -> int:
-    """Returns how many bytes a literal of the column needs at most, without the bytes of a text."""
+    """Returns the most bytes of a literal of the column, not counting the bytes of a text."""
     if column.type == Type.NEWDECIMAL:
         return kernels.NUMBER_ROOM + (column.meta >> 8)
     if column.type in (Type.ENUM, Type.SET):

@@ -1,7 +1,7 @@
-"""Decodes the rows of many events at once: the rows events of a block, table by table, so no Python runs per row.
+"""Decodes the rows events of a block together, table by table, so that no Python code runs per row.
 
-If the decoder refuses the events of a table, each event is decoded alone: rows that can be decoded are shown; for every
-other event the output says why its rows are not shown.
+If the decoder fails for the events of a table, each event is decoded alone. The output then shows the rows of the
+events that can be decoded. For the other events, it shows the error.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dispatcher.inspect.entry import InspectEntry, Table, error_text
 from dispatcher.inspect.row_text import RowsEvents
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-# A function that returns (number of rows, their text) of each rows event. Raises `BinlogError`.
+# A function that returns for each rows event the number of its rows and their text. Raises `BinlogError`.
 RenderRows = Callable[[RowsEvents], list[tuple[int, bytes]]]
 
 _PERMANENT = (ErrorKind.UNSUPPORTED_TYPE, ErrorKind.METADATA_MISSING)
 
 
 class _RowsEvent(NamedTuple):
-    """`event`: header and body without a checksum; of the header only the type is used."""
+    """`event`: the header and the body without a checksum. Only the type in the header is used."""
 
     entry: InspectEntry
     table: Table
@@ -46,7 +46,7 @@ class RowsRenderer:
     def add(
         self, entry: InspectEntry, table: Table, raw: bytes, tail: int, log: FormatDescription
     ) -> None:
-        """Collect a whole event. The next `flush` sets the rows of `entry`."""
+        """Collect a rows event. The next `flush` sets the rows of `entry`."""
         if is_compressed(entry.kind):
             try:
                 raw, tail = plain_event(raw[: len(raw) - tail], checksum=False), 0
@@ -91,7 +91,7 @@ class RowsRenderer:
 
 
 def counted(events: RowsEvents) -> list[tuple[int, bytes]]:
-    """Returns (number of rows, no text) of each event. Raises `BinlogError`."""
+    """Returns for each event the number of its rows and an empty text. Raises `BinlogError`."""
     from dispatcher.binlog.decode.changes.row_batches import row_counts_of  # noqa: PLC0415 - Arrow
     from dispatcher.inspect.values import index_of  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""A server's log as blocks of events: `mysql://user@host:port[/file]`.
+"""Reads the log of a server (`mysql://user@host:port[/file]`) as blocks of events.
 
-The events that the server makes for the dump are not in the file and are not shown: the ROTATE with the name of each
-file, heartbeats, a repeated FORMAT_DESCRIPTION.
+Events that the server makes for the dump are dropped, because they are not in the file: the ROTATE with the name of
+each file, heartbeats, a repeated FORMAT_DESCRIPTION.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _GTID_LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
 
 class RemoteLog:
-    """The log of a server from a file on, to the end of the log, or without end if `follow`.
+    """The log of a server from a file on. With `follow`, it has no end; otherwise it ends at the end of the log.
 
-    It begins with `file`. If `file` is "", it begins with the file in which `start` lies if this is a GTID or a
-    position with a file, else with the oldest file.
+    The log begins with `file`. If `file` is "" and `start` is a GTID or a position with a file, the log begins with the
+    file that contains `start`. Otherwise it begins with the oldest file.
     """
 
     more = True
@@ -62,14 +62,15 @@ class RemoteLog:
             file = _file_of(server, names, start)
         self.names: Sequence[str] = names[names.index(file) :] if file in names else names
 
-    def blocks(self, shown: Range) -> Iterator[Block]:  # noqa: ARG002 - the server sends all of a file
+    def blocks(self, shown: Range) -> Iterator[Block]:  # noqa: ARG002 - the server sends whole files
         reader = DumpReader()
         for events in self._server.dump(self.names[0], follow=self._follow):
             yield from reader.feed(events)
 
 
 def _file_of(server: LogServer, files: Sequence[str], start: GtidBound) -> str:
-    """Returns the newest file before which no transaction of `start` was written, or the oldest file."""
+    """Returns the newest file such that all earlier files have no transaction of `start`. If there is none, returns the
+    oldest file."""
     low, high = 0, len(files) - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -111,13 +112,13 @@ def _lists_any(body: bytes, kind: int, start: GtidBound) -> bool:
 
 
 def _names_file(rotate: EventHeader) -> bool:
-    """True if the server made this ROTATE for the dump: then it contains the name of the file whose events follow. A
-    ROTATE that is in a file contains the name of the next file."""
+    """True if the server made this ROTATE for the dump. Such a ROTATE names the file whose events follow. A ROTATE that
+    is in a file names the next file."""
     return bool(rotate.flags & FLAG_ARTIFICIAL) or not rotate.timestamp
 
 
 class DumpReader:
-    """Makes blocks of the events of a dump."""
+    """Groups the events of a dump into blocks."""
 
     def __init__(self) -> None:
         self._file = ""
@@ -125,7 +126,7 @@ class DumpReader:
         self._format: FormatDescription | None = None
 
     def feed(self, events: Sequence[bytes]) -> Iterator[Block]:
-        """Yields blocks. Raises `BinlogError` at the first damage, after everything before the damage was yielded."""
+        """Yields blocks. At the first damage, yields everything before the damage and then raises `BinlogError`."""
         plain: list[bytes] = []
         for event in events:
             if len(event) < HEADER_SIZE:
@@ -152,7 +153,7 @@ class DumpReader:
             raise error.at(f"{self._file}, offset {self._offset}") from None
 
     def _blocks(self, events: Sequence[bytes]) -> Iterator[Block]:
-        """Yields one block of the events, if there are any."""
+        """Yields one block with all events, or nothing if there are no events."""
         if not events:
             return
         if self._format is None:
@@ -176,8 +177,8 @@ class DumpReader:
             at = end
         lines = parts[0] if len(parts) == 1 else np.concatenate(parts)
         ends = self._offset + np.cumsum(lines[:, SIZE])
-        # If the position in the header is higher, it is right: an encrypted file begins with bytes that the server does
-        # not send.
+        # If the position in the header is higher than the computed one, the header is right: an encrypted file begins
+        # with bytes that the server does not send.
         log_pos, end = int(lines[-1, LOG_POS]), int(ends[-1]) & 0xFFFFFFFF
         if log_pos > end and log_pos - end < 1 << 20:
             ends += log_pos - end

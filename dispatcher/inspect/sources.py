@@ -1,4 +1,4 @@
-"""The sources from which `inspect` reads blocks of events: files, standard input."""
+"""The sources from which `inspect` reads blocks of events: files and standard input."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from dispatcher.inspect.bounds import Range
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
 CHUNK_BYTES = 4 << 20
-HEAD_BYTES = (
-    64 << 10
-)  # the head of a file: contains FORMAT_DESCRIPTION and the events that change its meaning
+# The head of a file, with FORMAT_DESCRIPTION and events that change the format, such as START_ENCRYPTION.
+HEAD_BYTES = 64 << 10
 STDIN = "-"
 
 
@@ -27,14 +26,14 @@ class InspectSource(Protocol):
     more: bool
 
     def blocks(self, shown: Range) -> Iterator[Block]:
-        """Yields the events in order, and may leave out files outside of `shown`.
+        """Yields the events in order. May leave out files outside of `shown`.
 
-        Raises `BinlogError` at the first damage, after everything before the damage was yielded.
+        At the first damage, yields everything before the damage and then raises `BinlogError`.
         """
 
 
 class FileArguments:
-    """Binlog files in the order given; `-` is standard input."""
+    """Binlog files, in the order of the arguments. `-` is standard input."""
 
     more = False
 
@@ -90,7 +89,7 @@ def _blocks(stream: BinaryIO, name: str, offset: int) -> Iterator[Block]:
 
 
 def _seek(stream: BinaryIO, reader: LogReader, offset: int) -> Iterator[Block]:
-    """Go to `offset`, after reading the head of the file. Yields the FORMAT_DESCRIPTION events there."""
+    """Read the head of the file, and then go to `offset`. Yields the FORMAT_DESCRIPTION events of the head."""
     for block in reader.feed(_read(stream, reader.name, HEAD_BYTES)):
         if block.events[0, TYPE] == EventType.FORMAT_DESCRIPTION:
             yield block

@@ -1,5 +1,5 @@
-"""`--summary`: shows counts instead of events. The bytes of a table are the bytes of its rows events, after
-decompression."""
+"""Implements `--summary`, which shows counts instead of events. The bytes of a table are the bytes of its rows events
+after decompression."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class TransactionCounts:
 
 
 class Summary:
-    """Counts entries in order. A compressed transaction counts with the number of its events, but with the size of the
-    payload."""
+    """Counts entries in the order of the log. For a compressed transaction, it counts the number of decompressed
+    events, but the bytes of the compressed payload."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
@@ -96,7 +96,7 @@ class Summary:
             self._current.rows += entry.row_count
 
     def _close(self) -> None:
-        """End the current transaction, and keep it if it is one of the largest."""
+        """End the current transaction, and record it if it is one of the largest."""
         if self._current is None:
             return
         item = (self._current.bytes, -self._transactions, self._current)
@@ -151,7 +151,7 @@ class Summary:
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> str:
-    """Returns the rows as a table with headings, numbers aligned to the right; "" without rows."""
+    """Returns the rows as a text table with headings. Numbers are right-aligned. Returns "" if there are no rows."""
     if not rows:
         return ""
     columns = [key for key in rows[0] if key != "unread_events" or any(row[key] for row in rows)]

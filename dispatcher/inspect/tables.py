@@ -1,9 +1,9 @@
-"""The table maps in force, as rows events need them and as the output shows them.
+"""The current table map of each table id, in one form for decoding rows events and in another for the output.
 
-A TABLE_MAP without column names (MySQL before 8.0, binlog_row_metadata=MINIMAL) still tells the length of each cell. To
-decode such rows, this module completes the map: columns are named @1, @2 ... as in mysqlbinlog, text of an unknown
-character set is decoded as bytes, ENUM and SET as their numbers. `Table.no_sign` and `Table.no_charset` list the
-columns whose sign or character set the log does not tell; the output shows them accordingly.
+A TABLE_MAP without column names (MySQL before 8.0, binlog_row_metadata=MINIMAL) still contains the length of each cell.
+To decode rows with such a map, this module completes it. Columns get the names @1, @2 ..., as in mysqlbinlog. Text of
+an unknown character set is decoded as bytes, and ENUM and SET as their numbers. `Table.no_sign` and `Table.no_charset`
+list the columns whose sign or character set the log does not contain.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dispatcher.inspect.entry import Fields, Table, error_text
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.printable import printable
 
-DUMMY_ID = 0xFFFFFF  # the table id of a rows event without rows, which only ends a statement
+DUMMY_ID = 0xFFFFFF  # the table id of a rows event that has no rows and only ends a statement
 _CACHED_MAX = 4096
 _INTEGERS = {1: Type.TINY, 2: Type.SHORT, 3: Type.INT24, 4: Type.LONG, 8: Type.LONGLONG}
 
@@ -48,11 +48,12 @@ class Tables:
         self._cached: dict[bytes, Table] = {}
 
     def clear(self) -> None:
-        """Forget the ids: in another file they may mean other tables."""
+        """Forget the table map of each table id, because in another file an id may mean another table."""
         self._in_force.clear()
 
     def map(self, body: bytes, log: FormatDescription) -> Table:
-        """Put a TABLE_MAP's body into force. Raises `BinlogError` if not even the table's name can be read."""
+        """Parse the body of a TABLE_MAP, and make it the current table map of its table id. Raises `BinlogError` if the
+        table's name cannot be read."""
         body = log.with_long_table_id(body)
         if (table := self._cached.get(body)) is None:
             table = _table(body)
@@ -63,7 +64,7 @@ class Tables:
         return table
 
     def cached(self, body: bytes) -> Table | None:
-        """Returns the table of a body that was mapped before."""
+        """Returns the table of a TABLE_MAP body that was parsed before, None if the body is not cached."""
         return self._cached.get(body)
 
     def bring_into_force(self, table: Table) -> None:
@@ -108,7 +109,8 @@ def _completed(raw_map: RawTableMap, body: bytes, columns: Sequence[Column]) -> 
         if code in LABEL_TYPES:
             code, meta, unsigned = _INTEGERS[column.meta], b"", True  # noqa: PLW2901
         elif code == Type.STRING and column.charset in (0, BINARY):
-            # The log strips trailing zero bytes of BINARY, and without metadata does not distinguish CHAR from BINARY.
+            # The server strips trailing zero bytes of BINARY, and a log without metadata does not distinguish CHAR from
+            # BINARY.
             code, meta = Type.VARCHAR, column.meta.to_bytes(2, "little")  # noqa: PLW2901
         codes.append(code)
         metas += meta

@@ -22,19 +22,20 @@ _OUTSIDE = frozenset(
      K.MARIADB_START_ENCRYPTION, *HEARTBEATS, K.INCIDENT)
 )  # fmt: skip
 _ENDS = frozenset((K.XID, K.XA_PREPARE))
-# Statements that hold a transaction together and touch no table.
+# Statements that begin, end or structure a transaction and change no table.
 _CONTROL = (
     QueryKind.BEGIN, QueryKind.COMMIT, QueryKind.ROLLBACK, QueryKind.SAVEPOINT, QueryKind.XA,
 )  # fmt: skip
-# These are looked up once: reading a member of an enumeration takes as long as the rest of the work on most events.
+# These members are looked up once, because looking up an enumeration member would double the time for most events.
 _MARIADB_GTID, _BEGIN = int(K.MARIADB_GTID), QueryKind.BEGIN
 
 
 class TransactionTracker:
-    """Follows the log; `step` sets `begins`, `in_transaction` and `ends` of each entry.
+    """Finds where transactions begin and end. `step`, called for each entry in order, sets the entry's `begins`,
+    `in_transaction` and `ends`.
 
-    MySQL's GTID event begins a transaction, and so does BEGIN without a GTID before it. MariaDB's GTID event stands
-    for BEGIN unless its flags say that a single statement follows.
+    MySQL's GTID event begins a transaction, and so does BEGIN without a GTID before it. MariaDB's GTID event also
+    implies BEGIN, except if its flags say that the transaction is a single statement.
     """
 
     def __init__(self) -> None:
@@ -78,7 +79,7 @@ def _starts_xa(entry: InspectEntry) -> bool:
 class EntryFilter:
     """Selects the rows and statements of some databases or tables, and the control events of their transactions.
 
-    An event that may concern the tables is shown: a statement that cannot be parsed, an INCIDENT.
+    Events that may concern a selected table are also shown: an INCIDENT, and a statement that cannot be parsed.
     """
 
     def __init__(self, databases: Sequence[str], tables: Sequence[str]) -> None:
@@ -86,15 +87,15 @@ class EntryFilter:
         self._databases = frozenset(databases)
         self._tables = frozenset(tables)
         self.selects_all = not databases and not tables
-        self._control: list[
-            InspectEntry
-        ] = []  # held back until an event of the transaction is shown
-        self._prelude: list[InspectEntry] = []  # events that belong to the next statement
+        # Control events that are held back until a selected event of their transaction is shown.
+        self._control: list[InspectEntry] = []
+        # Events that belong to the next statement and are held back with it.
+        self._prelude: list[InspectEntry] = []
         self._shown = False
 
     def admit(self, entry: InspectEntry) -> Iterator[InspectEntry]:
-        """Yields the entries to show now: the entries of the transaction that were held back, then `entry`; none if
-        `entry` is not shown or is itself held back."""
+        """Yields the entries to show now: first the held-back entries of the transaction, then `entry`. Yields nothing
+        if `entry` is not selected or is held back."""
         if entry.begins:
             self._control, self._prelude, self._shown = [], [], False
         kind = entry.kind
@@ -141,7 +142,7 @@ class EntryFilter:
         )
 
     def _may_touch(self, database: str) -> bool:
-        """True if a statement on unknown tables of the database may concern a selected table."""
+        """True if a statement that changes unknown tables of the database may concern a selected table."""
         if self._databases and database not in self._databases:
             return False
         databases = [name.partition(".")[0] for name in self._tables if "." in name]

@@ -1,5 +1,5 @@
-"""Renders values that Arrow has decoded, a whole column at a time, in the form of the outputs. These are columns that
-no kernel writes from their cells, and columns whose character set the log does not tell.
+"""Renders values that Arrow has decoded in the form of the outputs, a whole column at a time. Arrow decodes the columns
+that no kernel writes from their cells, and for JSON the columns of unknown character set.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _NONE = np.empty(0, np.int64)
 
 
 def decoded(buf: U8, events: I64, decoder: TableDecoder) -> Iterator[DecodedRows]:
-    """Decode rows events of one table, given as lines of `row_walk`. Raises `BinlogError`."""
+    """Decode rows events of one table. `events`: lines of `row_walk`. Raises `BinlogError`."""
     return decoded_rows(index_of(buf, events), events, decoder)
 
 
 def index_of(buf: U8, events: I64) -> Index:
-    """Returns an index of these events alone, without their transactions."""
+    """Returns an index that contains only these events, without transactions."""
     return Index(buf, events, _NONE, _NONE, _NONE, ())
 
 
 def extra_form(kind: pa.DataType, *, no_charset: bool) -> int:
     """Returns the form in which a kernel writes a column that `_written` has rendered. `kind`: the column's type in
-    Arrow; `no_charset`: True if its character set is unknown."""
+    Arrow; `no_charset`: True if the column's character set is unknown."""
     if pa.types.is_string(kind):
         return kernels.EXTRA_TEXT
     if pa.types.is_binary(kind):
@@ -47,7 +47,7 @@ def extra_form(kind: pa.DataType, *, no_charset: bool) -> int:
 def extra_texts(
     buf: U8, events: I64, decoder: TableDecoder, columns: Sequence[Column]
 ) -> tuple[kernels.Extras, I64]:
-    """Decode the extra columns of rows events. Returns (the values, the number of rows of each event). Raises
+    """Decode the extra columns of rows events. Returns the values, and the number of rows of each event. Raises
     `BinlogError`."""
     counts = np.zeros(len(events), np.int64)
     cuts: list[I64] = [np.empty((0, 2), np.int64)]
@@ -71,12 +71,13 @@ def extra_texts(
                 used += len(data)
         cuts.append(pairs.reshape(-1, 2))
     data = np.concatenate(texts)
-    data.flags.writeable = False  # as for the bytes of a log, so that each kernel has one signature
+    # Read-only like the bytes of a log, so that each kernel is compiled for one signature.
+    data.flags.writeable = False
     return kernels.Extras(np.concatenate(cuts), data), counts
 
 
 def _written(values: pa.Array, column: Column) -> pa.Array:
-    """Returns the values as strings or bytes that a kernel can write, and null for null."""
+    """Returns the values as strings or bytes that a kernel can write. A null stays null."""
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return values
@@ -95,7 +96,7 @@ def _quoted(texts: pa.Array, end: str) -> pa.Array:
 
 
 def _fraction(texts: pa.Array, column: Column) -> pa.Array:
-    """Cuts texts that end in microseconds to the number of digits that the column has."""
+    """Cuts the fractions of texts from six digits to the number of digits of the column."""
     digits = column.meta if column.type in (Type.TIMESTAMP2, Type.DATETIME2) else 0
     return pc.utf8_slice_codeunits(texts, 0, digits - 6 if digits else -7) if digits < 6 else texts
 
@@ -112,7 +113,7 @@ def _literal(value: object) -> str | None:
 
 
 def _utf8_or_null(values: pa.Array) -> pa.Array:
-    """Returns bytes as strings; null for bytes that are not UTF-8."""
+    """Returns bytes as strings. Bytes that are not UTF-8 become null."""
     cuts, data = arrow_buffers.cuts_of(values)
     offsets = (cuts - cuts[0]).astype(np.int64)
     if transcode.invalid_utf8(data[cuts[0] : cuts[-1]], offsets, 0xFF) < 0:
@@ -128,7 +129,8 @@ def _decoded(value: bytes | None) -> str | None:
 
 
 def with_texts(image: pa.StructArray, table: Table) -> pa.StructArray:
-    """Returns the image for JSON: values of unknown character set as text if they are UTF-8, else as base64."""
+    """Returns a row image for JSON. A value of unknown character set becomes text if it is valid UTF-8, otherwise
+    base64."""
     if image.null_count == len(image):
         return image
     arrays = [image.field(i) for i in range(image.type.num_fields)]

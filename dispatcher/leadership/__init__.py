@@ -1,1 +1,1 @@
-"""The rules of which daemon leads, as one function `Leadership.step(event, now)` that returns effects."""
+"""Decides which of several daemons leads, with one function `Leadership.step(event, now)` that returns effects."""

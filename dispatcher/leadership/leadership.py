@@ -1,15 +1,16 @@
-"""Which daemon leads, as one daemon sees it.
+"""The rules by which one daemon decides whether it leads.
 
-The lease in the state store's database decides, by the database's clock. The local clock decides only when to ask the
-database again, and when a leader must stop because the database has not confirmed its lease. The leader counts the
-duration of the lease from the moment at which it sent the newest request that the database confirmed. The database
-counts it from a later moment, so a leader whose clock is right stops before another daemon can lead. Nothing depends on
-that: the store refuses the writes of a former leader anyway.
+The lease in the state store's database, with the database's clock, decides which daemon leads. The local clock decides
+only when this daemon sends its next request to the database, and when a leader must stop because the database has not
+confirmed its lease. The leader counts the duration of the lease from the time at which it sent the newest request that
+the database confirmed. The database counts from a later time, so a leader whose clock runs at the right speed stops
+before another daemon can lead. The safety of the stored state does not depend on this, because the store refuses the
+writes of a former leader.
 
-A daemon leads a term only after the database has answered its own campaign for this term. If that answer is lost, the
-term passes without a leader, and the daemon campaigns again when the lease has expired. After each term the daemon has
-a new id. So no id leads twice, even if the database loses its newest commits and gives the number of a term twice: the
-store always refuses a write that was delayed since an earlier term.
+A daemon leads a term only after it has received the database's answer to its own campaign for this term. If the answer
+is lost, the term has no leader, and the daemon campaigns again when the lease has expired. After each term the daemon
+gets a new id, so no id leads two terms. This matters if the database loses its newest commits and assigns the number of
+a term twice: the store still refuses a delayed write of the earlier term, because its id differs.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ from dispatcher.leadership.states import Gone, Leading, Leaving, Resigning, Stan
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 POLL_S = 0.5
-"""How long a standby waits before it reads the lease again, also after an error."""
+"""How long a standby waits before it reads the lease again. Also used after an error."""
 RENEWALS = 3
-"""How often a leader renews its lease while one lease lasts."""
+"""How many times a leader renews its lease within the duration of one lease."""
 ATTEMPTS = 4
-"""A leader waits for an answer at most the duration of its lease divided by this number, then asks again on another
-connection."""
+"""A leader waits for an answer at most for the duration of its lease divided by this number. Then it sends the request
+again on another connection."""
 PATIENCE_MAX_S = 5.0
-"""How long a request may take at most, however long the lease is."""
+"""The longest time that a daemon waits for an answer, however long the lease is."""
 LAST_PATIENCE_S = 2.0
-"""How long a request may take at most if the process is to end."""
+"""The longest time that a daemon waits for an answer while its process ends."""
 RETRY_S = 0.25
-"""How soon a leader asks again after an error."""
+"""How long a leader waits after an error before it repeats the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +66,12 @@ class _Asked:
 
 
 class Leadership:
-    """See the module. `now`: seconds of a local clock that never goes back. `trouble`: why the newest request that has
-    ended failed; "" if it did not fail."""
+    """The leadership of one daemon. `now`, in all methods: seconds of the local monotonic clock. `trouble`: the error
+    of the newest completed request, "" if this request succeeded."""
 
     def __init__(self, holder: str, lease_s: float) -> None:
-        """`holder`: an id that no other daemon has; `lease_s`: how long a lease lasts."""
+        """`holder`: this daemon's id for its first term, which no other daemon has; `lease_s`: the duration of a
+        lease."""
         self.state: State = StandingBy(None, 0.0, ReadLease(), float("-inf"))
         self._holder = holder
         self._lease_s = lease_s
@@ -81,11 +83,11 @@ class Leadership:
     # -- what others ask -------------------------------------------------------------------------------------
 
     def serves(self, now: float) -> bool:
-        """True if this daemon leads, and may deliver."""
+        """True if this daemon leads and its lease has not expired, so that it may deliver to readers."""
         return isinstance(self.state, Leading) and now < self._confirmed_until(self.state)
 
     def leader(self, now: float) -> LeaseRow | None:
-        """Return the lease of another daemon that leads, as far as this standby knows."""
+        """Return the lease of the daemon that leads. None if this daemon is no standby, or if it knows of no leader."""
         match self.state:
             case StandingBy(seen=LeaseRow() as row, seen_s=seen_s) if (
                 row.holder != self._holder and now < seen_s + row.remaining_s
@@ -94,7 +96,7 @@ class Leadership:
         return None
 
     def next_wakeup(self) -> float | None:
-        """Return when the next `WakeUp` is needed; None if only an event changes anything."""
+        """Return when the next `WakeUp` is needed, None if none is needed before the next other event."""
         times = []
         if self._asked is not None:
             times.append(self._asked.at_s + self._patience_s())
@@ -129,7 +131,7 @@ class Leadership:
         return effects
 
     def _settle(self, now: float, effects: list[Effect]) -> None:
-        """Do what is due: stop waiting, stop leading, ask, exit."""
+        """Do what is due: give up the open request, stop leading, send the next request, or exit."""
         asked = self._asked
         if asked is not None and now >= asked.at_s + self._patience_s():
             self._asked = None
@@ -161,7 +163,8 @@ class Leadership:
         effects.append(SendRequest(self._number, request))
 
     def _end_request(self, number: int) -> _Asked | None:
-        """Return the open request if it has this number. Other answers come late or twice, and are ignored."""
+        """If the open request has this number, close and return it. Return None for any other number: such an answer is
+        late or a duplicate, and is ignored."""
         asked = self._asked
         if asked is None or asked.number != number:
             return None
@@ -169,7 +172,7 @@ class Leadership:
         return asked
 
     def _patience_s(self) -> float:
-        """How long the open request may take."""
+        """How long the daemon waits for the answer to the open request."""
         match self.state:
             case StandingBy():
                 return min(self._lease_s, PATIENCE_MAX_S)
@@ -207,10 +210,11 @@ class Leadership:
         now: float,
         effects: list[Effect],
     ) -> None:
-        if row is None:  # the answer to a Release
+        if row is None:  # this is the answer to a Release
             self.state = replace(state, next=ReadLease(), due_s=now)
             return
-        if isinstance(state.next, Release):  # the answer to a renewal of the term that has ended
+        if isinstance(state.next, Release):
+            # This is the answer to a renewal of the term that has ended.
             self.state = replace(state, due_s=now)
             return
         campaigned = isinstance(asked.request, Campaign)
@@ -243,7 +247,8 @@ class Leadership:
             )
 
     def _failed(self, error: BinlogError, now: float, effects: list[Effect]) -> None:
-        """A request has failed, or this daemon has given it up; the database may have executed it."""
+        """Handle a request that has failed or that this daemon has given up. The database may nevertheless have
+        executed it."""
         if str(error) != self.trouble:
             self.trouble = str(error)
             effects.append(LogEvent("warning", "lease not reached", {"error": str(error)}))
@@ -283,7 +288,7 @@ class Leadership:
                 self._stand_by(event, now, now)
 
     def _not_led(self, event: NotLed, now: float, effects: list[Effect]) -> None:
-        """Let another daemon try first."""
+        """Become a standby that does not campaign for the duration of a lease, so that another daemon can try first."""
         match self.state:
             case Leading(term=term) if term == event.term:
                 self._stand_by(event, now, now + self._lease_s)
@@ -291,20 +296,21 @@ class Leadership:
                 effects.append(LogEvent("error", "cannot lead", fields))
 
     def _stand_by(self, event: Resigned | NotLed, now: float, patient_until_s: float) -> None:
-        """Give the lease back first: if no other daemon has taken it, this daemon still holds it."""
+        """Become a standby, and first release the lease, because this daemon still has it if no other daemon has taken
+        it."""
         release = Release(self._holder, event.term)
         self.state = StandingBy(None, now, release, now, patient_until_s)
         self._holder = event.holder
 
     def _may_exit(self, state: Leaving) -> bool:
-        """True if nothing is left to do. While a campaign is open, the process must stay: the campaign may take the
+        """True if the process may exit. It may not exit during an open campaign, because the campaign may take the
         lease."""
         if self._asked is not None and not isinstance(self._asked.request, ReadLease):
             return False
         return state.release is None or state.asked
 
     def _tell(self, row: LeaseRow, effects: list[Effect]) -> None:
-        """Log once who leads."""
+        """Log which daemon leads, once per leader and term."""
         leader = row.holder, row.term
         if not row.free and leader != self._told:
             self._told = leader

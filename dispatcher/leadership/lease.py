@@ -1,8 +1,9 @@
-"""The lease: one row of the state store's database, which says which daemon leads, and the rules by which it changes.
+"""The lease, and the rules by which it changes. The lease is one row of the state store's database that says which
+daemon leads.
 
-The daemon that changes the row, or writes anything else into the store, first locks the row in the same transaction.
-Then these functions decide by the locked row: a write is admitted if the row contains its leader and term. The database
-computes `remaining_s` by its own clock.
+A transaction that changes the row, or writes anything else into the store, first locks the row. The functions of this
+module then compute the new row from the locked row. Any other write is accepted only if the locked row contains the
+leader and term of the write. The database computes `remaining_s` with its own clock.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """`holder`: the id that a daemon has for one term, "" before the first term; `address`: how readers reach the API
-    of the holder; `term`: +1 with each new holder; `remaining_s`: seconds until the lease expires, <= 0: the lease is
-    free."""
+    """`holder`: the id of the daemon that has the lease, "" before the first term; `address`: the address of the
+    holder's API; `term`: grows by 1 with each new holder; `remaining_s`: seconds until the lease expires. If
+    `remaining_s` is 0 or less, the lease is free."""
 
     holder: str
     address: str
@@ -26,23 +27,26 @@ class LeaseRow:
         return self.remaining_s <= 0
 
     def is_of(self, holder: str, term: int) -> bool:
-        """True if this is the row of that leader, whether its lease has expired or not."""
+        """True if the row contains this leader and term, whether or not the lease has expired."""
         return self.holder == holder and self.term == term
 
 
 def campaigned(row: LeaseRow, holder: str, address: str, duration_s: float) -> LeaseRow:
-    """Return the row after a campaign: the next term if the lease was free, else the same row."""
+    """Return the row after a campaign. If the lease was free, the row has the next term and the new holder, otherwise
+    it is unchanged."""
     return LeaseRow(holder, address, row.term + 1, duration_s) if row.free else row
 
 
 def renewed(row: LeaseRow, holder: str, term: int, duration_s: float) -> LeaseRow:
-    """Return the row after a renewal: extended if it is the leader's own, else the same row.
+    """Return the row after a renewal. If the row contains this leader and term, the lease is extended, otherwise the
+    row is unchanged.
 
-    A lease that has expired may be extended: no other holder has taken it, so none has written anything.
+    A lease may be extended after it has expired. As no other daemon has taken it, no other daemon has written anything.
     """
     return replace(row, remaining_s=duration_s) if row.is_of(holder, term) else row
 
 
 def released(row: LeaseRow, holder: str, term: int) -> LeaseRow:
-    """Return the row after a leader has given its lease back: free if it was the leader's own, else the same row."""
+    """Return the row after a release. If the row contains this leader and term, the lease is free, otherwise the row is
+    unchanged."""
     return replace(row, remaining_s=0.0) if row.is_of(holder, term) else row

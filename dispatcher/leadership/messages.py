@@ -1,5 +1,5 @@
-"""What goes into `Leadership.step`, and the effects that it returns, which are executed in their order. Each thing that
-can happen, and each thing to do, is one frozen class."""
+"""The events that `Leadership.step` gets, and the effects that it returns. Each event, request and effect is one frozen
+class. The caller executes the effects in their order."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from dispatcher.model.errors import BinlogError
 
 @dataclass(frozen=True, slots=True)
 class ReadLease:
-    """Read the row."""
+    """Read the lease's row. The answer is the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """Take the lease if it is free. The answer is the row after that."""
+    """Take the lease if it is free. The answer is the resulting row."""
 
     holder: str
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Extend the lease of this term. The answer is the row after that."""
+    """Extend the lease of this term. The answer is the resulting row."""
 
     holder: str
     term: int
@@ -34,7 +34,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give back the lease that this holder has in this term. The answer is None."""
+    """Release the lease that this holder has in this term. The answer is None."""
 
     holder: str
     term: int
@@ -52,7 +52,7 @@ class WakeUp:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The database has answered the request of this number."""
+    """The database has answered the request with this number."""
 
     number: int
     row: LeaseRow | None
@@ -60,7 +60,8 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The request of this number has failed. It may have been executed: the connection may be lost after a commit."""
+    """The request with this number has failed. The database may have executed it, if the connection was lost after the
+    commit."""
 
     number: int
     error: BinlogError
@@ -75,7 +76,8 @@ class WriteRefused:
 
 @dataclass(frozen=True, slots=True)
 class Resigned:
-    """The daemon has executed a `Resign`: nothing of this term runs any more. `holder`: a new id, for the next term."""
+    """The daemon has executed a `Resign`, and nothing of this term runs any more. `holder`: the daemon's new id for its
+    next term."""
 
     term: int
     holder: str
@@ -83,8 +85,8 @@ class Resigned:
 
 @dataclass(frozen=True, slots=True)
 class NotLed:
-    """A `Lead` has failed, and nothing of this term runs. `holder`: a new id, for the next term. After a `Resign` this
-    event is ignored."""
+    """A `Lead` has failed, and nothing of this term runs. `holder`: the daemon's new id for its next term. After a
+    `Resign`, this event is ignored."""
 
     term: int
     error: BinlogError
@@ -93,7 +95,7 @@ class NotLed:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The daemon is to end."""
+    """The daemon is asked to end, and must release its lease first."""
 
 
 Event = WakeUp | Answered | Failed | WriteRefused | Resigned | NotLed | HandOver
@@ -103,7 +105,8 @@ Event = WakeUp | Answered | Failed | WriteRefused | Resigned | NotLed | HandOver
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """Send a request to the database. One is open at a time; `Answered`, `Failed` or `Abandon` ends it."""
+    """Send a request to the database. At most one request is open at a time. `Answered`, `Failed` or `Abandon` ends
+    it."""
 
     number: int
     request: Request
@@ -111,14 +114,15 @@ class SendRequest:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Close the connection on which the request of this number waits for an answer. The next request uses a new one."""
+    """Close the connection on which the request with this number waits for an answer. The next request uses a new
+    connection."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """Open the state store under this term, and serve the consumers. A `NotLed` says that this failed."""
+    """Open the state store for this term, and serve the consumers. If this fails, a `NotLed` follows."""
 
     holder: str
     term: int
@@ -126,9 +130,9 @@ class Lead:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """End everything that runs under this term: queues, connections and the store. Then a `Resigned` follows.
+    """End everything that runs in this term: queues, connections and the store. A `Resigned` follows.
 
-    `orderly`: True if this daemon still holds the lease. Then the daemon first stores what is queued.
+    `orderly`: True if this daemon still has the lease, so that it first stores the queued writes.
     """
 
     term: int

@@ -1,4 +1,4 @@
-"""The role of one of the daemons that share a state store, as people and programs are told."""
+"""The role of one of several daemons that share a state store, in the form that people and programs see."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """`leads`: True for the leader, False for a standby; `term`: the term of the leader, 0 if unknown; `leader`: the
-    address of the API of the leader, "" if unknown."""
+    """`leads`: True for the leader, False for a standby; `term`: the leader's term, 0 if unknown; `leader`: the address
+    of the leader's API, "" if unknown."""
 
     leads: bool
     term: int

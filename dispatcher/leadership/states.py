@@ -1,4 +1,4 @@
-"""The states of `Leadership`. Each state holds the values that the rules need in it. All times are of the local
+"""The states of `Leadership`, with the values that the rules need in each state. All times are times of the local
 monotonic clock."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dispatcher.leadership.messages import Release, Request
 
 @dataclass(frozen=True, slots=True)
 class StandingBy:
-    """Another daemon may lead. `seen`: the row as it was read last, at `seen_s`; `next`: the request that is sent at
-    `due_s`; before `patient_until_s` this daemon does not campaign."""
+    """Another daemon may lead. `seen`: the row that was read last, at time `seen_s`; `next`: the next request, which is
+    sent at time `due_s`; `patient_until_s`: the time before which this daemon does not campaign."""
 
     seen: LeaseRow | None
     seen_s: float
@@ -24,7 +24,7 @@ class StandingBy:
 @dataclass(frozen=True, slots=True)
 class Leading:
     """This daemon leads. `proven_s`: when this daemon sent the newest request whose answer confirmed the lease;
-    `due_s`: when it sends the next renewal."""
+    `due_s`: when this daemon sends the next renewal."""
 
     term: int
     proven_s: float
@@ -33,8 +33,8 @@ class Leading:
 
 @dataclass(frozen=True, slots=True)
 class Resigning:
-    """The daemon is ending everything that runs under the term. `exits`: True if the process ends after that, False if
-    the daemon is a standby again."""
+    """The daemon is ending everything that runs in its term. `exits`: True if the process ends afterwards, False if the
+    daemon becomes a standby again."""
 
     term: int
     exits: bool
@@ -42,8 +42,8 @@ class Resigning:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """The process ends as soon as the lease is given back. `release`: the request to do so, None if this daemon has no
-    lease, as far as it knows; `asked`: True if the daemon has sent it."""
+    """The process ends after it has released its lease. `release`: the request that releases the lease, None if the
+    daemon knows of no lease of its own; `asked`: True if the daemon has sent this request."""
 
     release: Release | None
     asked: bool = False

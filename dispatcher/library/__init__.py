@@ -1,10 +1,11 @@
-"""binlog-dispatcher as a library: one client of one server, and binlogs that a program iterates in its own process.
+"""binlog-dispatcher as a library: one client of one server, and binlogs from which a program reads transactions in its
+own process.
 
-The library is the daemon without HTTP: the same dispatching, runner, state store and spill files, put together by the
-same `runtime.client_service.ClientService`. So what docs/sharing.md says of consumers holds for binlogs, too.
+The library is the daemon without HTTP: `runtime.client.client_service.ClientService` connects the same dispatching,
+runner, state store and spill files in both. So docs/sharing.md, which describes consumers, is also true for binlogs.
 
-The module `client` is the entry point. `binlogs` holds what a program iterates; `transactions` holds what the iteration
-returns.
+The module `client` is the entry point. A program iterates over a `Binlog` of the module `binlogs`, and gets
+`Transaction`s of the module `transactions`.
 """
 
 from dispatcher.model.extras import needs_extra

@@ -1,11 +1,12 @@
-"""A binlog: the transactions of some databases, as a program iterates them.
+"""A binlog: the transactions of some databases, over which a program iterates.
 
 A binlog is a consumer with one reader, the program. The binlog takes whole transactions from the queue, up to 1 MiB at
-a time, so that a loop over many of them waits once. Between two takes the asyncio loop runs other tasks, however fast
-the program reads.
+a time, so a program waits only once for many transactions. Each time before the binlog takes transactions from the
+queue, the asyncio loop can run other tasks, even if the program reads without a pause.
 
-Transactions stay in the queue until they are acknowledged, because they must be delivered again after a crash. Without
-a state store nothing is delivered again: the binlog acknowledges the returned transactions when it takes the next ones.
+With a state store, transactions stay in the queue until the program acknowledges them, and after a crash the client
+delivers unacknowledged transactions again. Without a state store, no transaction is delivered again, so the binlog
+itself acknowledges the returned transactions when it takes the next ones.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class StreamOwner(Protocol):
 
     @property
     def stores(self) -> bool:
-        """True if it has a state store."""
+        """True if the client has a state store."""
 
     def raise_broken(self) -> None: ...
 
@@ -46,20 +47,23 @@ class StreamOwner(Protocol):
 
 
 class Binlog:
-    """Made by `BinlogClient.create_binlog`: an asynchronous iterator of transactions, and a context manager that closes
-    it. Each transaction is returned once, so two tasks that read the same binlog share its transactions.
+    """An asynchronous iterator of transactions, and a context manager that closes it. `BinlogClient.create_binlog`
+    creates it. A binlog returns each transaction once, so two tasks that read the same binlog share its transactions.
 
-    Iterating and reading raise BinlogError once the binlog has failed for good, after all transactions queued before
-    were returned. A failure that may pass (a server that is down, a changed password) is retried; `status()` shows it.
+    If the binlog fails permanently, iterating and reading first return the transactions that are already queued, and
+    then raise BinlogError. After a temporary failure (a server that is down, a changed password) the client tries
+    again; `status()` shows the failure.
     """
 
     def __init__(self, owner: StreamOwner, session: ConsumerSession) -> None:
         self._owner = owner
         self._session = session
         self._name = session.consumer.name
-        self._after = session.acknowledged  # the end of what was taken from the queue
+        # The end of the transactions that were taken from the queue.
+        self._after = session.acknowledged
         self._ready: deque[Transaction] = deque()  # taken from the queue, not returned yet
-        self._returned: Transaction | Position = self._after  # newest one returned, or its position
+        # The newest returned transaction, or its position.
+        self._returned: Transaction | Position = self._after
         self._closed = False
         self._warned = False
 
@@ -78,8 +82,8 @@ class Binlog:
     def position(self) -> Position:
         """The position up to which all transactions of the binlog were returned.
 
-        The position advances also while the server commits only transactions of other databases. So a program that
-        keeps positions itself should store it now and then, also while the binlog returns nothing.
+        The position also advances while the server commits only transactions of other databases. So a program that
+        stores positions itself should store the position regularly, even while the binlog returns no transactions.
         """
         if not self._ready:
             return self._after
@@ -87,11 +91,11 @@ class Binlog:
 
     @property
     def acknowledged(self) -> Position:
-        """The position at which the binlog would begin after a crash."""
+        """The acknowledged position. After a crash, the binlog continues at it."""
         return self._session.acknowledged
 
     def status(self) -> dict[str, Any]:
-        """Returns the binlog's row of `BinlogClient.status`. Raises UserError if it is closed."""
+        """Returns the binlog's row of `BinlogClient.status`. Raises UserError if the binlog is closed."""
         self._raise_closed()
         return self._owner.row(self._session)
 
@@ -101,9 +105,9 @@ class Binlog:
         return self
 
     async def __anext__(self) -> Transaction:
-        """Returns the next transaction, however long that takes.
+        """Returns the next transaction. Waits for it without a limit.
 
-        Ends when the binlog or its client is closed, and at the end of files that are not followed.
+        The iteration ends when the binlog or its client is closed, and at the end of files that are not followed.
         """
         if not await self._fill(READ_BYTES, None):
             raise StopAsyncIteration
@@ -114,9 +118,9 @@ class Binlog:
     ) -> list[Transaction]:
         """Returns the next transactions, as many as fit into `max_bytes` and at least one.
 
-        Waits up to `wait_s` seconds for the first one (None: however long that takes). Returns an empty list if the
-        time is over, or if an iteration would end here. Raises BinlogError as an iteration does, and UserError if the
-        binlog is closed.
+        Waits up to `wait_s` seconds for the first transaction (None: without a limit). Returns an empty list if no
+        transaction arrives in this time, or if an iteration would end now. Raises BinlogError in the same cases as an
+        iteration, and UserError if the binlog is closed.
         """
         self._raise_closed()
         transactions: list[Transaction] = []
@@ -132,7 +136,7 @@ class Binlog:
         return transaction
 
     async def _fill(self, max_bytes: int, wait_s: float | None) -> bool:
-        """Wait for transactions. Returns False if the time is over, or if no transaction will follow."""
+        """Wait for transactions. Returns False if none arrives within `wait_s`, or if no transaction will follow."""
         if self._ready:
             return True
         deadline = None if wait_s is None else time.monotonic() + wait_s
@@ -156,8 +160,8 @@ class Binlog:
         session.reader.called(time.monotonic(), full=session.lacks_room)
         answer = session.next(self._after, PollBounds(max_bytes))
         if answer is None:
-            # The queue was evicted. The client reads its transactions again from the log, up to this position even if
-            # the queue then exceeds its limit.
+            # The queue was evicted from memory. The client reads the queue's transactions again from the log. It reads
+            # at least up to `_after`, even if the queue then exceeds its limit.
             queue.needed_seq = max(queue.needed_seq, self._after.seq)
             return False
         self._returned = self._after
@@ -171,7 +175,8 @@ class Binlog:
 
     def _raise_failed(self) -> None:
         if (failed := self._session.consumer.failed) is not None:
-            # The same error is raised each time; each raise would add its frames to the traceback.
+            # The same error object is raised each time. Without `with_traceback(None)`, each raise would add frames to
+            # its traceback.
             raise failed.with_traceback(None)
 
     @property
@@ -193,15 +198,15 @@ class Binlog:
     # -- acknowledging ---------------------------------------------------------------------------------------
 
     async def acknowledge(self, upto: Transaction | Position | None = None) -> None:
-        """Acknowledge all transactions up to `upto`, a returned transaction or its position (None: all returned
-        transactions).
+        """Acknowledge all transactions up to `upto`, which is a returned transaction or its position (None: all
+        returned transactions).
 
-        They are not delivered again. If the client has a state store, the acknowledgement is durable when this returns.
-        An acknowledgement costs a write to the disk, which concurrent calls share: acknowledge many transactions
-        together.
+        Acknowledged transactions are not delivered again. If the client has a state store, the acknowledgement is
+        durable when this method returns. Each acknowledgement costs a write to the disk, which concurrent calls share.
+        So acknowledge many transactions together.
 
-        Raises UserError (POSITION_UNKNOWN) for a position that was not returned yet, and BinlogError (STATE_STORE) if
-        it cannot be stored; then the transactions stay in the queue, and the call may be repeated.
+        Raises UserError (POSITION_UNKNOWN) for a position that was not returned yet. Raises BinlogError (STATE_STORE)
+        if the acknowledgement cannot be stored. The transactions then stay in the queue, and the call may be repeated.
         """
         position = self.position if upto is None else upto
         if isinstance(position, Transaction):
@@ -210,7 +215,7 @@ class Binlog:
         async with session.acknowledging:
             self._raise_closed()
             if session.before_gap(position):
-                return  # the log before the gap is purged
+                return  # the server has purged the log before the gap
             session.queue.executed_of(position)
             if position.order > self.position.order:
                 raise UserError(
@@ -222,7 +227,7 @@ class Binlog:
                 await session.acknowledge(position)
 
     async def close(self) -> None:
-        """Stop reading. What was acknowledged stays stored; a new binlog of this name goes on from there.
+        """Stop reading. The acknowledged position stays stored, and a new binlog with this name continues at it.
 
         Tasks that wait for a transaction return. Raises BinlogError (STATE_STORE).
         """
@@ -232,13 +237,13 @@ class Binlog:
         await self._owner.remove(self._name)
 
     def end(self) -> None:
-        """Return no more transactions, because the binlog or its client closes."""
+        """Return no more transactions. Called when the binlog or its client closes."""
         self._closed = True
         self._ready.clear()
         self.wake()
 
     def wake(self) -> None:
-        """Let the tasks that wait for a transaction check the binlog's state."""
+        """Wake the tasks that wait for a transaction, so that they check the binlog's state."""
         self._session.wake()
 
     async def __aenter__(self) -> Self:
@@ -259,9 +264,10 @@ class Binlog:
 async def wait_until_started(
     session: ConsumerSession, wait_s: float | None, raise_broken: Callable[[], None]
 ) -> None:
-    """Wait until the server was reached and the start position is known.
+    """Wait until the client has reached the server and the start position is known.
 
-    Raises the BinlogError that prevents the start: at once if the error needs an operator, else after `wait_s` seconds.
+    Raises the BinlogError that prevents the start: immediately if an operator must act, otherwise after `wait_s`
+    seconds.
     """
     deadline = None if wait_s is None else time.monotonic() + wait_s
     consumer = session.consumer

@@ -1,12 +1,12 @@
 """The entry point of the library: one client of one server, and the binlogs that a program reads from it.
 
-Opening a client opens the state store, whose lock excludes a daemon and other programs. It also loads the kernels, and
-starts the client without consumers. The client connects to the server when the first binlog is created. Blocking calls
-run in threads. The client sets no signal handlers and configures neither the loop nor logging: these belong to the
-program.
+`BinlogClient.open` opens the state store, whose lock prevents that a daemon or another program uses the same store. It
+also loads the kernels, and starts the client without consumers. The client connects to the server when the program
+creates the first binlog. Blocking calls run in threads. The client sets no signal handlers, and does not configure the
+asyncio loop or logging, because these belong to the program.
 
-Events (connections, merges, faults) are logged by the logger `dispatcher` of the standard library as
-`event key=value ...`, without row values and secrets.
+The client logs events (connections, merges, faults) to the logger `dispatcher` of the standard library in the form
+`event key=value ...`. The lines contain no row values and no secrets.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ START_S = 60.0
 
 
 class _NoStore:
-    """A state store that stores nothing, for a program that keeps its positions itself.
+    """A state store that stores nothing, for a program that stores its positions itself.
 
-    The client keeps the rows of prepared transactions in memory, and after each start asks the server for table
-    definitions again.
+    The client then has the rows of prepared XA transactions only in memory, and fetches table definitions from the
+    server again after each start.
     """
 
     epoch = 0
@@ -104,9 +104,9 @@ _Store = StateStore | _NoStore
 
 
 class BinlogClient:
-    """The binlogs that are read as one user from one server, or from one folder of binlog files.
+    """A client of one server, or of one folder of binlog files, with the binlogs that a program reads from it.
 
-    They share replication connections as far as their positions allow.
+    The binlogs share replication connections if their positions are close enough.
 
         async with BinlogClient("repl@db1:3306", password="...", state="state.db") as client:
             shop = await client.create_binlog("shop", ["shop"], start="earliest")
@@ -124,11 +124,11 @@ class BinlogClient:
         **connection: Unpack[ConnectionOptions],
     ) -> None:
         """`mysql`: "user@host:port", or "user@host1:port,host2:port" for hosts that replace each other. `state`: the
-        file that stores how far each binlog was acknowledged, or a mapping with `path` and limits; each client needs a
-        file of its own. None: nothing is stored, and the program keeps positions itself. The other options are the
-        daemon's settings.
+        file that stores the acknowledged position of each binlog, or a mapping with `path` and limits. Each client
+        needs its own file. None: the client stores nothing, and the program stores positions itself. The other options
+        are settings of the daemon.
 
-        Does not connect yet. Raises UserError (SETTINGS) with everything that is wrong.
+        The constructor does not connect. Raises UserError (SETTINGS) with all errors in the options.
         """
         given = {"mysql": mysql, **connection} if mysql is not None else {**connection}
         self._connection = parse_section(ConnectionSettings, given, "BinlogClient")
@@ -151,12 +151,12 @@ class BinlogClient:
 
     @property
     def label(self) -> str:
-        """`user@host:port`, the name in logs and in `status`."""
+        """`user@host:port`, the client's name in logs and in `status`."""
         return self._connection.label
 
     @property
     def stores(self) -> bool:
-        """True if it has a state store."""
+        """True if the client has a state store."""
         return self._state is not None
 
     # -- from the start to the end ---------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class BinlogClient:
     async def open(self) -> None:
         """Open the client, as `async with` does. Raises BinlogError (STATE_STORE, SPILL, FILES).
 
-        Takes a fraction of a second; half a minute where the kernels are not compiled yet.
+        Takes a fraction of a second, or half a minute if the kernels must first be compiled.
         """
         if self._entered:
             raise UserError(
@@ -191,8 +191,9 @@ class BinlogClient:
             store = StateStore(self._state.path)
             log_losses(store.losses, store.unreadable, self.log)
             return store
-        # To a server, two clients with the same installation id are one replica, so each client gets an id of its own.
-        # But positions in files without GTIDs contain this id, and the next run must accept them.
+        # A server regards two clients with the same installation id as one replica, so each client gets a new id. A
+        # client of a folder gets a fixed id, because positions in files without GTIDs contain the id and the next run
+        # must accept these positions.
         return _NoStore(uuid4() if self._connection.files is None else UUID(int=0))
 
     def _open_spill(self) -> Allocate | None:
@@ -204,7 +205,7 @@ class BinlogClient:
     async def close(self) -> None:
         """End all iterations and connections, and store pending changes, as the end of `async with` does.
 
-        May be called again. Raises BinlogError (STATE_STORE).
+        A second call does nothing. Raises BinlogError (STATE_STORE).
         """
         for binlog in self._binlogs.values():
             binlog.end()
@@ -240,17 +241,17 @@ class BinlogClient:
         wait_s: float | None = START_S,
         **limits: Unpack[BinlogOptions],
     ) -> Binlog:
-        """Returns a binlog of some databases. Its positions are stored under `name`.
+        """Returns a binlog of some databases. The client stores the binlog's positions under `name`.
 
-        The binlog continues behind what was acknowledged under this name, or begins at `start` if nothing is stored. A
-        Position as `start` replaces the stored position, so transactions may be delivered again. Returns once the start
-        position is known and stored: with "latest", the binlog returns every transaction that is committed from then
-        on.
+        The binlog continues at the acknowledged position that is stored under this name. If none is stored, it begins
+        at `start`. A Position as `start` replaces the stored position, so transactions may be delivered again. This
+        method returns when the start position is known and stored. With "latest", the binlog then returns every
+        transaction that is committed after this method has returned.
 
-        Raises UserError if an argument is wrong (SETTINGS), or if a binlog has this name already (UNKNOWN_CONSUMER).
-        Raises BinlogError if the server cannot send its log from the start position (POSITION_PURGED, HISTORY_DIFFERS,
-        ...), if an operator has to act (ACCESS_DENIED, GRANT_MISSING, ...), or if the server was not reached within
-        `wait_s` seconds (None: no limit). In each case no binlog is created.
+        Raises UserError if an argument is invalid (SETTINGS), or if the client already has a binlog with this name
+        (UNKNOWN_CONSUMER). Raises BinlogError if the server cannot send its log from the start position
+        (POSITION_PURGED, HISTORY_DIFFERS, ...), if an operator has to act (ACCESS_DENIED, GRANT_MISSING, ...), or if
+        the server was not reached within `wait_s` seconds (None: no limit). In each case no binlog is created.
         """
         running = self._opened
         after = start if isinstance(start, Position) else None
@@ -288,9 +289,9 @@ class BinlogClient:
         return [row for row, _ in status_rows(self._opened.sessions.values(), self._rates)]
 
     async def forget(self, name: str) -> None:
-        """Remove what is stored under a name: the next binlog of this name begins at its `start`.
+        """Delete everything that is stored under a name. The next binlog with this name begins at its `start`.
 
-        Raises UserError while a binlog has the name, BinlogError (STATE_STORE).
+        Raises UserError while the client has a binlog with this name. Raises BinlogError (STATE_STORE).
         """
         if name in self._opened.sessions or name in self._creating:
             raise UserError(
@@ -329,7 +330,7 @@ class BinlogClient:
         return self._running
 
     def _on_error(self, name: str, error: BaseException) -> None:
-        """Record that a task has ended which should never end. Every later read and iteration raises the task's
+        """Record that a task has ended that must never end. From then on, every read and iteration raises the task's
         error."""
         self._broken = name, error
         for binlog in self._binlogs.values():

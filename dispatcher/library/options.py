@@ -20,13 +20,14 @@ ByteSize = int | str
 StartAt = (
     Literal["earliest", "latest"] | GtidSet | MariadbGtids | tuple[str, int] | datetime | Position
 )
-"""Where a binlog begins: at the oldest or the newest transaction that the server has; behind a GTID set, which may have
-gaps; at a file and offset; at the first transaction committed at a moment (with its time zone) or later; or behind the
-position of a transaction."""
+"""Where a binlog begins. "earliest": at the oldest transaction that the server has. "latest": at the end of the log. A
+GTID set, which may have gaps: at the first transaction that is not in the set. A tuple: at this file and offset. A
+datetime with a time zone: at the first transaction that was committed at this time or later. A Position: at this
+position."""
 
 
 class TlsOptions(TypedDict, total=False):
-    """`mode` as in MySQL's --ssl-mode; PEM files."""
+    """The options of TLS. `mode`: as in MySQL's --ssl-mode. The paths name PEM files."""
 
     mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
     ca: str | Path
@@ -63,7 +64,7 @@ class BinlogOptions(TypedDict, total=False):
     """The options of a `Binlog`."""
 
     tables: list[str]  # "database.table", also patterns such as "shop.order_*"
-    exclude_tables: list[str]  # in the same form
+    exclude_tables: list[str]  # in the form of `tables`
     max_bytes_in_binlog_queue: ByteSize
     max_milliseconds_to_wait_in_binlog_queue: int
     on_queue_full: Literal["detach", "wait"]
@@ -83,7 +84,8 @@ State = str | os.PathLike[str] | StateOptions
 
 
 def start_setting(start: StartAt) -> Any:
-    """Returns the value of the setting `start` that means the same. A Position has no such value. Raises UserError."""
+    """Converts a start to the value of the daemon's setting `start`. Raises UserError for an invalid value, and for a
+    Position, which this setting cannot express."""
     if isinstance(start, str):
         return start
     if isinstance(start, GtidSet | MariadbGtids):

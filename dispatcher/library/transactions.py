@@ -1,11 +1,11 @@
-"""A transaction as a program gets it: its position, its bytes, and its changes as Python values.
+"""A transaction that a program gets from a binlog: its position, its bytes, and its changes as Python values.
 
-Everything is computed on access, so a program that reads only positions pays for nothing else. The bytes are views of
-the queue's memory, and keep it alive.
+All properties are computed on access, so a program that reads only positions does not pay for decoding. The bytes are
+views of the queue's memory, which stays allocated while the views exist.
 
-Rows are decoded a column at a time, which costs about a millisecond per call, for one row as for thousands. So the
-changes of a transaction are decoded together with those of the transactions after it, up to 256 KiB of binlog: a
-`DecodeGroup`. If one of them cannot be decoded, only that one raises the error.
+Rows are decoded column by column. Each call costs about a millisecond, whether it decodes one row or thousands. So a
+`DecodeGroup` decodes the changes of a transaction together with those of the following transactions, up to 256 KiB of
+binlog. If a transaction cannot be decoded, only this transaction raises the error.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ROWS = 1024  # how many rows of a large transaction are converted to Python values at a time
+_ROWS = 1024  # of a large transaction, this many rows are converted to Python values at a time
 _GROUP_BYTES = 1 << 18
 _MYSQL_GTIDS = (EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED)
 
 
 class Change(NamedTuple):
-    """One changed row, or (`op` is "ddl") one statement that is not a row change.
+    """One changed row or, if `op` is "ddl", one statement that is not a row change.
 
     `before`, `after`: maps from column name to value, or None if the operation has no such image. A column that the
-    server left out of the row image (binlog_row_image) is missing. Values are those of docs/types.md as Python types:
-    int, float, str, Decimal, bytes, date, datetime (TIMESTAMP in UTC, DATETIME without a zone), timedelta for TIME,
-    None for NULL.
+    server left out of the row image (binlog_row_image) is missing in the map. The values are those of docs/types.md in
+    Python types: int, float, str, Decimal, bytes, date, datetime (TIMESTAMP in UTC, DATETIME without a time zone),
+    timedelta for TIME, None for NULL.
 
-    For a DDL statement, `query` is its text, and `database` is the session's default database, which need not be the
-    table's database; `table` is "". `maybe_temporary`: the log does not tell whether the server executed the statement
-    on a table or on a temporary table of that name. `ordinal` orders the changes of a transaction, and is the same in
-    every replay.
+    For a DDL statement, `query` is the statement's text, and `table` is "". `database` is then the session's default
+    database, which may differ from the table's database. `maybe_temporary`: True if the log does not say whether the
+    statement changed a table or a temporary table of the same name. `ordinal`: the number of the change within its
+    transaction, the same in every replay.
     """
 
     op: str  # "insert", "update", "delete", "ddl"
@@ -61,7 +61,7 @@ class Change(NamedTuple):
 
 
 class Transaction:
-    """One transaction of a server: all of its changes to the binlog's databases and tables."""
+    """One transaction of a server, with all its changes to the binlog's databases and tables."""
 
     __slots__ = ("_group", "_index", "_single")
 
@@ -77,7 +77,7 @@ class Transaction:
 
     @property
     def position(self) -> Position:
-        """The position behind the transaction, to acknowledge or to begin at.
+        """The position behind the transaction. A program can acknowledge it, or begin a binlog at it.
 
         If GTID sets are large, this property costs more than the others, so read it only as often as you acknowledge.
         """
@@ -85,17 +85,17 @@ class Transaction:
 
     @property
     def epoch(self) -> int:
-        """Increases whenever the history changes, for example behind a gap (`on_purged="latest"`)."""
+        """A number that grows when the history changes, for example behind a gap (`on_purged="latest"`)."""
         return self._single.epoch
 
     @property
     def seq(self) -> int:
-        """Increases with each transaction of an epoch; (`epoch`, `seq`) is the same in every replay."""
+        """A number that grows with each transaction of an epoch. (`epoch`, `seq`) is the same in every replay."""
         return self._single.seq
 
     @property
     def file(self) -> str:
-        """The server's binlog file that holds it."""
+        """The server's binlog file in which the transaction ends."""
         return self._record.file
 
     @property
@@ -110,7 +110,8 @@ class Transaction:
 
     @property
     def gtid(self) -> str:
-        """`uuid:number`, `uuid:tag:number`, MariaDB's `domain-server-sequence`, or "" if it has none."""
+        """The GTID: `uuid:number`, `uuid:tag:number` or MariaDB's `domain-server-sequence`; "" if the transaction has
+        none."""
         kind, server_id, body = self._event(1)
         if kind in _MYSQL_GTIDS:
             gtid = parse_gtid_event(kind, body)
@@ -123,27 +124,27 @@ class Transaction:
 
     @property
     def size(self) -> int:
-        """The number of bytes of its events."""
+        """The number of bytes of the transaction's events."""
         return sum(len(part) for part in self._single.parts)
 
     def parts(self) -> list[bytes | memoryview]:
-        """Returns `data` in parts that are not copied."""
+        """Returns the bytes of `data` in parts, without copying them."""
         return _log([self._single])
 
     @property
     def data(self) -> bytes:
-        """A binlog with this transaction alone, for `mysqlbinlog` or `dispatcher.binlog.decode.delivered`."""
+        """A binlog that contains only this transaction, for `mysqlbinlog` or `dispatcher.binlog.decode.delivered`."""
         data = b"".join(self.parts())
         for part in self._single.parts:
             release_pages(part)
         return data
 
     def changes(self, *, invalid_dates: InvalidDates = InvalidDates.NULL) -> Iterator[Change]:
-        """Yields its changes, in the order in which they were made.
+        """Yields the transaction's changes in the order in which they were made.
 
-        Decodes on the calling thread, which takes milliseconds for the 256 KiB of a group. A larger transaction is
-        first decoded to Arrow as a whole (see `tables`). `invalid_dates`: see docs/types.md. Raises BinlogError for
-        what cannot be decoded (UNSUPPORTED_TYPE, METADATA_MISSING, INVALID_VALUE, ROW_IMAGE, STATEMENT_FORMAT).
+        Decodes on the calling thread, which takes some milliseconds for the 256 KiB of a group. A larger transaction is
+        first decoded to Arrow as a whole (see `tables`). `invalid_dates`: see docs/types.md. Raises BinlogError if a
+        change cannot be decoded (UNSUPPORTED_TYPE, METADATA_MISSING, INVALID_VALUE, ROW_IMAGE, STATEMENT_FORMAT).
         """
         changes = self._group.changes(self._index, invalid_dates)
         return iter(changes) if changes is not None else self._changes(invalid_dates)
@@ -162,7 +163,8 @@ class Transaction:
     def tables(
         self, *, invalid_dates: InvalidDates = InvalidDates.NULL
     ) -> Iterator[TableChanges | Ddl]:
-        """Yields its changes as Arrow, table by table: see `dispatcher.binlog.decode.delivered.changes`."""
+        """Yields the transaction's changes as Arrow batches, table by table: see
+        `dispatcher.binlog.decode.delivered.changes`."""
         return delivered.changes(self.data, invalid_dates=invalid_dates)
 
     # -- the first events ------------------------------------------------------------------------------------
@@ -175,7 +177,8 @@ class Transaction:
         return record
 
     def _event(self, number: int) -> tuple[int, int, bytes]:
-        """Returns (type, server id, body) of an event before the first rows. These events are in one part."""
+        """Returns type, server id and body of an event before the first rows event. These events are always in the
+        first part."""
         head, at = self._single.parts[0], 0
         for _ in range(number):
             at += EventHeader.read(head, at).size
@@ -189,12 +192,13 @@ class DecodeGroup:
 
     def __init__(self, singles: Sequence[QueuedTransaction]) -> None:
         self.singles = singles
-        self._decoded: dict[int, list[Change]] = {}  # by index; each entry is returned once
+        # By the transaction's index; each entry is returned once.
+        self._decoded: dict[int, list[Change]] = {}
         self._invalid_dates = InvalidDates.NULL
-        self._decodable = True  # False once decoding several together has failed
+        self._decodable = True  # False once decoding several transactions together has failed
 
     def changes(self, index: int, invalid_dates: InvalidDates) -> list[Change] | None:
-        """Returns the changes of one transaction, or None if it must be decoded alone."""
+        """Returns the changes of one transaction, or None if the transaction must be decoded alone."""
         if invalid_dates is not self._invalid_dates:
             self._decoded, self._invalid_dates = {}, invalid_dates
         if index not in self._decoded and self._decodable:
@@ -202,7 +206,7 @@ class DecodeGroup:
         return self._decoded.pop(index, None)
 
     def _end(self, first: int) -> int:
-        """Returns the end of the transactions that are decoded together with the first one."""
+        """Returns the index behind the last transaction that is decoded together with the transaction `first`."""
         left, end = _GROUP_BYTES, first
         while end < len(self.singles) and left >= 0:
             left -= sum(map(len, self.singles[end].parts))
@@ -210,7 +214,8 @@ class DecodeGroup:
         return end if left >= 0 else end - 1
 
     def _decode(self, first: int, end: int) -> dict[int, list[Change]]:
-        """Returns the changes by index; empty for a single transaction, or if one of them cannot be decoded."""
+        """Returns the changes by transaction index. Returns {} for a single transaction, and if one of several
+        transactions cannot be decoded."""
         if end - first < 2:
             return {}
         decoded: dict[int, list[Change]] = {}
@@ -225,7 +230,8 @@ class DecodeGroup:
                         by_seq[seq].append(change)
                 else:
                     by_seq[part.seq].append(_statement(part))
-        except BinlogError:  # decoded alone, only the transaction that causes the error raises it
+        except BinlogError:
+            # If each transaction is decoded alone, only the one with the error raises it.
             self._decodable = False
             return {}
         for changes in decoded.values():
@@ -234,7 +240,7 @@ class DecodeGroup:
 
 
 def _log(singles: Iterable[QueuedTransaction]) -> list[bytes | memoryview]:
-    """Returns a binlog of these transactions alone, in parts."""
+    """Returns, in parts, a binlog that contains only these transactions."""
     out: list[bytes | memoryview] = [MAGIC]
     format_ = None
     for single in singles:
@@ -292,7 +298,7 @@ def _images(
 def _python(values: pa.Array, column: Column) -> list[Any]:
     kind, type_ = values.type, column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        # Cast to a type without zone: to convert Arrow's zone, Python would need a time zone database.
+        # Cast to a type without a time zone, because Python needs a time zone database to convert Arrow's time zone.
         values = values.cast(pa.timestamp("us"))
         return [
             None if value is None else value.replace(tzinfo=UTC) for value in values.to_pylist()

@@ -1,6 +1,7 @@
 """Load the decoding kernels in advance, so that compiling them at the first rows does not block the program's loop.
 
-`dispatcher.binlog.stream.warmup` does the same for the kernels that read the log; the daemon needs only those.
+`dispatcher.binlog.stream.warmup` does the same for the kernels that read the log. The daemon needs only the latter
+kernels.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _COLUMNS = (
 
 
 def load_decoder() -> None:
-    """Decode one row of NULLs: which kernels are compiled depends on the types alone, so this compiles all of them."""
+    """Decode one row of NULLs. This call compiles all decoding kernels, because compilation depends only on the types
+    of the arguments."""
     index = Index.of(MAGIC)
     columns = tuple(
         Column(f"c{n}", kind, meta, unsigned, True, charset, (), True)

@@ -1,1 +1,2 @@
-"""Values of the domain: errors, GTID sets, positions. Nothing here waits, reads a clock or does I/O."""
+"""The basic values of the project: errors, GTID sets, positions. The package does not wait, reads no clock and does no
+I/O."""

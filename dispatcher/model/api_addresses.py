@@ -1,8 +1,8 @@
-"""The addresses of the daemons that a reader was given, and the choice of the address for its next request. Pure.
+"""Parses a reader's list of daemon addresses, and chooses the address for the reader's next request. Does no I/O.
 
-Of several daemons with one state store one is the leader, which answers the calls of readers. The others are standbys:
-they answer NOT_LEADER and name the leader. A request carries the reader's token. So it goes only to an address that the
-reader was given, even if a daemon names another address.
+Of several daemons with one state store, one is the leader, which answers the calls of readers. The others are standbys:
+they answer NOT_LEADER and name the leader's address. Each request contains the reader's token. So the reader sends
+requests only to the addresses of its own list, even if a standby names another address.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ class ApiAddress:
     """The address of one daemon's API. Two addresses are equal if they lead to the same API, even if they are written
     differently.
 
-    `text`: as it was written, without a slash at the end; `path`: what stands before `/v1`, such as a proxy's prefix.
+    `text`: the address as the user wrote it, without a final slash; `path`: the part of the path before `/v1`, such as
+    a proxy's prefix.
     """
 
     text: str = field(compare=False)
@@ -32,12 +33,13 @@ class ApiAddress:
 
     @classmethod
     def parse(cls, text: str) -> ApiAddress:
-        """Raises `UserError`, also for an address with a user or a password."""
+        """Raises `UserError` for an invalid address, and for an address with a user or a password."""
         text = text.strip().rstrip("/")
         try:
             parts = urlsplit(text)
         except ValueError:
-            raise _no_address(text.rpartition("@")[2]) from None  # not a password before the @
+            # Do not show a password before the @.
+            raise _no_address(text.rpartition("@")[2]) from None
         if "@" in parts.netloc:
             raise UserError(
                 ErrorKind.SETTINGS,
@@ -57,10 +59,10 @@ class ApiAddress:
 
 
 def parse_addresses(text: str) -> tuple[ApiAddress, ...]:
-    """Returns the addresses of a comma-separated list, in its order. Raises `UserError`.
+    """Returns the addresses of a comma-separated list, in the order of the list. Raises `UserError`.
 
-    All addresses have one scheme, since TLS and the token are the same for all: a token that is sent with https to one
-    daemon must not be sent with http to another.
+    All addresses must have the same scheme, because the reader uses one token for all of them: a token that is sent
+    over https to one daemon must not be sent over http to another.
     """
     addresses = tuple(ApiAddress.parse(part) for part in text.split(",") if part.strip())
     if not addresses:
@@ -88,21 +90,22 @@ def _no_address(text: str) -> UserError:
 class AddressChoice:
     """Chooses the address of each request of a reader. Not thread-safe.
 
-    A call makes requests in rounds, until a request gets a final answer. In a round each address gets at most one
-    request. `begin` begins a call and its first round, `begin_round` a further round, both at the address that answered
-    last. The caller reports each request without a final answer with `failed`, `not_leader` or `busy`. These choose the
-    address of the round's next request, or return False if the round is over; then the caller waits, or gives up with
-    `fault`.
+    A call sends requests in rounds until a request gets a final answer. In a round, each address gets at most one
+    request. `begin` begins a call with its first round, and `begin_round` begins a further round. A round begins at the
+    address that answered last. If a request gets no final answer, the caller calls `failed`, `not_leader` or `busy`.
+    These methods choose the address of the next request in the round, or return False if the round is over. After a
+    round, the caller waits and begins another round, or gives up and raises `fault()`.
 
-    While the leader does not answer, a round begins at a standby that answers, although the standby still names that
-    leader: the standby is probably the next leader, and a connection to a host that is down fails late.
+    If the leader does not answer, later rounds begin at a standby that answers, even if the standby still names the old
+    leader. The standby is probably the next leader, and a connection to a host that is down fails only after a long
+    time.
     """
 
     def __init__(self, addresses: tuple[ApiAddress, ...], first: int = 0) -> None:
-        """`first`: the number of the address that is assumed to have answered last."""
+        """`first`: the index of the address at which the first call begins."""
         self._addresses = addresses
         self._answered_last = self._at = first
-        self._tried = 0  # a bit for each address that has had a request in this round
+        self._tried = 0  # one bit per address: 1 = it has had a request in this round
         self._faults: dict[int, BinlogError] = {}  # the newest fault of each address in this call
 
     @property
@@ -112,7 +115,7 @@ class AddressChoice:
 
     @property
     def number(self) -> int:
-        """The number of the current address."""
+        """The index of the current address."""
         return self._at
 
     @property
@@ -128,17 +131,19 @@ class AddressChoice:
         self._tried = 0
 
     def answered(self) -> None:
-        """The current address has given the final answer."""
+        """Record that the current address has given the final answer."""
         self._answered_last = self._at
 
     def busy(self, fault: BinlogError) -> bool:
-        """The current address has answered that it needs time. Returns False: the round is over."""
+        """Record that the current address has answered that the caller must try again later. Returns False, because the
+        round is over."""
         self.answered()
         self._faults[self._at] = fault
         return False
 
     def failed(self, fault: BinlogError) -> bool:
-        """The current address has not answered."""
+        """Record that the current address has not answered, and choose the next address. Returns False if the round is
+        over."""
         self._faults[self._at] = fault
         self._tried |= 1 << self._at
         count = len(self._addresses)
@@ -150,7 +155,8 @@ class AddressChoice:
         return True
 
     def not_leader(self, fault: BinlogError, leader: object) -> bool:
-        """The current address has answered NOT_LEADER. `leader`: the field of the answer, an address or null."""
+        """Record that the current address has answered NOT_LEADER, and choose the next address. `leader`: the field
+        `leader` of the answer, an address or null. Returns False if the round is over."""
         self.answered()
         address = _address_of(leader)
         if address is not None and address not in self._addresses:
@@ -162,10 +168,10 @@ class AddressChoice:
         return another
 
     def fault(self) -> BinlogError:
-        """Returns the fault of the call. If several addresses were tried, the fault contains each address with its own
-        fault.
+        """Returns the fault of the call. If several addresses were tried, the fault's text contains the fault of each
+        address.
 
-        The kind and the remedy are those of an address that has answered, if any has.
+        Its kind and remedy are those of an address that has answered or, if none has answered, of the last address.
         """
         faults = list(self._faults.values())
         if len(faults) == 1:

@@ -1,8 +1,9 @@
 """The exception class of the project, and the policy for each kind of fault.
 
-Code reacts to the *kind* of a fault, never to its text. So kinds are an enum, and `POLICY` maps each kind to an action
-and to the remedy that a person reads. Callers catch only `BinlogError`. Its subclass `UserError` marks bad input from
-the command line, settings or an HTTP request, and leads to exit code 2 (or a 4xx answer) instead of 1.
+Code reacts to the *kind* of a fault, never to its text. So the kinds are an enum, and `POLICY` maps each kind to an
+action and to a remedy for people. Callers catch only `BinlogError`. Its subclass `UserError` marks invalid input from
+the command line, the settings or an HTTP request. A `UserError` leads to exit code 2 or a 4xx answer, any other
+`BinlogError` of a command to exit code 1.
 """
 
 from __future__ import annotations
@@ -71,13 +72,13 @@ class ErrorKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The reaction to a kind of fault, and the remedy that a person reads."""
+    """The reaction to a kind of fault, and the remedy for people."""
 
     action: Action
     remedy: str
 
 
-# Commands that remedies name. The library's counterpart of FORGET is `BinlogClient.forget`.
+# Commands in remedies. In the library, `BinlogClient.forget` corresponds to FORGET.
 SEEK = "binlog-dispatcher consumers seek NAME --to POSITION"
 FORGET = "binlog-dispatcher consumers forget NAME"
 
@@ -236,9 +237,9 @@ POLICY: dict[ErrorKind, Policy] = {
 class BinlogError(Exception):
     """A fault: what happened, where, and the remedy.
 
-    `what`: the details. `where`: consumer, server, file and offset. `remedy`: replaces the remedy of `POLICY` if a
-    better one is known. `str()` is the line that a person reads. Parts of the texts may come from servers, files and
-    tables, so the constructor escapes control characters (`dispatcher.model.printable`).
+    `what`: the details. `where`: consumer, server, file and offset. `remedy`: a more precise remedy that replaces the
+    remedy of `POLICY`. `str()` returns the line that is shown to people. Parts of the texts may come from servers,
+    files and tables, so the constructor escapes control characters (`dispatcher.model.printable`).
     """
 
     def __init__(
@@ -259,8 +260,8 @@ class BinlogError(Exception):
         return POLICY[self.kind].action
 
     def at(self, where: str) -> BinlogError:
-        """Return a copy of the fault, with `where` in front of the fault's own place: the outermost place comes
-        first."""
+        """Return a copy of the fault whose place is `where`, followed by the fault's own place. So the outermost place
+        comes first."""
         place = f"{where}, {self.where}" if self.where else where
         error = type(self)(self.kind, self.what, where=place, remedy=self.remedy)
         error.__cause__ = self.__cause__
@@ -271,16 +272,16 @@ class BinlogError(Exception):
         return f"{self.kind.value}: {self.what}{place}; {self.remedy}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Spark pickles exceptions; the default reduction would lose keyword-only arguments.
+        # Spark pickles exceptions. The default `__reduce__` would lose the keyword-only arguments.
         return (_rebuild, (type(self), self.kind, self.what, self.where, self.remedy))
 
 
 class UserError(BinlogError):
-    """Bad input from a person: exit code 2, or a 4xx answer."""
+    """Invalid input from a person. Leads to exit code 2 or a 4xx answer."""
 
 
 class NotLeaderError(BinlogError):
-    """The daemon is a standby, or leads no more. `leader`: the address of the daemon that leads, "" if it is not
+    """The daemon is a standby, or is no longer the leader. `leader`: the address of the leader, "" if it is not
     known."""
 
     leader = ""

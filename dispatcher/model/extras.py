@@ -1,4 +1,4 @@
-"""The error for a module that only an extra of the project installs."""
+"""The error for a missing module that only an optional extra of the project installs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def needs_extra(extra: str, part: str) -> Iterator[None]:
-    """Wrap the imports of `part`: if a foreign module is missing, raise ModuleNotFoundError that names the extra to
-    install.
+    """Wrap the imports of `part`. If a third-party module is missing, raise a ModuleNotFoundError that names the extra
+    to install.
 
-    If a module of the project itself is missing, its own error is raised.
+    If a module of the project itself is missing, the original error is raised.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""GTID sets as values: canonical, immutable, equal if and only if they hold the same transactions.
+"""GTID sets as canonical, immutable values. Two sets are equal if and only if they contain the same transactions.
 
 A set maps a source (`uuid`, or `uuid:tag` since MySQL 8.3) to sorted, disjoint, non-adjacent half-open intervals. The
-first interval need not start at 1: on a purged or restored server the set may start later.
+first interval may start above 1, for example on a restored server.
 
 Source: MySQL manual, "GTID Format and Storage"; MariaDB knowledge base, "Global Transaction ID".
 """
@@ -50,8 +50,8 @@ def _intersect(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> Iterator[Int
 
 
 def _subtract(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> Iterator[Interval]:
-    """Subtract `b` from `a`. Takes time linear in their lengths: the GTID set of a fragmented log has tens of thousands
-    of intervals."""
+    """Yield the parts of `a` that are not in `b`. The time is linear in the lengths of `a` and `b`, because the GTID
+    set of a fragmented log has tens of thousands of intervals."""
     passed = 0
     for first, end in a:
         start = first
@@ -88,7 +88,7 @@ class GtidSet:
 
     @classmethod
     def parse(cls, text: str) -> GtidSet:
-        """Parse the server's text form. Raises `UserError` naming the invalid part."""
+        """Parse the server's text form. Raises a `UserError` that names the invalid part."""
         sources: dict[str, list[Interval]] = {}
         for part in text.split(","):
             if not (part := part.strip()):
@@ -104,7 +104,7 @@ class GtidSet:
                     start, end = int(match[1]), int(match[2] or match[1])
                     if start < 1 or end > GNO_MAX:
                         raise _bad(text, f"interval {item!r} lies outside 1..2^63-1")
-                    # A reversed interval is empty, as for MySQL.
+                    # As in MySQL, an interval whose end is before its start is empty.
                     sources.setdefault(source, []).append((start, end + 1))
                 elif TAG.match(item.lower()):
                     source = f"{uuid}:{item.lower()}"
@@ -155,7 +155,8 @@ class GtidSet:
         return at >= 0 and intervals[at][0] <= gno < intervals[at][1]
 
     def covers(self, source: str, start: int, end: int) -> bool | None:
-        """True if the set holds all transactions of [start, end), False if it holds none, None if it holds some."""
+        """True if the set contains all transactions of [start, end), False if it contains none, None if it contains
+        some."""
         shared = _intersect(self._map.get(source, ()), ((start, end),))
         count = sum(b - a for a, b in shared)
         return True if count == end - start else False if count == 0 else None
@@ -166,7 +167,8 @@ class GtidSet:
     # -- new sets --------------------------------------------------------------------------------------------
 
     def add(self, source: str, start: int, end: int | None = None) -> GtidSet:
-        """Return the set with [start, end) of `source` added. Without `end`, add one transaction. Idempotent."""
+        """Return a set with the transactions [start, end) of `source` added. If `end` is None, only the transaction
+        `start` is added. Transactions that are already in the set have no effect."""
         end = start + 1 if end is None else end
         old = self._map.get(source, ())
         # The daemon mostly adds the next transaction. In that case extend the last interval, without a sort.
@@ -197,8 +199,8 @@ class GtidSet:
     def encode(self) -> bytes:
         """Encode as in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS: counts and half-open intervals, little-endian.
 
-        A set with tags has the form of MySQL 8.3: bytes 1 to 6 hold the count, bytes 0 and 7 are 1, and behind each
-        UUID follow the tag's size (doubled, as the serialization library writes it) and the tag, which may be empty.
+        A set with tags has the form of MySQL 8.3. Bytes 1 to 6 contain the count, and bytes 0 and 7 are 1. Each UUID is
+        followed by twice the tag's size, as the serialization library encodes it, and by the tag, which may be empty.
         Source: sql/rpl_gtid_set.cc, Gtid_set::encode; libs/mysql/gtid/tag.cpp.
         """
         tagged = any(":" in source for source in self._map)
@@ -215,8 +217,8 @@ class GtidSet:
 
     @classmethod
     def decode(cls, data: bytes) -> GtidSet:
-        """Decode both forms of `encode`. Raises `UserError` for an invalid form, missing bytes, or bytes behind the
-        set."""
+        """Decode both forms of `encode`. Raises `UserError` for an invalid form, for missing bytes, and for bytes
+        behind the set."""
         sources: dict[str, list[Interval]] = {}
         try:
             at, count = 8, _u64(data, 0)
@@ -271,7 +273,7 @@ class MariadbGtids:
         return cls(domains)
 
     def domains(self) -> dict[int, tuple[int, int]]:
-        """A new mapping of each domain to (server id, sequence number)."""
+        """A new dict that maps each domain to (server id, sequence number)."""
         return dict(self._domains)
 
     def number(self, domain: int) -> int:
@@ -279,8 +281,8 @@ class MariadbGtids:
         return self._domains.get(domain, (0, 0))[1]
 
     def contains(self, other: MariadbGtids) -> bool:
-        """True if no domain of `other` is ahead of this position. Server ids do not matter: with gtid_strict_mode the
-        sequence numbers of a domain ascend, whichever server assigned them."""
+        """True if no domain of `other` is ahead of this position. Server ids are not compared, because with
+        gtid_strict_mode the sequence numbers of a domain ascend across all servers."""
         return all(seq <= self.number(domain) for domain, (_, seq) in other._domains.items())
 
     def agrees(self, other: MariadbGtids) -> bool:
@@ -288,8 +290,8 @@ class MariadbGtids:
         return all(self._domains.get(domain) == newest for domain, newest in other._domains.items())
 
     def add(self, source: str, start: int, end: int | None = None) -> MariadbGtids:
-        """Return the position with the transactions [start, end) of `source` ("domain-server") added. Without `end`,
-        add one transaction. The last number becomes the domain's newest."""
+        """Return a position with the transactions [start, end) of `source` ("domain-server") added. If `end` is None,
+        only the transaction `start` is added. The last added number becomes the newest number of the domain."""
         domain, _, server = source.partition("-")
         return MariadbGtids(
             {**self._domains, int(domain): (int(server), start if end is None else end - 1)}

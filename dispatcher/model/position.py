@@ -1,8 +1,8 @@
 """A position: a point between two transactions in one server's history.
 
-Spark compares offsets as text, so equal positions must be byte-identical as JSON: with all keys, in one order, with
-canonical values. (`epoch`, `seq`) orders the positions of one consumer. A dump continues behind the GTID set; without
-GTIDs it continues at file and offset.
+Spark compares offsets as text, so equal positions must have the same JSON text: all keys, in a fixed order, with
+canonical values. (`epoch`, `seq`) orders the positions of one consumer. A dump continues with the transactions that are
+not in the GTID set. Without GTIDs, a dump continues at the file and offset.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dispatcher.model.errors import ErrorKind, UserError
 
 KEYS = ("server", "gtid", "file", "offset", "seq", "epoch")
 
-# Limits in characters. `server` is a uuid, or "mariadb-<server id>"; `file` is a name without a folder; a GTID set of
-# 4 MiB has some 100,000 intervals.
+# Limits in characters. `server` is a uuid, or "mariadb-<server id>". `file` is a name without a folder. A GTID set of 4
+# MiB has about 100,000 intervals.
 SERVER_MAX, FILE_MAX, GTID_MAX = 64, 255, 4 << 20
 # The first epoch is the time in seconds since 1970. A delivered record has 32 bits for an epoch.
 EPOCH_MAX = 2**32 - 1
@@ -61,7 +61,7 @@ class Position:
 
     @classmethod
     def from_dict(cls, value: Any) -> Position:
-        """Raises `UserError` that names the first key that is unknown, missing or of the wrong type."""
+        """Raises a `UserError` that names the first key that is unknown, is missing or has the wrong type."""
         if not isinstance(value, dict):
             raise _bad(
                 f"a position is an object with the keys {', '.join(KEYS)}, not {type(value).__name__}"
@@ -110,7 +110,7 @@ def file_number(file: str) -> int:
 
 
 def has_file_number(file: str) -> bool:
-    """True if the number of this binlog file fits into a `seq`. A name without a number counts as number 0."""
+    """True if the number of this binlog file fits into a `seq`. A name without a number has the number 0."""
     suffix = file.rpartition(".")[2]
     return not suffix.isdigit() or (len(suffix) <= 18 and file_number(file) <= FILE_NUMBER_MAX)
 
@@ -122,13 +122,13 @@ def packed_seq(file: str, offset: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EventPoint:
-    """A point inside a transaction, before one of its events. It is used together with the position after the
+    """A point inside a transaction, before one of its events. A caller uses it together with the position after the
     transaction.
 
-    `index`: the number of the event in the delivered transaction. `offset`: number of delivered bytes from the first
-    event behind BEGIN to this event. The offset is a check: if the daemon reads the transaction again from another
-    server, it may consist of other events there. Without the check, a reader that has some parts already would miss
-    rows.
+    `index`: the number of the event in the delivered transaction. `offset`: the number of delivered bytes from the
+    first event behind BEGIN to this event. `offset` serves as a check: if the daemon reads the transaction again from
+    another server, the transaction may have other events there. Without this check, a reader that already has parts of
+    the transaction could miss rows.
     """
 
     index: int
@@ -139,7 +139,7 @@ class EventPoint:
 
     @classmethod
     def from_dict(cls, value: Any) -> EventPoint:
-        """Raises `UserError` unless the value is an object of two natural numbers."""
+        """Raises `UserError` if the value is not an object of two non-negative integers."""
         if isinstance(value, dict) and value.keys() == {"index", "offset"}:
             point = cls(**value)
             if all(type(n) is int and 0 <= n < 2**63 for n in (point.index, point.offset)):
@@ -166,7 +166,7 @@ class LogPosition:
 
     @property
     def key(self) -> int:
-        """Sort key: orders the positions of one log in the order in which the server wrote it."""
+        """A sort key, which orders the positions of one log as the server wrote them."""
         return packed_seq(self.file, self.offset)
 
     def __str__(self) -> str:

@@ -1,18 +1,18 @@
-"""Makes foreign text safe to show to a person: on a terminal, in a line of a log, in an error.
+"""Makes text from outside safe to show to people: on a terminal, in a log line, in an error.
 
-Servers, tables, files and other programs choose the text of names and messages. Some characters of such text control a
-terminal, and some end a line of a log. These functions write such characters as escapes, \\x1b, \\u202e or \\n:
+Text in names and messages may come from servers, tables, files and other programs. Some characters in this text control
+a terminal or end a log line. These functions replace them by escapes such as \\x1b, \\u202e or \\n:
 
 * control characters: C0, DEL and C1, which begin escape sequences or end a line;
 * line and paragraph separators, and halves of surrogate pairs, which no output can encode;
-* format characters (Unicode's category Cf), which change the order of the shown characters, or are invisible. The two
-  joiners, U+200C and U+200D, are part of words and stay.
+* format characters (Unicode's category Cf), which change the order of the shown characters or are invisible. The two
+  joiners, U+200C and U+200D, are part of words and are not replaced.
 
-Foreign text enters through `BinlogError` (`dispatcher.model.errors`). It leaves through `dispatcher.terminal`,
-`dispatcher.telemetry.logs`, `dispatcher.telemetry.systemd`, `dispatcher.inspect` and `spark_sink.log_lines`. Each of
-these modules calls a function of this one.
+`BinlogError` (`dispatcher.model.errors`) calls these functions for the text that it gets. `dispatcher.terminal`,
+`dispatcher.telemetry.logs`, `dispatcher.telemetry.systemd`, `dispatcher.inspect` and `spark_sink.log_lines` call them
+for the text that they write.
 
-JSON keeps its value: `json_escaped` writes the same characters as JSON's own escapes.
+For JSON text, `json_escaped` replaces the same characters by JSON escapes, so the JSON value does not change.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ UNSAFE = (
 )  # fmt: skip
 _CLASS = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in UNSAFE)
 _ANY = re.compile(f"[{_CLASS}]")
-# For texts with several lines, such as statements: line feeds and tabs stay.
+# For texts with several lines, such as statements: line feeds and tabs are not replaced.
 _BUT_LINES = re.compile(rf"(?![\n\t])[{_CLASS}]")
 _LETTERS = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def printable(text: str) -> str:
     """Returns the text in one line, with the unsafe characters escaped."""
-    # `isprintable` is much faster than the expression, and True for nearly all texts.
+    # `isprintable` is much faster than the regular expression, and is True for nearly all texts.
     return text if text.isprintable() else _ANY.sub(_escape, text)
 
 
@@ -46,8 +46,8 @@ def printable_lines(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    """Returns a text of several lines that follow a line of a log. The lines are indented, so that no reader takes one
-    of them for a line of the log."""
+    """Returns a text of several lines that follows a log line. The lines are indented, so that they cannot be mistaken
+    for log lines."""
     return "\n".join(f"  {printable_lines(line)}" for line in text.split("\n"))
 
 
@@ -63,7 +63,8 @@ def printable_values(value: Any) -> Any:
 
 
 def json_escaped(json_text: str) -> str:
-    """JSON of the same value, without characters that control a terminal. The line feeds between values stay."""
+    """Returns JSON text of the same value without characters that control a terminal. Line feeds between values are not
+    replaced."""
     return json_text if json_text.isprintable() else _BUT_LINES.sub(_json_escape, json_text)
 
 

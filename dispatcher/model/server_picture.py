@@ -1,7 +1,7 @@
-"""What the front shows of a server at one moment: variables, the log's files, where the log ends.
+"""The state of a server at one moment that the front shows: variables, the log's files, the end of the log.
 
-`SHOWN_VARIABLES` are the only variables that a client of the front sees. They say how the server writes its log, or are
-what drivers ask for at their login. Variables with paths, addresses, accounts or secrets are not among them.
+A client of the front sees only the variables in `SHOWN_VARIABLES`. These describe how the server writes its log, or
+drivers read them at login. Variables with paths, addresses, accounts or secrets are not in this list.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHOWN_VARIABLES = frozenset((
     "transaction_read_only", "tx_isolation", "tx_read_only", "unique_checks", "version", "version_comment",
     "version_compile_machine", "version_compile_os", "wait_timeout",
 ))  # fmt: skip
-# Their values grow with the log, and SHOW VARIABLES cuts a value at 1024 characters.
+# The values of these variables grow with the log, and SHOW VARIABLES cuts a value at 1024 characters.
 GTID_VARIABLES = frozenset(name for name in SHOWN_VARIABLES if name.startswith("gtid_")) - {
     "gtid_mode", "gtid_domain_id", "gtid_strict_mode",
 }  # fmt: skip
@@ -69,16 +69,16 @@ class Variable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """`variables`: by name in lower case, in the server's order; those that the server lacks are missing. `logs`: the
-    answer to SHOW BINARY LOGS, without rows if the server writes no log; `status`: the answer to SHOW BINARY LOG
-    STATUS."""
+    """The state of a server. `variables`: the variables that the server has, by name in lower case, in the server's
+    order. `logs`: the answer to SHOW BINARY LOGS, without rows if the server writes no log; `status`: the answer to
+    SHOW BINARY LOG STATUS."""
 
     variables: Mapping[str, Variable]
     logs: ServerAnswer
     status: ServerAnswer
 
     def text(self, name: str) -> str:
-        """Return a variable's value in SELECT; "" if the server lacks it."""
+        """Return a variable's value in SELECT, "" if the server does not have the variable."""
         variable = self.variables.get(name)
         return "" if variable is None else variable.selected or ""
 

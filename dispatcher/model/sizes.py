@@ -1,6 +1,6 @@
 """Parses sizes that people write, and formats sizes and durations for people to read.
 
-The daemon's settings and the options of the Spark source parse sizes by the same rule.
+The daemon's settings and the options of the Spark source both use these functions.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _UNITS = {"B": 1} | {
 
 
 def size_in_bytes(text: str) -> int | None:
-    """Returns the number of bytes of a size with a unit, in upper or lower case: `16MB` (16,000,000), `16MiB`
-    (16,777,216), `1.5 GiB`, `4096B`. None for anything else: a number without a unit, or the ambiguous `16M`."""
+    """Returns the number of bytes of a size with a unit in upper or lower case: `16MB` (16,000,000), `16MiB`
+    (16,777,216), `1.5 GiB`, `4096B`. Returns None for any other text, such as a number without a unit, or the ambiguous
+    `16M`."""
     match = _SIZE.match(text.strip())
     # A float cannot represent all large sizes exactly.
     return int(Decimal(match[1]) * _UNITS[match[2].upper()]) if match else None
@@ -45,7 +46,7 @@ def size_text(count: float) -> str:
 
 
 def duration_text(seconds: float | None) -> str:
-    """A duration in one unit; `-` for None (unknown, or without an end)."""
+    """A duration in one unit. `-` for None, which means unknown or unlimited."""
     if seconds is None:
         return "-"
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):

@@ -2,13 +2,13 @@
 
 `*` stands for any text, `?` for one character, `[abc]`, `[a-z]` and `[!abc]` for one character of a set; `[*]` is a
 literal `*`. Names are compared as the server writes them into its log, case-sensitively. A pattern does not match the
-server's own databases (`SYSTEM_DATABASES`), as a shell's `*` does not match hidden files: to read these databases,
-write their names.
+server's own databases (`SYSTEM_DATABASES`), as a shell's `*` does not match hidden files. To read these databases, a
+consumer must list their names.
 
-A table belongs to a subscription if its database matches `databases`, and the table matches `tables` (if there are any)
-and does not match `exclude_tables`. This depends only on the names. So a table that gets a matching name by CREATE or
-RENAME belongs to the subscription from that statement on. The statement itself is delivered if any name in it belongs
-to the subscription.
+A table belongs to a subscription if its database matches `databases`, the table matches `tables` (or `tables` is None),
+and the table does not match `exclude_tables`. Only names are compared. So a table that gets a matching name by CREATE
+or RENAME belongs to the subscription from that statement on. The statement itself is delivered if any name in it
+belongs to the subscription.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def literal(name: str) -> str:
 
 
 def covers(allowed: str, wanted: str) -> bool:
-    """True if `allowed` matches every name that `wanted` matches. False if the texts do not show this: a pattern counts
-    as covered only by itself, and, if it begins with `shop_`, by a pattern such as `shop_*`."""
+    """True if the texts show that `allowed` matches every name that `wanted` matches. A pattern `wanted` is covered
+    only by the same pattern, or by a pattern such as `shop_*` if `wanted` begins with `shop_`."""
     if not is_pattern(wanted):
         return NamePatterns([allowed]).match(wanted)
     prefix = allowed.removesuffix("*")
@@ -51,7 +51,7 @@ def covers(allowed: str, wanted: str) -> bool:
 
 
 def covers_database(allowed: str, wanted: str) -> bool:
-    """As `covers`, but a pattern does not cover the server's own databases."""
+    """Like `covers`, but a pattern does not cover the server's own databases."""
     return covers(allowed, wanted) and (wanted not in SYSTEM_DATABASES or allowed == wanted)
 
 
@@ -61,7 +61,7 @@ class NamePatterns:
     def __init__(self, patterns: Iterable[str]) -> None:
         patterns = list(patterns)
         self._names = frozenset(text for text in patterns if not is_pattern(text))
-        # The expressions of `fnmatch.translate` match in time proportional to the lengths of pattern and name.
+        # A regular expression of `fnmatch.translate` does not backtrack exponentially.
         translated = [fnmatch.translate(text) for text in patterns if is_pattern(text)]
         self._expressions = tuple(map(re.compile, translated))
 
@@ -70,7 +70,7 @@ class NamePatterns:
         return name in self._names or any(each.match(name) for each in self._expressions)
 
     def match_database(self, name: str) -> bool:
-        """As `match`, but a pattern does not match the server's own databases."""
+        """Like `match`, but a pattern does not match the server's own databases."""
         return name in self._names or (name not in SYSTEM_DATABASES and self.match(name))
 
 

@@ -1,6 +1,6 @@
-"""Counters and histograms for the daemon's metrics. Pure: the callers measure the times.
+"""Counters and histograms for the daemon's metrics. This module reads no clock: the callers measure the times.
 
-Values only grow, except `StoreTimings.waiting`.
+All values only grow, except `StoreTimings.waiting`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Durations:
         self._counts = [0] * (len(self.bounds) + 1)
 
     def add(self, seconds: float) -> None:
-        """Count one duration. A negative one counts as 0: it comes from a clock that was set back."""
+        """Count one duration. A negative duration, which results from a clock that was set back, is counted as 0."""
         seconds = max(0.0, seconds)
         self._counts[bisect_left(self.bounds, seconds)] += 1
         self.sum_s += seconds
@@ -42,7 +42,8 @@ class Durations:
         self.sum_s += other.sum_s
 
     def cumulative(self) -> list[int]:
-        """For each bound, how many durations were at most that long. The last number counts all durations."""
+        """Returns for each bound the number of durations up to this bound, and as last number the number of all
+        durations."""
         return list(accumulate(self._counts))
 
 
@@ -68,7 +69,7 @@ class ConnectionTimings:
 @dataclass(slots=True)
 class StoreTimings:
     """The timings of the state store. `commits`: durations of commits of progress. `errors`: number of calls that
-    failed. `waiting`: number of calls that wait or run."""
+    failed. `waiting`: current number of calls that wait or run."""
 
     commits: Durations = field(default_factory=lambda: Durations(SHORT_S))
     errors: int = 0

@@ -1,1 +1,1 @@
-"""The code on the event loop: tasks that execute the effects of the rules."""
+"""The code that runs on the event loop: tasks that execute the effects of the rules."""

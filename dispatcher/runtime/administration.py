@@ -1,7 +1,9 @@
-"""Orders of administrators: move a consumer to a place in the server's log, or back to its start; pause its delivery.
+"""Executes the orders of administrators: move a consumer to a place in the server's log or back to its start, and pause
+or resume its delivery.
 
-Both moves are one operation, which needs a place that the server has and an epoch that was never used before. The
-operation fences all older sessions; the positions that their readers hold belong to an older epoch.
+`forget` and `seek` use the same operation. It needs a place that the server has, and an epoch that was never used
+before. The operation fences all older sessions. So the readers of these sessions cannot continue with their positions,
+which belong to an older epoch.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from dispatcher.settings.model import StartSettings
 
 
 class Administration:
-    """Every method raises BinlogError, and changes nothing, for a consumer that is not declared (UNKNOWN_CONSUMER), for
-    a place that the server does not have, and if the server cannot be asked (RANGE_UNAVAILABLE)."""
+    """Executes the orders. Every method raises BinlogError, and then changes nothing, if the consumer is not declared
+    (UNKNOWN_CONSUMER), if the server does not have the place, or if the server cannot be asked (RANGE_UNAVAILABLE)."""
 
     def __init__(self, sessions: ConsumerSessions, store: StoreThread) -> None:
         self._sessions = sessions
@@ -36,8 +38,8 @@ class Administration:
         return await self._move(name, start_spec(to))
 
     async def set_paused(self, name: str, paused: bool) -> None:
-        """Pause or resume the delivery to a consumer's reader. The order is stored first, so that a restart keeps
-        it."""
+        """Pause or resume the delivery to a consumer's reader. The order is stored before it takes effect, so that it
+        survives a restart."""
         session = self._sessions.get(name)
         async with session.acknowledging:
             self._check_current(session)
@@ -57,5 +59,5 @@ class Administration:
             session.begin(await self._store.next_session(name), moved=True)
             session.runner.step(order)
             await session.runner.flush()
-        session.wake()  # waiting calls find that their session is over
+        session.wake()  # waiting calls then notice that their session is fenced
         return session.acknowledged.as_dict()

@@ -1,12 +1,12 @@
 """All clients of a daemon, and how they change with the settings.
 
-The declarations are compared with what runs, not with the previous declarations, so that the next reload corrects a
-reload that failed half way. A client whose connection settings changed is replaced. In all other clients only the
-consumers that differ are added, removed or changed; a consumer that is declared as before is not touched.
+`apply` compares the declarations with the running clients, not with the previous declarations, so that the next reload
+corrects a reload that failed half way. `apply` replaces a client whose connection settings changed. In all other
+clients `apply` adds, removes or changes only the consumers whose declarations differ.
 
-No acknowledgement may change a consumer's progress between the moment when the progress is loaded and the moment when
-the consumer's successor has its position, so `apply` holds the `acknowledging` locks of all changed consumers. A call
-of a reader that waits continues with the successor.
+The successor of a changed consumer begins at the stored progress. No acknowledgement may change this progress after the
+successor has loaded it, so `apply` holds the `acknowledging` locks of all changed and removed consumers. A waiting call
+of a reader continues with the successor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ ClientDecls = Mapping[ClientKey, ClientDecl]
 
 @dataclass(frozen=True, slots=True)
 class RegistryChanges:
-    """Names of consumers, in the order of their declaration. A consumer whose connection changed counts as changed."""
+    """Names of consumers, in the order of their declaration. `changed` includes the consumers whose connection
+    changed."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -48,7 +49,8 @@ class ClientRegistry:
         log: Logger,
         on_error: Callable[[str, BaseException], None],
     ) -> None:
-        """`allocate`: see `Client`; `on_error` is called with each task that a defect ended."""
+        """`allocate`: see `Client`; `on_error` is called with the name and the exception of each task that a defect
+        ends."""
         self.sessions = ConsumerSessions(store)
         self._store = store
         self._make_service = partial(
@@ -82,7 +84,7 @@ class ClientRegistry:
             raise errors[0]
 
     async def check(self, decls: ClientDecls) -> None:
-        """Raises BinlogError if `apply` could not begin."""
+        """Raises BinlogError if the state store cannot be read or written, so that `apply` would fail."""
         changes = self._compare(decls)
         for name in (*changes.added, *changes.changed):
             await self._store.load(name)
@@ -90,7 +92,7 @@ class ClientRegistry:
             await service.runner.flush()
 
     async def apply(self, decls: ClientDecls) -> RegistryChanges:
-        """Run what is declared, and nothing else. One call at a time."""
+        """Run the declared clients and consumers, and stop all others. The caller makes one call at a time."""
         before = self._keys_by_consumer()
         changes = self._compare(decls)
         async with AsyncExitStack() as locks:
@@ -129,7 +131,8 @@ class ClientRegistry:
         )
 
     async def _remove(self, decls: ClientDecls) -> None:
-        """Stop clients that are no longer declared or have another connection; remove undeclared consumers."""
+        """Stop clients that are no longer declared or whose connection changed; remove undeclared consumers from the
+        others."""
         for key, service in list(self._running.items()):
             decl = decls.get(key)
             if decl is None or not _same_connection(service, decl):
@@ -141,7 +144,7 @@ class ClientRegistry:
                 await service.remove(name)
 
     async def _add_and_change(self, decls: ClientDecls, changes: RegistryChanges) -> None:
-        """Add and change the consumers of clients that stay."""
+        """Add and change the consumers of the clients that keep running."""
         for key, service in self._running.items():
             for consumer in decls[key].consumers:
                 name = consumer.spec.name

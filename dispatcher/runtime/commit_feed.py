@@ -1,4 +1,4 @@
-"""Follows the transactions that come into a consumer's queue: waits for them as a reader's call does."""
+"""Reports the transactions that come into a consumer's queue. The feed waits for them as a reader's call does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GATHER_S = 0.05  # transactions that come within this time are reported together
 
 @dataclass(frozen=True, slots=True)
 class QueuedCommits:
-    """Transactions that came into a queue. `position`: the queue's end; `committed_s`: when the newest one was
+    """Transactions that came into a queue. `position`: the queue's end; `committed_s`: when the newest transaction was
     committed, s since 1970 UTC."""
 
     consumer: str
@@ -28,9 +28,9 @@ class QueuedCommits:
 async def follow_commits(
     sessions: ConsumerSessions, name: str, listener: Callable[[QueuedCommits], None]
 ) -> None:
-    """Call `listener` with what comes into the consumer's queue, until the consumer is removed.
+    """Call `listener` whenever transactions have come into the consumer's queue, until the consumer is removed.
 
-    A reload may replace the consumer while this runs. The new consumer begins at the acknowledged position, so the
+    A reload may replace the consumer meanwhile. The new consumer begins at the acknowledged position, so the
     transactions behind that position are reported again.
     """
     followed, transactions, bytes_ = None, 0, 0

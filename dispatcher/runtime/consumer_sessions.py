@@ -1,17 +1,18 @@
-"""What readers may ask of the daemon: sessions, polls, ranges, acknowledgements, tables.
+"""The calls of readers: sessions, polls, ranges, acknowledgements, tables.
 
 A session is the right to read one consumer. Its number is stored, and is higher than the numbers of all earlier
 sessions. A new session fences the older ones, also across restarts of the daemon. Session 0 is read-only: it fences no
-other session and may not acknowledge. An acknowledgement is stored before data is forgotten and before it is answered.
+other session and may not acknowledge. The daemon stores an acknowledgement first; after that it forgets the
+acknowledged data and answers the call.
 
 What a reader sees does not depend on which dispatcher serves its consumer. The reader of a detached consumer gets what
-the queue holds, and then nothing new. If a call asks for a position that is no longer in memory, after a restart or
-because the queue was evicted, the call waits until the log was read up to that position again. A consumer that skipped
-a purge gap (`on_purged: latest`) is in a new epoch: the answer to a reader with a position of an older epoch says that
-there is a gap, and where the consumer continues.
+the queue holds, and then nothing new until the consumer is attached again. After a restart, or after the queue was
+evicted, a call may ask for a position that is not in memory: the call waits until the daemon has read the log up to
+that position again. A consumer that skipped a purge gap (`on_purged: latest`) is in a new epoch: the answer to a reader
+with a position of an older epoch says that there is a gap, and where the consumer continues.
 
-Consumers come and go while readers wait, when the settings are reloaded. So a consumer is looked up by its name after
-each wait, and a changed consumer keeps its sessions.
+A reload of the settings may add, remove and replace consumers while calls wait. So each call looks up its consumer by
+name again after each wait. A changed consumer keeps its newest session.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class ConsumerSessions:
         self._called: set[str] = set()
 
     def add(self, session: ConsumerSession) -> None:
-        """Add a consumer. If it replaces a consumer of the same name, it takes over the newest session of that
-        consumer."""
+        """Add a consumer. If `session` replaces a consumer of the same name, `session` takes over the newest session of
+        that consumer."""
         name = session.consumer.name
         if (before := self._sessions.get(name)) is not None:
             session.moved = before.moved
@@ -76,7 +77,7 @@ class ConsumerSessions:
 
     @property
     def closing(self) -> bool:
-        """True once the daemon ends, or leads no more: polls do not wait."""
+        """True once the daemon is ending or no longer leads. Then polls do not wait."""
         return self._closing
 
     def close(self) -> None:
@@ -96,7 +97,7 @@ class ConsumerSessions:
         self, name: str, after: Position | None, read_only: bool
     ) -> dict[str, Any]:
         if self.get(name).consumer.failed is not None:
-            await self.get(name).runner.survey()  # its server may have come back
+            await self.get(name).runner.survey()  # the consumer's server may have come back
         session = (
             await self._started_or_failed(name)
             if after and not read_only
@@ -110,7 +111,7 @@ class ConsumerSessions:
             return _session_answer(session, READ_ONLY, None if gap else after, gap=gap)
         while True:
             session = self.get(name)
-            # If an acknowledgement of an older session is being stored, wait for it.
+            # If an acknowledgement of an older session is being stored, wait until it is stored.
             async with session.acknowledging:
                 if self._sessions.get(name) is session:
                     return await self._open(session, after)
@@ -119,7 +120,7 @@ class ConsumerSessions:
         """Open a session at the reader's position `after`, which the server must have, or at the stored position if
         `after` is None.
 
-        A position that is refused changes nothing and fences no session.
+        If `after` is refused, nothing changes and no session is fenced.
         """
         name = session.consumer.name
         fresh = not session.number  # a new store, whose epoch no reader has seen yet
@@ -156,7 +157,8 @@ class ConsumerSessions:
         *,
         acknowledges: bool = True,
     ) -> dict[str, Any]:
-        """`acknowledges`: False for a reader that acknowledges what it has got by other calls, later."""
+        """`acknowledges`: False if the poll must not acknowledge `after`, because the reader acknowledges with later
+        calls."""
         deadline = time.monotonic() + wait_s
         session = await self._started(name)
         if acknowledges and number != READ_ONLY and not session.before_gap(after):
@@ -183,7 +185,7 @@ class ConsumerSessions:
         markers: bool,
     ) -> dict[str, Any]:
         while True:
-            session = await self._started(name)  # a reload may have replaced it
+            session = await self._started(name)  # a reload may have replaced the session object
             session.check_number(number)
             if session.before_gap(after):
                 return self._poll_answer(session, session.acknowledged, None, gap=True)
@@ -228,11 +230,12 @@ class ConsumerSessions:
         return (await self.position_of(name, start_spec(to))).as_dict()
 
     async def position_of(self, name: str, start: Start) -> Position:
-        """As `resolve`, for a start of the rules."""
+        """As `resolve`, but with a start in the form that the rules use."""
         return await position_of(await self._started_or_failed(name), start)
 
     async def held(self, name: str) -> HeldRange | None:
-        """Return what the consumer's queue holds; None if the consumer has failed. Waits until it has a position."""
+        """Return what the consumer's queue holds; None if the consumer has failed. Waits until the consumer has a
+        position."""
         session = await self._started_or_failed(name)
         return None if session.consumer.failed is not None else session.queue.held
 
@@ -245,15 +248,15 @@ class ConsumerSessions:
         start_event: EventPoint | None = None,
         end_event: EventPoint | None = None,
     ) -> tuple[list[bytes | memoryview], bool]:
-        """Return the bytes of (start, end], and True if the range begins before a purge gap. Waits while the range is
-        read from the server again.
+        """Return the bytes of (start, end], and True if the range begins before a purge gap. Waits while the daemon
+        reads the range from the server again.
 
         Data before a purge gap is gone: if the range begins before the gap, returns the part behind the gap.
         """
         session = await self._until_read(name, number, end)
         unsent = session.queue.lent_bytes
         served = self.is_newest_session(name, number) and not session.reader.has_open_answers
-        # If only other sessions have not received their answers, the newest session still gets its next range.
+        # If all unreceived answers belong to other sessions, the newest session still gets its next range.
         if unsent >= session.queue.bytes_max and not served:
             raise UserError(
                 ErrorKind.TOO_MANY_REQUESTS,
@@ -266,7 +269,7 @@ class ConsumerSessions:
         end_event = None if session.before_gap(end) else end_event
         parts = session.queue.read(first, last, start_event, end_event)
         if number == session.number != READ_ONLY:
-            # If a transaction is cut, the part with its end counts it.
+            # Of the parts of a cut transaction, only the part with the transaction's end is counted as a transaction.
             whole = session.transactions_of(first, last)
             ends = whole + (start_event is not None) - (end_event is not None)
             session.reader.answer_began(ends, sum(map(len, parts)))
@@ -283,8 +286,8 @@ class ConsumerSessions:
             session.reader.answer_ended(number, time.monotonic())
 
     def called(self, name: str, number: int, caller: Caller) -> None:
-        """Record who makes a call. For an unknown consumer or a fenced session nothing is recorded; the call itself is
-        refused."""
+        """Record that the consumer was called, and, if `number` is its newest session, who calls. Ignores an unknown
+        consumer: the call itself is refused."""
         session = self._sessions.get(name)
         if session is not None:
             self._called.add(name)
@@ -318,8 +321,8 @@ class ConsumerSessions:
         }
 
     async def acknowledge(self, name: str, number: int, position: Position) -> dict[str, Any]:
-        """Store the acknowledgement, then forget the data. Data that was delivered before a restart may be acknowledged
-        before it is read again."""
+        """Store the acknowledgement, then forget the data. After a restart, a reader may acknowledge delivered data
+        before the daemon has read this data again."""
         return (await self._acknowledge(name, number, position)).acknowledged.as_dict()
 
     async def _acknowledge(self, name: str, number: int, position: Position) -> ConsumerSession:
@@ -330,7 +333,7 @@ class ConsumerSessions:
             session = await self._started(name)
             async with session.acknowledging:
                 if self._sessions.get(name) is not session or not session.consumer.started:
-                    continue  # another session object has replaced it
+                    continue  # another session object has replaced this one
                 session.check_number(number)
                 # Data before a purge gap is gone, whether acknowledged or not.
                 if not session.before_gap(position):
@@ -358,7 +361,7 @@ class ConsumerSessions:
         return Subscription(spec.databases, spec.tables, spec.exclude_tables)
 
     async def picture(self, name: str) -> Picture:
-        """Return what the front shows of the consumer's server, which may be 2 s old."""
+        """Return what the front shows of the consumer's server. The answer may be 2 s old."""
         runner = self.get(name).runner
         earlier = runner.picture
 
@@ -369,7 +372,7 @@ class ConsumerSessions:
         return runner.picture
 
     async def look_up(self, name: str, statement: str) -> ServerAnswer:
-        """Return the answer of the consumer's server to a statement that only reads, which may be 2 s old."""
+        """Return the answer of the consumer's server to a statement that only reads. The answer may be 2 s old."""
         session = self.get(name)
 
         def look_up() -> ServerAnswer:
@@ -421,7 +424,7 @@ class ConsumerSessions:
         return [
             (consumer.name, consumer_state(client, consumer))
             for client, consumer in pairs
-            if client.consumers.get(consumer.name) is consumer  # else it is just being replaced
+            if client.consumers.get(consumer.name) is consumer  # False while it is being replaced
         ]
 
     def names(self) -> list[str]:
@@ -436,11 +439,13 @@ class ConsumerSessions:
         return session
 
     async def _started(self, name: str) -> ConsumerSession:
-        """Wait until the consumer has a position. It gets one when its server is reached for the first time."""
+        """Wait until the consumer has a position. The consumer gets its position when the daemon reaches the server for
+        the first time."""
         return await self._until(name, _is_started)
 
     async def _started_or_failed(self, name: str) -> ConsumerSession:
-        """As `_started`, but does not wait for a consumer that has failed: the reader's own position may start it."""
+        """As `_started`, but does not wait for a consumer that has failed: the reader's own position may start the
+        consumer."""
 
         def started_or_failed(session: ConsumerSession) -> bool:
             return session.consumer.started or session.consumer.failed is not None
@@ -448,7 +453,7 @@ class ConsumerSessions:
         return await self._until(name, started_or_failed)
 
     async def _until_read(self, name: str, number: int, end: Position) -> ConsumerSession:
-        """Wait until the queue has reached a position again, such as one from before a restart."""
+        """Wait until the queue has reached `end`, for example again after a restart."""
 
         def read(session: ConsumerSession) -> bool:
             session.check_number(number)
@@ -486,8 +491,8 @@ class ConsumerSessions:
         """As `_until`.
 
         Raises BinlogError (RANGE_UNAVAILABLE: ask again) with `reason` after `RANGE_WAIT_S`. Without `reason` the call
-        waits for the server: then the consumer's error is the reason, and an error that an operator has to resolve ends
-        the wait at once.
+        waits for the server: then the BinlogError contains the consumer's error, and an error that an operator has to
+        resolve ends the wait at once.
         """
         deadline = time.monotonic() + RANGE_WAIT_S
 

@@ -1,4 +1,4 @@
-"""Consumers that tokens declare over the API: stored in the state, and run beside the consumers of the settings.
+"""Stores the consumers that tokens declare over the API, and runs them beside the consumers of the settings.
 
 `dispatcher.settings.declared` has the rules. A declaration is stored before its consumer runs, and deleted after its
 consumer has stopped. So whatever ends the daemon, the next start finds either no declaration, or a declaration whose
@@ -32,13 +32,13 @@ class DeclarationStore(Protocol):
     """The part of a state store that keeps declarations. Every method waits for the disk and raises BinlogError."""
 
     def declarations(self) -> list[Declaration]:
-        """Returns all, in the order of their names."""
+        """Returns all declarations, in the order of the names of their consumers."""
 
     def declare(self, declaration: Declaration) -> None:
-        """Store a declared consumer that does not run. It begins at its `start`."""
+        """Store the declaration of a consumer that does not run yet. The consumer will begin at `declaration.start`."""
 
     def undeclare(self, consumer: str) -> None:
-        """Delete a declared consumer that does not run, with what is stored of it."""
+        """Delete a declared consumer that does not run, with everything that is stored about it."""
 
     def note_reads(self, consumers: Sequence[str], read_s: int) -> None:
         """Store that readers of these consumers have called at `read_s`, seconds since 1970."""
@@ -62,8 +62,8 @@ class Declarations:
         make_server: Callable[[SourceSettings], DeclarableServer],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`store`: the thread that makes all calls of `state`; `make_decls` builds what settings declare; `make_server`
-        returns an object that asks the server of a source; `clock`: seconds since 1970."""
+        """`store`: the thread that makes all calls of `state`; `make_decls` builds the clients of settings;
+        `make_server` returns an object that asks the server of a source; `clock`: seconds since 1970."""
         self.owners: Mapping[str, str] = {}
         self._clients = clients
         self._store = store
@@ -72,7 +72,7 @@ class Declarations:
         self._make_decls = make_decls
         self._make_server = make_server
         self._clock = clock
-        self._declared: dict[str, Declaration] | None = None  # None until they are loaded
+        self._declared: dict[str, Declaration] | None = None  # None until `apply` has loaded them
         self._settings: Settings | None = None
         self._look_ups: dict[str, LookUps] = {}
         self._lock = asyncio.Lock()  # one change at a time, of settings or of declarations
@@ -81,13 +81,13 @@ class Declarations:
     # -- settings --------------------------------------------------------------------------------------------
 
     async def check(self, settings: Settings) -> None:
-        """Raises BinlogError if `apply` could not begin."""
+        """Raises BinlogError if the state store cannot be read or written, so that `apply` would fail."""
         async with self._lock:
             running = with_declared(settings, (self._declared or {}).values())
             await self._clients.check(self._make_decls(running.settings))
 
     async def apply(self, settings: Settings) -> RegistryChanges:
-        """Run the consumers of the settings and the declared ones that these settings permit, and no others."""
+        """Run the consumers of the settings and the declared consumers that these settings permit, and no others."""
         async with self._lock:
             if self._declared is None:
                 self._set(
@@ -126,7 +126,7 @@ class Declarations:
             existing = admit(wanted, self._all, settings)
             if existing is not None:
                 if existing.name not in self._clients.sessions.names():
-                    await self._run()  # it was stored, but could not run then
+                    await self._run()  # the consumer was stored, but could not run then
                 return existing, False
             declared = {**self._all, wanted.name: wanted}
             decls = self._make_decls(with_declared(settings, declared.values()).settings)
@@ -143,8 +143,8 @@ class Declarations:
             return wanted, True
 
     async def remove(self, name: str, owner: str | None) -> None:
-        """Remove a declared consumer with its stored position. `owner`: the name of the token, None for an
-        administrator, who may remove every declared consumer."""
+        """Remove a declared consumer with its stored position. `owner`: the name of the token that asks for this, None
+        for an administrator, who may remove every declared consumer."""
         async with self._lock:
             settings = self._current()
             declaration = self._all.get(name)
@@ -187,7 +187,7 @@ class Declarations:
     # -- consumers that nothing reads ------------------------------------------------------------------------
 
     async def sweep_regularly(self) -> None:
-        """Sweep every `SWEEP_EVERY_S`. The first sweep also waits this long, so that readers have called again after a
+        """Sweep every `SWEEP_EVERY_S`. The first sweep also waits this long, so that readers can call again after a
         start. Never returns."""
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
@@ -246,7 +246,7 @@ class Declarations:
         return await self._clients.apply(self._make_decls(running.settings))
 
     async def _drop(self, name: str, reason: str) -> None:
-        """Stop a declared consumer, then delete what is stored of it."""
+        """Stop a declared consumer, then delete everything that is stored about it."""
         dropped = self._all[name]
         left = {other: each for other, each in self._all.items() if other != name}
         if self._settings is not None:

@@ -31,7 +31,7 @@ class LiveStatus:
         self._history = StatusHistory()
 
     async def sample_regularly(self) -> None:
-        """Fill the history. Never returns."""
+        """Call `sample` every `SAMPLE_EVERY_S`. Never returns."""
         while True:
             await asyncio.sleep(SAMPLE_EVERY_S)
             await self.sample()

@@ -17,13 +17,14 @@ from dispatcher.binlog.stream.warmup import load_kept_kernels, load_kernels
 
 def prepare_process() -> None:
     os.umask(0o077)  # for every file that is created after this, also by libraries
-    # A watchdog sends SIGABRT to a daemon whose loop is stuck: then stderr gets the stack of each thread.
+    # A watchdog sends SIGABRT to a daemon whose loop is stuck: then Python writes the stack of each thread to stderr.
     faulthandler.enable()
     _raise_file_limit()
 
 
 def _raise_file_limit() -> None:
-    """Raise the soft limit to the hard limit: each connection and each segment on disk needs a descriptor.
+    """Raise the soft limit of open files to the hard limit: each connection and each segment on disk needs a
+    descriptor.
 
     The default soft limit is low for the sake of programs that use select().
     """
@@ -37,8 +38,8 @@ def warm_up_kernels(*more: Callable[[], None]) -> None:
     packages.
 
     If the cache has no compiled kernels, a child process compiles them, because the compiler leaves about 100 MB of
-    memory in its process. Then this process loads them from the cache; if the cache is not writable, this process
-    compiles them, too.
+    memory in its process. Then this process loads the kernels from the cache. If the cache is not writable, this
+    process compiles the kernels, too.
     """
     log = structlog.get_logger("dispatcher")
     log.debug("loading kernels")
@@ -63,10 +64,11 @@ _MADV_DONTNEED = 4
 
 
 def release_compiler() -> None:
-    """Give back the resident memory of LLVM's code and constants, some 70 MB, which were needed to load the kernels.
+    """Release the resident memory of LLVM's code and constants, about 70 MB, which only loading and compiling kernels
+    needs.
 
-    These are pages of a file that this process has not changed, so the system reads them again if a kernel is compiled
-    later. Without this call the pages stay resident until the machine runs short of memory.
+    This memory consists of unchanged pages of the library's file, so the system reads the pages again if a kernel is
+    compiled later. Without this call the pages stay resident until the machine runs short of memory.
     """
     smaps = Path("/proc/self/smaps")
     if not smaps.exists():  # not Linux

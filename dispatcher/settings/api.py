@@ -22,7 +22,7 @@ _URL = re.compile(r"https?://[A-Za-z0-9._:\[\]-]{1,200}/?\Z")
 
 
 def parse_listen(value: Any) -> HostPort:
-    """The address of `api.listen`; port 0 stands for any free port. Raises ValueError."""
+    """Parse the value of `api.listen`. Port 0 means any free port. Raises ValueError."""
     if not isinstance(value, str):
         raise ValueError("expected text like 127.0.0.1:8085")
     return HostPort.parse(value, 8085)
@@ -135,7 +135,7 @@ class TokenSettings(SettingsSection):
 
     @property
     def allowed(self) -> frozenset[ScopeName]:
-        """The scopes, also those of the default."""
+        """The scopes of the token; the default scopes if the settings name none."""
         if self.scopes is not None:
             return frozenset(self.scopes)
         default: tuple[ScopeName, ...] = ("read", "acknowledge")

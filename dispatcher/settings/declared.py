@@ -1,12 +1,14 @@
-"""The rules of consumers that tokens declare over the API: what the settings permit, and what a declared consumer is.
+"""The rules for consumers that tokens declare over the API: which consumers the settings permit, and what settings a
+declared consumer has.
 
-A source of the settings (`SourceSettings`) limits the names of its consumers, the databases and tables that they read,
-and their number. What a consumer may read is checked at each start and reload, too: a consumer that the settings no
-longer permit stays stored, but does not run. Names and numbers are checked once, when a consumer is declared.
+A source of the settings (`SourceSettings`) limits the names of its consumers, the databases and tables that these
+consumers read, and the number of these consumers. The daemon checks names and numbers once, when a consumer is
+declared. It checks databases and tables also at each start and reload: a declared consumer whose tables the settings no
+longer permit stays stored, but does not run.
 
-The settings may not have a consumer whose name a token may declare (`load` checks it). If changed settings have a
-consumer with the name of a declared one, the consumer of the settings runs and the declared one is removed: a token
-must not keep out a consumer of an administrator.
+`load` refuses settings that have a consumer whose name a token may declare. If changed settings have a consumer with
+the name of a declared consumer, the consumer of the settings runs and the declared consumer is removed: a token must
+not block a consumer of the settings.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ DAY_S = 86_400
 
 
 class Running(NamedTuple):
-    """`settings`: with the declared consumers among `consumers`; `refused`: the declared consumers that do not run,
-    each with the reason; `replaced`: the names of declared consumers that the settings have, too."""
+    """`settings`: the settings, with the declared consumers among `consumers`; `refused`: the declared consumers that
+    do not run, each with the reason; `replaced`: the declared consumers whose names consumers of the settings have,
+    too."""
 
     settings: Settings
     refused: Mapping[str, UserError]
@@ -84,9 +87,10 @@ def source_of(settings: Settings, permitted: Collection[str] | None, name: str |
 def admit(
     wanted: Declaration, declared: Mapping[str, Declaration], settings: Settings
 ) -> Declaration | None:
-    """Returns the equal declaration if there is one, None if `wanted` is new and permitted.
+    """Returns the stored declaration that equals `wanted`; None if `wanted` is new and permitted.
 
-    Raises UserError: CONSUMER_EXISTS if another consumer has the name, FORBIDDEN if the settings do not permit it.
+    Raises UserError: CONSUMER_EXISTS if another consumer has the name, FORBIDDEN if the settings do not permit
+    `wanted`.
     """
     existing = declared.get(wanted.name)
     if wanted.name in settings.consumers:

@@ -28,11 +28,11 @@ class EffectiveSetting(NamedTuple):
 
 
 _NAMED: dict[str, type[BaseModel]] = {"consumers": ConsumerSettings, "sources": SourceSettings}
-_OPTIONAL = ("front", "mqtt")  # without the section, the daemon does not do what it describes
+_OPTIONAL = ("front", "mqtt")  # if the section is missing, the daemon runs without this function
 
 
 def effective_settings(tree: Tree) -> Iterator[EffectiveSetting]:
-    """All settings of a valid tree that have a value, in the order of the sections."""
+    """Yields all settings of a valid tree that have a value, in the order of the sections."""
     rows = list(daemon_settings())
     for row in rows:
         section, *rest = row.path.split(".")
@@ -51,13 +51,14 @@ def effective_settings(tree: Tree) -> Iterator[EffectiveSetting]:
 
 
 def _of_the_other_source(tree: Tree, path: tuple[str, str], key: str) -> bool:
-    """True for a key of servers if the consumer or source reads files, and for a key of files if it reads a server."""
+    """True if `key` is only for servers and the consumer or source reads files, or if `key` is only for files and it
+    reads a server."""
     from_files = "files" in tree.values[path[0]][path[1]]
     return key == ("tls" if from_files else "files")
 
 
 def _of_the_other_store(tree: Tree, key: str) -> bool:
-    """True for a key of a database if the state is in a file, and for a key of a file if the state is in a database."""
+    """True if `key` is only for a state in a database and the state is in a file, or the reverse."""
     state = tree.values.get("state")
     if isinstance(state, dict) and "mysql" in state:
         return key == "path"
@@ -67,7 +68,7 @@ def _of_the_other_store(tree: Tree, key: str) -> bool:
 def _of(
     tree: Tree, path: KeyPath, rest: list[str], row: SettingReference
 ) -> Iterator[EffectiveSetting]:
-    """Yields the values of the setting at `path`, followed by the keys of `rest`. A key that ends in [] stands for each
+    """Yields the values of the setting whose path is `path` followed by `rest`. A key that ends in [] stands for each
     element of a list."""
     for n, key in enumerate(rest):
         if key.endswith("[]"):

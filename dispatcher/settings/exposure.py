@@ -1,7 +1,7 @@
 """Warnings about exposed secrets: files that every user can read, connections on which a password can be intercepted.
 
-Read access by the file's group is not reported: settings of a service are often a file that root owns and the service's
-group can read.
+A file that its group can read causes no warning: the settings file of a service often belongs to root, and only the
+service's group can read it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def password_warnings(settings: Settings) -> tuple[str, ...]:
 
 
 def _risk(addresses: Sequence[HostPort], tls: MysqlTlsSettings) -> str:
-    """How a program that poses as the server at these addresses could learn the password; "" if it could not."""
+    """Returns how a program that poses as the server at these addresses could learn the password; "" if no such program
+    could."""
     if all(address.loopback for address in addresses):
         return ""
     if tls.mode in ("preferred", "required"):

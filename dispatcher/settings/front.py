@@ -1,4 +1,4 @@
-"""The settings of the front: the address at which replication clients read consumers by MySQL's own protocol."""
+"""The settings of the front: the address at which replication clients read consumers with MySQL's protocol."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dispatcher.settings.values import WholeNumber
 
 CLIENT_SCOPES: frozenset[ScopeName] = frozenset(("read", "acknowledge"))
 """The scopes that the token of a client needs."""
-_PORT = 3307  # next to MySQL's own
+_PORT = 3307  # next to MySQL's port
 
 
 def parse_front_listen(value: Any) -> HostPort:
-    """The address of `front.listen`; port 0 stands for any free port. Raises ValueError."""
+    """Parse the value of `front.listen`. Port 0 means any free port. Raises ValueError."""
     if not isinstance(value, str):
         raise ValueError("expected text like 127.0.0.1:3307")
     return HostPort.parse(value, _PORT)

@@ -1,7 +1,7 @@
 """Reads the settings from all sources and validates them. All errors are reported together, with file and line.
 
 Each consumer and each section is validated separately, so that an error in one does not hide errors in the others.
-Checks across sections (shared connections, the consumers of tokens, the listen address) cover the valid ones.
+Checks across sections (shared connections, the consumers of tokens, the listen address) cover only the valid sections.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dispatcher.settings.mqtt import MqttSettings
 from dispatcher.settings.section import SettingsSection
 from dispatcher.settings.source import EXPECTED_MAPPING, KeyPath, Origin, Tree, read_sources
 
-# Keys that people try in a consumer, with the place of the right setting.
+# Unknown keys that people write in a consumer, each with the right key or its place.
 _INSTEAD = {
     "hosts": "list several hosts in mysql: user@host1:port,host2:port",
     **{key: f"set the {key} in mysql: user@host:port" for key in ("host", "port", "user")},
@@ -63,7 +63,8 @@ C = TypeVar("C", ConsumerSettings, SourceSettings)
 
 
 class SettingsError(UserError):
-    """Invalid settings. `str()` has one line per error, in the order of the files. Each line is printable already."""
+    """Invalid settings. `str()` has one line per error, in the order of the files. Each line contains only printable
+    characters."""
 
     @staticmethod
     def _shown(what: str) -> str:
@@ -80,8 +81,8 @@ def load_settings(
 ) -> Settings:
     """Read and validate the settings. Raises `SettingsError` with all errors.
 
-    `paths`: YAML files, or folders of them; later ones override earlier ones. `overrides`: dotted key to (command line
-    option, value). `environment`: by default the environment of the process.
+    `paths`: YAML files, or folders of them; later files override earlier files. `overrides`: maps a dotted key to
+    (command line option, value). `environment`: by default the environment of the process.
     """
     return validated_settings(read_tree(paths, overrides, environment))
 
@@ -91,7 +92,8 @@ def read_tree(
     overrides: Mapping[str, tuple[str, Any]] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Tree:
-    """Read the settings without validating them; see `load_settings`. The tree also tells where each value was set."""
+    """Read the settings without validating them; see `load_settings`. The tree also records where each value was
+    set."""
     return read_sources(paths, overrides or {}, os.environ if environment is None else environment)
 
 
@@ -127,7 +129,8 @@ def validated_settings(tree: Tree) -> Settings:
     if api is not None:
         _check_tokens(tree, api)
     raise_findings(tree)
-    assert api is not None and state is not None and log is not None  # otherwise there are findings
+    # If a section is None, it has findings.
+    assert api is not None and state is not None and log is not None
     warnings = (*warnings_of(tree), *(mqtt.warnings if mqtt is not None else ()))
     return Settings(
         consumers=consumers,
@@ -174,7 +177,7 @@ def _consumers(tree: Tree, defaults: Mapping[str, Any]) -> dict[str, ConsumerSet
     if not given and tree.values.get("sources"):
         return {}  # all consumers are declared over the API
     if not isinstance(given, dict) or not given:
-        # A file that could not be read may contain consumers.
+        # Report this only if every file was read: a file that could not be read may contain consumers.
         if all(finding.path for finding in tree.findings):
             tree.report(
                 ("consumers",),
@@ -232,7 +235,8 @@ def _check_source(tree: Tree, path: KeyPath, values: Mapping[str, Any]) -> None:
 def read_section(
     tree: Tree, path: KeyPath, model: type[S], value: Any, *, required: bool = False
 ) -> S | None:
-    """The validated section at `path`; None, with the errors added to the tree's findings, if it is invalid."""
+    """Returns the validated section at `path`. If it is invalid, adds the errors to the tree's findings and returns
+    None."""
     if value is None and not required:
         value = {}
     try:
@@ -306,8 +310,8 @@ def _check_names(
     consumers: Mapping[str, ConsumerSettings],
     sources: Mapping[str, SourceSettings],
 ) -> None:
-    """Report a consumer whose name a token could declare, too: a reload could then meet a declared consumer of this
-    name."""
+    """Report a consumer of the settings if tokens may declare its name: a declared consumer of this name may exist
+    already."""
     for name in consumers:
         for source, settings in sources.items():
             if NamePatterns(settings.names).match(name):
@@ -334,8 +338,8 @@ def _check_state_database(
     readers: Mapping[tuple[str, str], ConsumerSettings | SourceSettings],
     state: StateSettings,
 ) -> None:
-    """Report a consumer that could read the database of the state: it would get a change with each acknowledgement,
-    without end."""
+    """Report a consumer that names the database of the state: each of its acknowledgements would write a change that it
+    gets, without end."""
     for path, reader in readers.items():
         if state.mysql is not None and state.mysql.database in reader.databases:
             remedy = "remove this database from the consumer, or keep the state in a database of another name"
@@ -379,8 +383,8 @@ def _check_front(tree: Tree) -> None:
 
 
 def _check_address(tree: Tree, api: ApiSettings, state: StateSettings) -> None:
-    """Report port 0 without `api.advertise` if daemons share the state: a standby tells readers the address of its
-    leader."""
+    """Report port 0 without `api.advertise` if daemons share the state: a standby has to tell readers the address of
+    the leader."""
     if state.mysql is not None and api.advertise is None and not api.listen.port:
         remedy = "set a port, or set api.advertise to the URL at which readers reach this daemon"
         what = "with port 0 the other daemons of this state do not know the address of this daemon"

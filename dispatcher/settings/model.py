@@ -386,8 +386,8 @@ class TablePatternSettings(SettingsSection):
         return self
 
     def _may_read(self, database: str) -> bool:
-        """True if the consumer reads this database. For a pattern: if the consumer may read a database that the pattern
-        matches."""
+        """True if the consumer reads this database. If `database` is a pattern: True if the consumer may read a
+        database that the pattern matches."""
         if not is_pattern(database):
             return Subscription(self.databases).has_database(database)
         pattern = NamePatterns([database])
@@ -479,7 +479,7 @@ class StateDatabase(SettingsSection):
         server, slash, database = value.rpartition("/") if isinstance(value, str) else ("", "", "")
         if not slash or not database:
             raise ValueError("expected user@host:port/database")
-        # Other names could be written in another case in the log, or would have to be quoted.
+        # The log may contain other names in another case, and statements would have to quote them.
         if not _DATABASE_NAME.match(database):
             rule = "at most 64 lower-case letters, digits and '_', beginning with a letter"
             raise ValueError(f"invalid name of a database for the state; use {rule}")

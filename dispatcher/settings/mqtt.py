@@ -112,8 +112,8 @@ class MqttSettings(SettingsSection):
     status_seconds: WholeNumber = Field(
         default=10, ge=1, le=3600, description="How often statuses that changed are published"
     )
-    # While the broker is not reached, the newest status of each consumer waits, and at most this many events and this
-    # many commits.
+    # While the daemon cannot reach the broker, the newest status of each consumer waits, and at most this many events
+    # and this many commits.
     max_queued_messages: WholeNumber = Field(
         default=10_000,
         ge=1,
@@ -151,19 +151,19 @@ class MqttSettings(SettingsSection):
 
     @property
     def secret(self) -> str | None:
-        """The password, from the key that is set; None if the daemon has none."""
+        """The password, from `password` or `password_file`; None if neither is set."""
         if self.password is None and self.password_file is None:
             return None
         return secret_of(self.password, self.password_file)
 
     @property
     def prefix(self) -> str:
-        """`topic_prefix` with the name filled in."""
+        """`topic_prefix` with `name` in place of `{name}`."""
         return self.topic_prefix.replace("{name}", self.name)
 
     @property
     def identifier(self) -> str:
-        """`client_id` with the name filled in."""
+        """`client_id` with `name` in place of `{name}`."""
         return self.client_id.replace("{name}", self.name)
 
     @property

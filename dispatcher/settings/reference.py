@@ -28,9 +28,9 @@ from dispatcher.settings.section import HostPort, SettingsSection
 from dispatcher.settings.values import parse_bytes
 
 REQUIRED = "required"
-NONE = ""  # the default of a setting that is not set
+NONE = ""  # the text for a setting without a fixed default
 
-# Sections that a settings file writes as one value, each with the form of that value.
+# Sections that are one value in a settings file, each with the form of that value.
 _WRITTEN_AS = {
     MysqlSettings: "user@host:port",
     StateDatabase: "user@host:port/database",
@@ -50,7 +50,7 @@ _UNITS = {
 
 class SettingReference(NamedTuple):
     """One setting. `path`: dotted, with NAME for a name that the user chooses and [] for elements of a list;
-    `default`: as in YAML, `REQUIRED` or `NONE`; `limits`: such as ">= 1", or empty; `unit`: empty for none."""
+    `default`: as in YAML, `REQUIRED` or `NONE`; `limits`: such as ">= 1", or empty; `unit`: empty if there is none."""
 
     path: str
     type: str
@@ -106,8 +106,8 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 
 def _section_of(field: FieldInfo) -> tuple[type[BaseModel], str] | None:
-    """Returns the model of a section with keys of its own, and the suffix of its path: "", [] or .NAME. None for other
-    fields."""
+    """If the field is a section with keys of its own: returns the section's model, and the suffix of the section's
+    path: "", [] or .NAME. Returns None for other fields."""
     (part, *others) = _parts(field.annotation)
     if others:
         return None
@@ -170,7 +170,7 @@ def _default_of(field: FieldInfo) -> str:
 
 
 def _written(value: Any, *, size: bool) -> str:
-    """A value as a person writes it into the settings."""
+    """Returns a value as a person writes it into the settings."""
     if value is None:
         return NONE
     if isinstance(value, bool):
@@ -187,7 +187,8 @@ def _written(value: Any, *, size: bool) -> str:
 
 
 def format_size(value: int) -> str:
-    """Returns a size as text, such as 64MiB for 67108864; a size that is no multiple of a unit as a number of bytes."""
+    """Returns a size as text, such as 64MiB for 67108864. A size that is no multiple of a unit is returned as a number
+    of bytes."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if value and value % 1024**power == 0:
             return f"{value // 1024**power}{unit}"

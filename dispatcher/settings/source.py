@@ -2,8 +2,8 @@
 
 The sources are YAML files in the given order (a folder stands for its *.yaml and *.yml files in the order of their
 names), then environment variables `DISPATCHER__SECTION__KEY`, then the command line. Each source overrides the sources
-before it. Mappings are merged key by key; any other value is replaced. `${NAME}` in a file stands for an environment
-variable, `$${NAME}` for `${NAME}`.
+before it. Mappings are merged key by key; any other value replaces the value of the earlier source. `${NAME}` in a file
+stands for the value of an environment variable, `$${NAME}` for the text `${NAME}`.
 
 YAML is read as nodes, because plain values have no line numbers and do not show duplicate keys. The sources of
 pydantic-settings have no line numbers either, and they ignore unknown environment variables.
@@ -24,7 +24,7 @@ from dispatcher.settings.yaml_nodes import InvalidYaml, line_of, read_nodes, val
 
 ENVIRONMENT_PREFIX = "DISPATCHER__"
 EXPECTED_MAPPING = "expected a mapping (key: value)"
-# The values of these keys are file names; relative ones are relative to the folder of the settings file.
+# The values of these keys are file names; relative names are relative to the folder of the settings file.
 _PATH_KEYS = frozenset(
     {
         "password_file",
@@ -39,7 +39,7 @@ _PATH_KEYS = frozenset(
     }
 )
 _SECRET_KEYS = frozenset({"password", "token"})
-# In an environment variable these may be a YAML list or mapping on one line.
+# In an environment variable the values of these keys may be a YAML list or mapping on one line.
 _STRUCTURED_KEYS = frozenset(
     {"databases", "tables", "exclude_tables", "start", "tls", "tokens", "consumers", "include", "exclude", "conf",
      "proxies", "names"}
@@ -51,8 +51,8 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Origin:
-    """Where a value was set. `name`: a file, an environment variable or a command line option; `line`: from 1, or 0 if
-    there is none."""
+    """Where a value was set. `name`: a file, an environment variable or a command line option; `line`: counted from 1;
+    0 if the place has no line."""
 
     name: str
     line: int = 0
@@ -63,7 +63,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One error, and the place where it is."""
+    """One error in the settings, and its place."""
 
     origin: Origin
     path: KeyPath
@@ -94,7 +94,7 @@ class Tree:
         return Origin("settings")
 
     def report(self, path: KeyPath, message: str) -> None:
-        """Add a finding. A value that could not be read completely already has one, and gets no other."""
+        """Add a finding. A value that could not be read completely already has a finding, and gets no second one."""
         partly_read = len(path) > 2 and any(u[: len(path)] == path for u in self.unread)
         if path not in self.unread and not partly_read:
             self.findings.append(Finding(self.origin(path), path, message))
@@ -109,7 +109,7 @@ class Tree:
             if not any(path[:end] in replaced for end in range(1, len(path) + 1))
         }
         for path, origin in origins.items():
-            # Keep the first origin of a section: a missing key is reported there.
+            # A section keeps its first origin: the error for a missing key names this place.
             self.origins.setdefault(path, origin)
 
 
@@ -120,9 +120,9 @@ def read_sources(
     *,
     prefix: str = ENVIRONMENT_PREFIX,
 ) -> Tree:
-    """Read all sources. Errors are in the tree's findings.
+    """Read all sources. Errors are added to the tree's findings.
 
-    `overrides`: dotted key to (command line option, value); `prefix`: the prefix of the names of the environment
+    `overrides`: maps a dotted key to (command line option, value); `prefix`: the prefix of the names of the environment
     variables.
     """
     tree = Tree()
@@ -275,8 +275,8 @@ def _read_environment(environment: Mapping[str, str], tree: Tree, prefix: str) -
 
 
 def _declared_name(section: str, name: str, tree: Tree) -> str:
-    """Returns the consumer or source that a variable refers to: a variable's name has no lower case letters, no `-` and
-    no `.`."""
+    """Returns the consumer or source that a variable refers to: the variable has its name in upper case, with `_` for
+    `-` and `.`."""
     values = tree.values.get(section)
     for declared in values if isinstance(values, dict) else ():
         if re.sub(r"[-.]", "_", declared.lower()) == name:

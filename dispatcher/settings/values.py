@@ -1,6 +1,7 @@
 """Parses the values of settings: sizes, numbers, timestamps, addresses, files and secrets.
 
-All functions raise ValueError; the message says what was expected and never repeats a value that may be a secret.
+A function that cannot parse a value raises ValueError. The message says what was expected, and never repeats a value
+that may be a secret.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Reads YAML 1.2 as PyYAML's nodes, which know their lines and show keys that occur twice.
+"""Reads YAML 1.2 as PyYAML's nodes, which have line numbers and keep duplicate keys.
 
 The parser is libyaml, because a parser in Python takes longer for a thousand consumers than the rest of the start.
-libyaml implements YAML 1.1, so this module decides what a plain scalar means in YAML 1.2. It refuses the three
-characters that are line breaks only in YAML 1.1. In brackets, a text that begins with `?` or `:` needs quotes, although
-YAML 1.2 does not require them.
+libyaml implements YAML 1.1, so this module decides what a plain scalar means in YAML 1.2. The module refuses the three
+characters that are line breaks only in YAML 1.1. In a list in brackets, a text that begins with `?` or `:` needs
+quotes, although YAML 1.2 does not require them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class InvalidYaml(Exception):
 
 
 class _Loader(CParser, BaseResolver):  # type: ignore[misc] # PyYAML has no types
-    """Composes nodes. libyaml calls these methods for each of them."""
+    """Composes nodes. libyaml calls these methods for each node."""
 
     def __init__(self, text: str) -> None:
         CParser.__init__(self, text)
@@ -59,7 +59,7 @@ class _Loader(CParser, BaseResolver):  # type: ignore[misc] # PyYAML has no type
         return tag
 
     def descend_resolver(self, outer: Node | None, index: Any) -> None:  # noqa: ARG002
-        """libyaml calls itself for each level; without a limit the stack overflows."""
+        """libyaml recurses for each level of nesting; without a limit the stack overflows."""
         self._depth += 1
         if self._depth > _DEPTH_MAX:
             assert outer is not None
@@ -70,8 +70,8 @@ class _Loader(CParser, BaseResolver):  # type: ignore[misc] # PyYAML has no type
 
 
 def read_nodes(text: str) -> Node | None:
-    """Returns the node of the text's document, None if it is empty. An alias is the same object as the node it refers
-    to. Raises InvalidYaml."""
+    """Returns the node of the text's document, None if it is empty. For an alias, the node to which it refers is
+    returned itself, not a copy. Raises InvalidYaml."""
     if (unreadable := _UNREADABLE.search(text)) is not None:
         code = ord(unreadable[0])
         problem = f'the character U+{code:04X} is refused; write "\\u{code:04X}" in double quotes'
@@ -88,7 +88,7 @@ def read_nodes(text: str) -> Node | None:
 
 
 def line_of(node: Node) -> int:
-    """The line in which a node begins, from 1 on."""
+    """The line in which a node begins, counted from 1."""
     line: int = node.start_mark.line + 1
     return line
 
@@ -115,7 +115,7 @@ def value_of(scalar: ScalarNode) -> Any:
 
 def _hint(problem: str, text: str, error: yaml.MarkedYAMLError) -> str:
     """Returns advice to add quotes, or "". Without quotes, a pattern such as * is an alias in YAML, and ?x or ::1 in a
-    list is no text in YAML 1.1."""
+    list is not text in YAML 1.1."""
     if "alias" in problem:
         return '; a pattern that begins with * needs quotes, such as "*"'
     at = text[error.problem_mark.index :][:1]

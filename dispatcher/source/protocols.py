@@ -27,7 +27,7 @@ Definition = dict[str, Any]
 
 
 class ViewRequest(NamedTuple):
-    """What a view must hold beyond its usual contents.
+    """What a view must contain in addition to its usual contents.
 
     `files`: names of files whose creation times are needed. `starts`: the starts whose positions are to be searched in
     the log. `places`: the files and offsets at which boundaries are needed, and the creation times of these files.
@@ -39,7 +39,7 @@ class ViewRequest(NamedTuple):
 
 
 class SchemaAt(NamedTuple):
-    """A table's definition at a position in the server's log, or the error why the server does not tell the
+    """A table's definition at a position in the server's log, or the error that says why the server does not show the
     definition."""
 
     table: TableName
@@ -86,7 +86,7 @@ class OpenedSource(Protocol):
     def dump(
         self, mode: Mode, position: ExecutedPosition, routes: Routes, buffer_bytes: int
     ) -> DumpStream:
-        """Begin to send the log from `position` on. Raises BinlogError."""
+        """Return a stream of the log from `position` on. Raises BinlogError."""
 
     def close(self) -> None: ...
 
@@ -139,7 +139,7 @@ class Source(Protocol):
 
     def next_host(self, dispatcher: int) -> None:
         """Let the next `open` use another host, if there are several, because this dispatcher cannot use its present
-        one. With `SURVEY`: let the next survey ask another host."""
+        host. With `SURVEY`: let the next survey ask another host."""
 
     def server(self) -> SchemaServer:
         """Return the server that answers questions about tables. Raises BinlogError (METADATA_MISSING) if the source is

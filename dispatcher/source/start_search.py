@@ -8,7 +8,8 @@ been purged beyond the time, the position is the beginning of the log. The commi
 A binary search finds the last file whose first transaction is older than the time, and the search then reads that file
 up to the time. So a search reads a dozen file heads and one file, whatever the size of the log. Commit times may run
 backwards, because a clock was set or a statement took long. In that case older transactions that follow the position
-are delivered, too, and the search misses a transaction in a file before the file that the binary search finds.
+are delivered, too. The search does not find a matching transaction in a file before the file that the binary search
+finds.
 
 **A file and offset** mean the position behind all transactions that end at the offset or before. The offset must be the
 offset of a transaction's first event, the end of a transaction, or the beginning of a file.
@@ -126,7 +127,7 @@ def find_starts(
 
 
 def _find(log: SearchableLog, start: Start) -> ExecutedPosition | None:
-    """Return None if the start needs no search."""
+    """Return the position of a start; None if the start needs no search."""
     match start:
         case AtTime(commit_us):
             return at_moment(log, commit_us)
@@ -143,14 +144,14 @@ def files_of(positions: Mapping[Start, ExecutedPosition | BinlogError]) -> list[
 
 
 def at_moment(log: SearchableLog, moment_us: int) -> ExecutedPosition:
-    """Return where the first transaction begins that was committed at or after a time (µs since 1970)."""
+    """Return the position before the first transaction that was committed at or after a time (µs since 1970)."""
     names = [name for name, _ in log.files]
 
     def late(name: str) -> bool:
         try:
             first = log.first(name)
         except BinlogError as error:
-            # The file is from before gtid_mode=ON. It is read only if the search ends in this file.
+            # The file is from before gtid_mode=ON. This is an error only if the search ends in this file.
             if error.kind is ErrorKind.UNSUPPORTED_EVENT:
                 return False
             raise
@@ -166,8 +167,8 @@ def at_moment(log: SearchableLog, moment_us: int) -> ExecutedPosition:
 def _first_of(
     log: SearchableLog, file: str, matches: Callable[[Batch], NDArray[np.bool_]]
 ) -> ExecutedPosition:
-    """Read from a file on up to the first transaction that matches. Return where that transaction begins, or the log's
-    end if none matches."""
+    """Read the log from the beginning of `file` up to the first transaction that matches. Return where that transaction
+    begins, or the log's end if no transaction matches."""
     reading = _Reading(log, file)
     with closing(log.batches(file)) as batches:
         for batch in batches:
@@ -213,8 +214,8 @@ def at_offset(
 
 
 def at_gtids(log: SearchableLog, text: str) -> ExecutedPosition:
-    """Return where the first transaction begins that is beyond MariaDB's GTIDs `text`. Raises BinlogError if the server
-    has not executed all of these GTIDs, or has purged transactions that follow them."""
+    """Return the position before the first transaction that is beyond MariaDB's GTIDs `text`. Raises BinlogError if the
+    server has not executed all of these GTIDs, or has purged transactions that follow them."""
     gtids, executed = parse_gtids(log.mode, text), log.end.gtids
     assert isinstance(gtids, MariadbGtids) and isinstance(executed, MariadbGtids)
     if not executed.contains(gtids):
@@ -313,7 +314,7 @@ def _check_exists(log: SearchableLog, file: str, offset: int) -> None:
 
 
 def _is_between(log: SearchableLog, reading: _Reading, offset: int) -> bool:
-    """True if an offset at which no transaction ends still lies between two transactions."""
+    """True if `offset` lies between two transactions although no transaction ends there."""
     if (reading.file, offset) in ((log.end.file, log.end.offset), *log.files):
         return True
     first = log.first(reading.file) if reading.offset == FIRST_OFFSET else None

@@ -1,4 +1,4 @@
-"""Reads and copies a state store beside the daemon that uses it.
+"""Reads and copies the file of a state store while a daemon uses the file.
 
 The store is in WAL mode: a reader sees the file as it was at one moment, whatever the daemon writes at the same time,
 and does not block the daemon. So `dump` and `backup` each show one moment, and the daemon need not be stopped.
@@ -33,7 +33,7 @@ SELECT client, count(DISTINCT xid), coalesce(sum(length("rows")), 0) FROM prepar
 
 
 def dump_state(path: Path) -> dict[str, Any]:
-    """Return what the store holds, without rows of tables.
+    """Return what the store holds, without the rows of prepared transactions.
 
     {"schema", "installation", "epoch", "consumers": [{"name", "session", "paused", "acknowledged", "covered"}],
     "declarations": [{"consumer", "declared_by", "source", "databases", "tables", "exclude_tables", "start",
@@ -94,8 +94,8 @@ def _position(text: str | None) -> Any:
 def back_up(path: Path, target: Path) -> int:
     """Copy the store to `target`, which must not exist. Returns the size in bytes.
 
-    The copy is one file without companion files, which only its owner can read. It is on disk when this returns. Raises
-    BinlogError.
+    The copy is one file, without companion files, and only its owner can read it. The copy is on disk when this
+    function returns. Raises BinlogError.
     """
     part = target.with_name(f"{target.name}.part")
     if target.exists():

@@ -3,18 +3,19 @@
 It has the same contract and the same tables as the store in a file (`store`). Invariants:
 
 * `save` and `next_session` return once their transaction is committed. The store reports as stored only what is known
-  to be committed. A daemon whose lease another daemon has taken writes nothing: `server.fence`.
-* A transaction is short, because it holds the lock of the lease, for which renewals wait. So large rows of prepared
-  transactions are written before it, in parts, each part in a transaction of its own. A part counts once a row of
-  `prepared` contains its id.
-* The daemon may read the log of the same server. Then each write is a transaction in that log, which moves the covered
-  position of every consumer, and storing these positions would be the next write. So a covered position alone is not
-  stored at once, but with the next acknowledgement, or by `checkpoint` when it is a MiB ahead or in another file. If a
-  crash loses a covered position, the daemon reads that part of the log again, which contains nothing for the consumer.
-  The position up to which a client has read its log is stored in the same way.
+  to be committed. A daemon whose lease another daemon has taken writes nothing: see `server.fence`.
+* A transaction must be short, because it locks the row of the lease, and renewals of the lease wait for this lock. So
+  large rows of prepared transactions are written before the transaction, in parts, each part in a transaction of its
+  own. A part is valid once a row of `prepared` contains its id.
+* The daemon may read the log of the server that has the state. Then each write of the state is a transaction in that
+  log. This transaction moves the covered position of every consumer, and storing these positions at once would be the
+  next write, without end. So a covered position alone is stored later: with the next acknowledgement, or by
+  `checkpoint` when it is a MiB ahead or in another file. If a crash loses a covered position, the daemon reads that
+  part of the log again, which contains nothing for the consumer. The position up to which a client has read its log is
+  stored in the same way.
 
-How durable a commit is depends on the server: `warnings`. A failover to a replica that lags loses the newest commits;
-`server.fence` says which losses the daemon notices, and what it does then.
+How durable a commit is depends on the server's settings: see `warnings`. A failover to a replica that lags loses the
+newest commits; `server.fence` says which losses the daemon notices, and what it does then.
 
 Calls wait for the server, so callers use a thread. Calls from several threads are serialized by a mutex.
 """
@@ -52,7 +53,7 @@ from dispatcher.state.statements import Statements
 from dispatcher.state.version_rows import load_versions, save_versions
 from dispatcher.state.xa_rows import load_xa, save_xa
 
-FAR_BYTES = 1 << 20  # a covered position this far ahead of the stored one is worth a write
+FAR_BYTES = 1 << 20  # a covered position this far ahead of the stored position is worth a write
 _SAVE = """
 INSERT INTO consumer (name, acknowledged, covered, file_created) VALUES (?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE acknowledged = VALUES(acknowledged), covered = VALUES(covered),
@@ -88,10 +89,10 @@ class DatabaseStore:
     def __init__(self, settings: StateSettings, holder: str, term: int) -> None:
         self._mutex = threading.Lock()
         self._closed = False
-        idle_s = max(2, settings.lease)  # `check` asks every second
+        idle_s = max(2, settings.lease)  # the daemon calls `check` every second
         self._session = DatabaseSession(settings, SessionLimits(idle_s=idle_s))
-        # The row of each consumer when the term began. Before this store, the only writer, writes a row, it removes the
-        # row here.
+        # The row of each consumer as it was when the term began. This store is the only writer, and removes a row from
+        # here before it writes the row.
         self._rows: dict[str, tuple[Any, ...]] = {}
         self._stored: dict[str, Progress] = {}  # what is stored, as far as known
         self._waiting: dict[str, Progress] = {}  # newer covered positions, not stored yet
@@ -156,8 +157,8 @@ class DatabaseStore:
     def _write(
         self, rows: Mapping[str, Progress], client: str = "", prepared: XaChanges | None = None
     ) -> None:
-        """Write also what waits, so that a restart reads little of the log again, and the stored log position is as new
-        as the progress."""
+        """Write `rows` and all waiting positions. So a restart reads little of the log again, and the stored log
+        position is as new as the progress."""
         rows = {**self._waiting, **rows}
         parts = PartRows(prepared.put if prepared is not None else ())
         for part in parts.large:
@@ -249,7 +250,8 @@ class DatabaseStore:
         return row or (consumer, 0, 0, None, None, 0)
 
     def _forget_rows(self, *consumers: str) -> None:
-        """Forget the rows of these consumers, because the caller will write them: later reads ask the database."""
+        """Forget the rows of these consumers, because the caller will write them. Later reads of these rows ask the
+        database."""
         for consumer in consumers:
             self._rows.pop(consumer, None)
 
@@ -287,7 +289,8 @@ class DatabaseStore:
             return self._session.run(load_declarations)
 
     def declare(self, declaration: Declaration) -> None:
-        """Store a declared consumer. It begins at its `start`, in a new epoch, whatever is stored under its name."""
+        """Store a declared consumer. The consumer begins at its `start`, in a new epoch, whatever was stored under its
+        name."""
         self._replace_consumer(declaration.name, lambda db: replace_declaration(db, declaration))
 
     def undeclare(self, consumer: str) -> None:
@@ -307,7 +310,7 @@ class DatabaseStore:
             self._fence.check()
 
     def checkpoint(self) -> None:
-        """Store covered positions that wait, if one of them is far ahead of the stored position."""
+        """Store the waiting positions, if one of them is far ahead of its stored position."""
         with self._calling():
             if self._is_far():
                 self._write({})
@@ -320,13 +323,14 @@ class DatabaseStore:
         )
 
     def close(self) -> None:
-        """Store what waits, if this daemon still has the lease, and end the session. May be called again.
+        """Store the waiting positions, if this daemon still has the lease, and end the session. May be called again.
 
         Call it before the lease is given back.
         """
         with self._mutex:
             if self._waiting or self._waiting_streams:
-                with contextlib.suppress(BinlogError):  # what is not stored is read again
+                # After an error the daemon reads the log again from the stored positions.
+                with contextlib.suppress(BinlogError):
                     self._write({})
                 self._waiting.clear()
                 self._waiting_streams.clear()

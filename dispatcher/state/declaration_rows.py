@@ -11,7 +11,8 @@ COLUMNS = "name, owner, content, declared_at, read_at"
 
 
 def load_declarations(db: Statements) -> list[Declaration]:
-    """All declarations in the order of their names. Raises BinlogError (STATE_STORE) for an unreadable one."""
+    """Returns all declarations, in the order of the consumers' names. Raises BinlogError (STATE_STORE) for an
+    unreadable row."""
     rows = db.execute(f"SELECT {COLUMNS} FROM declaration ORDER BY name")
     return [Declaration.from_row(*row) for row in rows]
 
@@ -22,7 +23,8 @@ def insert_declarations(db: Statements, declarations: Sequence[Declaration]) -> 
 
 
 def replace_declaration(db: Statements, declaration: Declaration) -> None:
-    """Store a declaration. What was stored for a consumer of this name is deleted, so that it begins at its `start`."""
+    """Store a declaration, and delete what is stored for a consumer of this name, so that the new consumer begins at
+    its `start`."""
     delete_declaration(db, declaration.name)
     insert_declarations(db, [declaration])
 

@@ -10,7 +10,8 @@ from dispatcher.state.private import FILE_MODE, tighten
 
 
 def make_private(path: Path) -> tuple[Path, ...]:
-    """Create the store's file if it does not exist and tighten the modes. Returns files that could not be tightened.
+    """Create the store's file if it does not exist and tighten the modes. Returns the files whose modes could not be
+    changed.
 
     SQLite creates the file with the umask's mode, and gives its companion files the mode of the file.
     """

@@ -1,17 +1,18 @@
-"""The row of the lease in the state's database: which of several daemons leads, by the clock of that database.
+"""Reads and writes the row of the lease in the state's database, which says which daemon leads, by the clock of that
+database.
 
-Each call is one transaction that locks the row, lets the rules (`leadership.lease`) decide, and writes what they say.
-The row contains the time in UTC when the lease expires; the statement that reads the row compares that time with
-NOW(6). NOW(6) is the time at which the statement began, so after a wait for the lock a lease seems to expire later,
-never earlier.
+Each call is one transaction: it locks the row, passes the row to the rules (`leadership.lease`), and writes the row
+that the rules return. The row contains the time in UTC when the lease expires; the statement that reads the row
+compares that time with NOW(6). NOW(6) is the time at which the statement began, so after a wait for the lock a lease
+seems to expire later, never earlier.
 
-A `LeaseTable` has a session of its own, not the store's, so that a renewal waits only for the transaction that has the
-lock. If a daemon is stopped or loses the network within a transaction, the server ends its session soon
+A `LeaseTable` does not use the session of the store, so a renewal waits only for the transaction that has the lock. If
+a daemon is stopped or loses the network within a transaction, the server soon ends the daemon's session
 (`server.session`).
 
 If a session is lost during a call, the call is repeated once. If the commit of the first attempt succeeded, the second
-attempt finds the row that the first one wrote: a campaign returns it like a lease that is held, a renewal extends it
-again.
+attempt reads the row that the first attempt wrote: `campaign` returns this row, because the lease is taken, and `renew`
+extends the lease again.
 """
 
 from __future__ import annotations
@@ -48,13 +49,14 @@ class LeaseTable:
         self._created = False
 
     def campaign(self, holder: str, address: str, duration_s: float) -> LeaseRow:
-        """Take the lease, in the next term, if it is free. Returns the row after that."""
-        # At the first start. This also refuses a newer schema, so that an older version never leads.
+        """Take the lease, in the next term, if it is free. Returns the resulting row."""
+        # At the first start this creates the tables. It also refuses a newer schema, so that an older version never
+        # leads.
         create(self._session)
         return self._change(lambda row: campaigned(row, holder, address, duration_s))
 
     def renew(self, holder: str, term: int, duration_s: float) -> LeaseRow:
-        """Extend the lease unless another daemon has taken it. Returns the row after that."""
+        """Extend the lease unless another daemon has taken it. Returns the resulting row."""
         return self._change(lambda row: renewed(row, holder, term, duration_s))
 
     def release(self, holder: str, term: int) -> None:
@@ -89,7 +91,7 @@ def _changed(rule: Callable[[LeaseRow], LeaseRow], db: Statements) -> LeaseRow:
 
 
 def lease_row(db: Statements, *, lock: bool = False) -> LeaseRow:
-    """The row as it is. `lock`: keep it locked until the end of the transaction."""
+    """Returns the row of the lease. `lock`: keep the row locked until the end of the transaction."""
     found = db.execute(_READ + (" FOR UPDATE" if lock else "")).fetchone()
     if found is None:
         what, remedy = "the table lease is empty", "restore the state's database from a backup"

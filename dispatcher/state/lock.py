@@ -8,13 +8,14 @@ There are two locks, because a file can have several names, and a name can get a
   of the lock.
 * `FileLock` locks the store's file itself, whatever its name: the file can be mounted alone in another folder.
 
-`FileLock` is an open file description lock of one byte far behind those that SQLite locks. SQLite's own locks are
-traditional POSIX locks: they belong to the process, and closing any descriptor of the file drops all of them. So
-`FileLock` is closed after SQLite has closed the file. A `flock` would suffice on local disks, but on NFS it locks the
-whole file, and so would lock out SQLite, too.
+`FileLock` is an open file description lock of one byte far behind the bytes that SQLite locks. SQLite's own locks are
+traditional POSIX locks: they belong to the process, and closing any descriptor of the file drops all of them. So the
+store closes its `FileLock` only after SQLite has closed the file. A `flock` would suffice on local disks, but on NFS a
+`flock` locks the whole file, and would also lock out SQLite.
 
-A store with several hard links is refused: its write-ahead log belongs to one name only. After a crash, another name
-would open an older state, and the write-ahead log would later overwrite the file's pages with unrelated ones.
+A store with several hard links is refused: its write-ahead log belongs to one name only. After a crash, SQLite would
+open the file by another name without this log, and so in an older state. Later the log would overwrite the file's pages
+with unrelated pages.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class StoreLock:
         _write_owner(self._fd, self._path, store_id)
 
     def renew(self) -> None:
-        """Acquire the lock again if its file was deleted: another process could create and lock a new one."""
+        """Acquire the lock again if its file was deleted: another process could create and lock a new lock file."""
         try:
             if os.path.samestat(os.fstat(self._fd), _lock_path(self._path).stat()):
                 return
@@ -126,7 +127,7 @@ def _lock_path(path: Path) -> Path:
 
 
 def _acquire(path: Path) -> tuple[int, str]:
-    """Lock the file; returns its descriptor and the installation id that it contains."""
+    """Lock the lock file of the store. Returns its descriptor and the installation id that it contains."""
     lock_path = _lock_path(path)
     try:
         path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)

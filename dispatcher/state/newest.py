@@ -6,7 +6,7 @@ file reveals the loss: `compare` returns the consumers whose stored position is 
 
 * A record is written after its transaction is on disk, and before the acknowledgement is answered. So a record that is
   newer than the store shows that the store has lost a position. If a position goes back on purpose (a seek), its record
-  is cleared before the transaction.
+  is cleared before the transaction that stores it.
 * A record replaces the consumer's former record, without a sync: one small write per acknowledgement. The record
   survives a kill of the process. After a loss of power the record may be older than the store; that does not count as a
   loss. `sync` is called with each checkpoint.
@@ -37,7 +37,7 @@ _WIDTH = 20  # the width of the largest 64-bit number
 
 @dataclass(frozen=True, slots=True, order=True)
 class EpochSeq:
-    """The part of a position that orders it."""
+    """The fields of a position that order it among the positions of its consumer."""
 
     epoch: int
     seq: int
@@ -75,7 +75,8 @@ class Loss:
 
 
 def log_losses(losses: Iterable[Loss], unreadable: int, log: Callable[..., object]) -> None:
-    """Log what an open store has found. `log`: takes a level, an event and fields."""
+    """Log the losses and the unreadable lines that a store has found at its opening. `log`: a function of a level, an
+    event and fields."""
     if unreadable:
         error = f"{unreadable} lines of the file cannot be read, so lost positions may go unnoticed"
         log(logging.ERROR, "newest positions cannot be read", error=error)
@@ -89,7 +90,7 @@ def log_losses(losses: Iterable[Loss], unreadable: int, log: Callable[..., objec
 
 
 class NewestPositions:
-    """The open file. Every method may raise OSError."""
+    """The open file with the newest positions. Every method may raise OSError."""
 
     def __init__(self, path: Path, installation: str) -> None:
         """`installation`: the id of the store that is open. `unreadable`: how many lines could not be read."""
@@ -97,7 +98,7 @@ class NewestPositions:
         self._header = b"%s%s\n" % (_HEADER, installation.encode())
         self._fd = -1
         self._dirty = False
-        self._places: dict[str, tuple[int, bytes]] = {}  # offset of the line, its name
+        self._places: dict[str, tuple[int, bytes]] = {}  # offset of the line, name as JSON
         header, self.marks, self.unreadable = _read(path)
         self._of_other_store = header != self._header
         usable = not self._of_other_store and not self.unreadable
@@ -121,13 +122,15 @@ class NewestPositions:
                 self.clear(name)
 
     def clear(self, name: str) -> None:
-        """Called before the transaction that deletes a consumer: mark its record as unknown, and sync that to disk."""
+        """Called before the transaction that deletes a consumer: mark the consumer's record as unknown, and sync the
+        file."""
         if self.marks.get(name) is not None:
             self._write(name, None)
             self.sync()
 
     def record(self, marks: Iterable[tuple[str, EpochSeq]]) -> bool:
-        """Called after the transaction. Returns True if a consumer had no record before."""
+        """Write the records of stored positions. Called after the transaction. Returns True if a consumer had no record
+        before."""
         added = False
         for name, mark in marks:
             added |= self.marks.get(name) is None
@@ -151,7 +154,7 @@ class NewestPositions:
             os.close(fd)
 
     def _write(self, name: str, mark: EpochSeq | None) -> None:
-        if self._fd < 0:  # there was no file, or a file that cannot be continued
+        if self._fd < 0:  # no file, or one of another store or with unreadable lines
             if self._of_other_store:
                 self.marks, self._of_other_store = {}, False
             self._rewrite()

@@ -1,4 +1,5 @@
-"""Modes of the daemon's files: they contain rows of other databases, so only the daemon's user may read them."""
+"""Modes of the daemon's files: the files contain rows of the sources' databases, so only the daemon's user may read
+them."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def mark_moved(db: Statements, target: str) -> None:
 
 
 def _run(db: sqlite3.Connection, statements: str) -> None:
-    """`executescript` is not used: it commits the caller's transaction."""
+    """Execute the statements one by one: `executescript` would commit the caller's transaction."""
     for statement in statements.strip().split(";\n"):
         db.execute(statement)
 

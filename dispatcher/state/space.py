@@ -1,4 +1,4 @@
-"""Tells from an error, and from the file system, that a disk is full.
+"""Recognises a full disk, from an error and from the file system.
 
 On a disk that is nearly full, SQLite fails with "disk I/O error" or "unable to open database file" when it cannot make
 the files beside the store, and only later with "database or disk is full".
@@ -34,7 +34,7 @@ def what_failed(error: sqlite3.Error | OSError, folder: Path) -> tuple[str, bool
 
 
 def full_disk(path: Path) -> BinlogError | None:
-    """Returns the error that a daemon with its store at `path` would meet if it started now; None if the disk has
+    """Returns the error that a daemon with its store at `path` would get if it started now; None if the disk has
     room."""
     missing = _missing(path.parent)
     if not missing:

@@ -1,7 +1,7 @@
 """Disk space for transactions that are larger than their consumer's queue, as memory-mapped files.
 
-Each segment is a mapped file of its own, so its space is freed with the last view of it, like memory. Segments grow
-with their transaction, so there are few of them.
+Each segment is a mapped file of its own, so its space is freed together with the last view of the segment, as memory
+is. A new segment is about as large as the transaction is so far, so a transaction has few segments.
 
 * Space is reserved before anything is written (`posix_fallocate`): on a full disk the allocation fails, and the process
   does not get SIGBUS while it writes. A file system that does not honour reservations, such as ZFS, can still cause
@@ -10,7 +10,7 @@ with their transaction, so there are few of them.
   ends. A file that was opened but not yet unlinked is removed at the next start.
 * All consumers share `bytes_max`.
 
-Nothing is synced to disk: after a crash the data is read from the server again.
+Nothing is synced to disk: after a crash the daemon reads the data from the server again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _LIMIT_REMEDY = (
 
 
 class Spill:
-    """Allocates segments on disk. `bytes`: the number of bytes allocated now. One process per folder: the caller holds
-    the store's lock.
+    """Allocates segments on disk. `bytes`: the number of bytes allocated now. Only one process may use a folder: the
+    caller holds the store's lock.
 
     Raises BinlogError (SPILL) if the folder cannot be created or written to.
     """
@@ -47,7 +47,8 @@ class Spill:
         self.bytes = 0
         try:
             folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-            tighten([folder])  # another user's folder stays as it is; the files are private, too
+            # Another user's folder keeps its mode; the files in it are private, too.
+            tighten([folder])
             for left in folder.glob(f"{_PREFIX}*"):
                 left.unlink()
             with tempfile.TemporaryFile(prefix=_PREFIX, dir=folder):
@@ -56,7 +57,7 @@ class Spill:
             raise self._refused(error) from error
 
     def allocate(self, size: int) -> U8:
-        """A segment of `size` bytes, uninitialized. Raises BinlogError (SPILL) if there is not enough space."""
+        """Returns a segment of `size` uninitialized bytes. Raises BinlogError (SPILL) if there is not enough space."""
         if self.bytes + size > self._bytes_max:
             raise BinlogError(
                 ErrorKind.SPILL,

@@ -1,4 +1,4 @@
-"""The interface that executes the statements which the state stores in a file and in a database have in common.
+"""The interface for the statements that the state store in a file and the state store in a database have in common.
 
 These statements are SQL that SQLite, MySQL and MariaDB understand. `?` stands for a value; double quotes enclose names
 that a server reserves.

@@ -11,10 +11,10 @@ Invariants:
   file.
 * A row contains both positions of one save: `acknowledged`, up to which the reader has stored the data, and `covered`,
   up to which the log contains nothing else for the consumer.
-* Only the daemon's user can read the files: mode 0600, the folder 0700, whatever the umask. Files of earlier versions
-  with wider modes are tightened.
+* Only the daemon's user can read the files: mode 0600, the folder 0700, whatever the umask. The store narrows the modes
+  of files that earlier versions have created.
 * Table versions belong to a client (a connection), not to a consumer. One row says how far the client has read its log;
-  that is where the open versions end.
+  the open versions end at this position.
 * Prepared XA transactions belong to a client too. They are stored in the same transaction as progress, so that progress
   never passes a prepare whose rows are not stored.
 
@@ -225,7 +225,7 @@ class StateStore:
             self._known.renew()
 
     def checkpoint(self) -> None:
-        """Move what was committed from the write-ahead log into the file, so that little depends on the log."""
+        """Move what was committed from the write-ahead log into the file, so that damage to the log loses little."""
         with self._mutex, self._converted_errors():
             self._check_file()
             self._checkpoint()
@@ -234,9 +234,10 @@ class StateStore:
         """The caller holds `_mutex`. While another process reads the store, a part may stay in the log.
 
         RESTART lets the next write begin the log again from its start. This method makes such a write at once. Without
-        this write, recovery after a crash would read the old log up to its first damaged frame. The frames before it
-        can hold older pages than the file, so the store would go back. TRUNCATE would avoid that, too. But a log that
-        keeps its size needs no new space for acknowledgements, and a sync of such a log writes no metadata of the file.
+        this write, recovery after a crash would read the old log up to its first damaged frame. The frames before this
+        frame can hold older pages than the file, so the store would have older positions again. TRUNCATE would avoid
+        that, too. But a log that keeps its size needs no new space for acknowledgements, and a sync of such a log
+        writes no metadata of the file.
         """
         (wait_ms,) = self._db.execute("PRAGMA busy_timeout").fetchone()
         self._db.execute("PRAGMA busy_timeout = 0")  # do not wait for readers
@@ -245,7 +246,7 @@ class StateStore:
         finally:
             self._db.execute(f"PRAGMA busy_timeout = {wait_ms}")
         if frames and not busy:
-            # An UPDATE to the same value would not do: SQLite writes nothing for it.
+            # An UPDATE to the same value would not suffice: SQLite writes nothing for it.
             self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self._known.sync()
 
@@ -270,7 +271,7 @@ class StateStore:
             self._files = store, current_log
 
     def _rewrite(self) -> None:
-        """Copy the open store to its path. While a deleted file is open, its content is complete."""
+        """Write a copy of the open store to its path. As long as a deleted file is open, its content is complete."""
         self._lock.renew()
         fresh = beside(self._path, ".new")
         fresh.unlink(missing_ok=True)
@@ -307,7 +308,8 @@ class StateStore:
             return load_declarations(self._db)
 
     def declare(self, declaration: Declaration) -> None:
-        """Store a declared consumer. It begins at its `start`, in a new epoch, whatever is stored under its name."""
+        """Store a declared consumer. The consumer begins at its `start`, in a new epoch, whatever was stored under its
+        name."""
         self._replace_consumer(declaration.name, lambda db: replace_declaration(db, declaration))
 
     def undeclare(self, consumer: str) -> None:
@@ -332,7 +334,7 @@ class StateStore:
 
     @contextmanager
     def transaction(self) -> Iterator[Statements]:
-        """A transaction for statements of the caller. It is on disk when the block has ended.
+        """A transaction for statements of the caller. The transaction is on disk when the block has ended.
 
         A BinlogError of the block is raised unchanged.
         """
@@ -381,18 +383,18 @@ class StateStore:
             return UUID(installation)
 
     def _compare(self, installation: str) -> None:
-        """Compare the store with the newest positions that are known."""
+        """Compare the stored positions with the newest positions of the file `.newest`, and record the losses."""
         self._newest = known = NewestPositions(beside(self._path, ".newest"), installation)
         self.unreadable = known.unreadable
         stored = {name: self._stored_order(name, mark) for name, mark in known.marks.items()}
         self.losses = known.compare(stored)
-        # If a consumer began at its `start` again, it would skip rows, or count from 0 in an epoch that readers know.
+        # A consumer whose row is lost must not begin at its `start`: it would skip rows, or count from 0 in an epoch
+        # that readers know.
         lost = (loss for loss in self.losses if loss.stored is None and not loss.new_store)
         self._lost_rows = {loss.consumer: loss for loss in lost}
 
     def _stored_order(self, consumer: str, known: EpochSeq | None) -> EpochSeq | None:
-        """Returns the epoch and seq of the stored position; `known` if the row is unreadable, which is reported
-        elsewhere."""
+        """Returns the epoch and seq of the stored position; `known` if the row is unreadable, which `load` reports."""
         query = "SELECT acknowledged FROM consumer WHERE name = ?"
         row = self._db.execute(query, (consumer,)).fetchone()
         if row is None or row[0] is None:

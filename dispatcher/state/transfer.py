@@ -1,9 +1,9 @@
-"""Copies everything that one state store holds into another one, and moves the state from a file to a database or back.
+"""Copies everything that one state store holds into another store, and moves the state from a file to a database or
+back.
 
 During a move no daemon may use either store: the move holds the locks of the file, and the lock of the database's
 lease. The target gets everything in one transaction. Then the source is marked as moved, and keeps its contents. No
-daemon opens such a store any more, so a daemon with the former settings cannot go on from positions that have become
-old.
+daemon opens a marked store, so a daemon with the former settings cannot continue from outdated positions.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SELECT (SELECT count(*) FROM consumer) + (SELECT count(*) FROM stream) + (SELECT
 
 @dataclass(frozen=True, slots=True)
 class StateCounts:
-    """What was copied. `sessions`: consumers with a session; `declarations`: consumers that tokens have declared;
-    `prepared_bytes`: the bytes of rows of prepared transactions.
+    """The counts of what was copied. `sessions`: consumers with a session; `declarations`: consumers that tokens have
+    declared; `prepared_bytes`: the bytes of rows of prepared transactions.
 
     `losses`: consumers whose positions in the source are older than their acknowledged positions, see `newest`.
     """
@@ -61,8 +61,8 @@ class StateCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A store within a transaction. `load`, `save`: read and write a client's prepared transactions; `mark`: marks the
-    store as moved."""
+    """A store with an open transaction. `load`, `save`: read and write a client's prepared transactions; `mark`: marks
+    the store as moved."""
 
     db: Statements
     load: Callable[[str], list[XaEntry]]
@@ -197,7 +197,8 @@ def _database(state: StateSettings, *, new: bool) -> Iterator[_Place]:
                 what = "the database holds a state already"
                 remedy = "name an empty database; if it holds the copy of a move that was interrupted, drop its tables"
                 raise UserError(ErrorKind.SETTINGS, what, where=state.label, remedy=remedy)
-            db.execute("UPDATE lease SET writes = writes + 1")  # a cluster compares changed rows
+            # A cluster compares only changed rows.
+            db.execute("UPDATE lease SET writes = writes + 1")
             yield _Place(
                 db,
                 lambda client: _load_parts(db, client),

@@ -1,7 +1,7 @@
 """Events in the life of the daemon, of its connections and of its consumers, made from the lines of the log.
 
-The rules report what they do as notes, which the runtime logs through an `AnnouncingLog`. It writes each line to the
-log, and makes an event of each line that `EVENTS` contains, so the log and the events cannot differ.
+The rules report what they do as notes, which the runtime logs through an `AnnouncingLog`. The `AnnouncingLog` writes
+each line to the log, and makes an event of each line that `EVENTS` contains, so the log and the events cannot differ.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LifecycleEvent:
 
 
 class LineLog(Protocol):
-    """The part of structlog's bound logger that is used."""
+    """The part of structlog's bound logger that `AnnouncingLog` uses."""
 
     def log(self, level: int, event: str, **fields: Any) -> Any: ...
 
@@ -61,7 +61,7 @@ class AnnouncingLog:
         self._disconnected: set[tuple[str, object]] = set()  # connection and dispatcher
 
     def log(self, level: int, event: str, **fields: Any) -> None:
-        """Write a line, and announce it if it is an event."""
+        """Write a line, and announce its event if `EVENTS` contains the line."""
         self._log.log(level, event, **fields)
         if (kind := EVENTS.get(event)) is not None:
             self._announce_line(kind, fields)

@@ -48,7 +48,7 @@ def configure(
     ]
     stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
     final: list[_Processor] = [
-        # This comes before `redact`, so that `redact` gets tracebacks as text.
+        # `format_exc_info` comes before `redact`, so that `redact` gets tracebacks as text.
         structlog.processors.format_exc_info,
         _order,
         redact(secrets),
@@ -57,8 +57,8 @@ def configure(
     threshold = logging.getLevelNamesMapping()[level.upper()]
     counted = repeats if threshold > logging.DEBUG else None
     structlog.configure(
-        # The time comes last: `counted` may first log how often an earlier line was repeated, which needs an earlier
-        # time.
+        # `stamp` comes after `counted`: `counted` may first log how often an earlier line was repeated, and that line
+        # needs an earlier time.
         processors=[*common, *([counted.process] if counted else []), stamp, *final],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.WriteLoggerFactory(file=out),
@@ -84,7 +84,7 @@ def configure(
 def redact(secrets: Collection[str]) -> _Processor:
     """A processor that replaces secrets in all values of an event, at any depth."""
     whole = frozenset(secret for secret in secrets if secret)
-    # Replace the longest secrets first: a secret can be part of another one.
+    # Replace the longest secrets first: a secret can be part of another secret.
     parts = sorted((s for s in whole if len(s) >= _PART_LENGTH_MIN), key=len, reverse=True)
 
     def clean(value: Any) -> Any:
@@ -115,7 +115,7 @@ def _order(_logger: Any, _method: str, event: _Event) -> _Event:
 
 def _renderers(style: str, out: TextIO) -> list[_Processor]:
     """Returns the processors that render an event. Values may have text from servers and libraries, so both forms
-    escape the characters that a terminal would act on."""
+    escape the characters that control a terminal."""
     if style == "json":
         return [structlog.processors.JSONRenderer(serializer=_json)]
     renderer = structlog.dev.ConsoleRenderer(

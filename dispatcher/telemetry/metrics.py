@@ -3,8 +3,8 @@
 Each scrape reads its values from the clients, from the rows of GET /v1/binlogs and from what was counted and timed
 (`Measured`), so metrics agree with these rows and cost nothing between scrapes. Labels: `connection` (user@host:port,
 no password), `connection` with `dispatcher` (`dispatcher_name` of GET /v1/binlogs), `consumer`, or `route` with
-`status`. No label depends on the data: no tables, no GTIDs, no paths of requests. The series of a consumer, a
-dispatcher or a connection end with it.
+`status`. No label depends on the data: no tables, no GTIDs, no paths of requests. When a consumer, a dispatcher or a
+connection ends, its series end, too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class ConsumerStatus(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec(Generic[S]):
-    """A metric and how to read it; None = not known yet. `name` has no prefix; counters end in `_total`."""
+    """A metric and the function that reads its value; the function returns None if the value is not known yet. `name`
+    has no prefix; counters end in `_total`."""
 
     name: str
     meaning: str
@@ -295,7 +296,7 @@ class Metrics:
     def fill(self, snapshot: ScrapeSamples) -> Iterator[None]:
         """Collect all samples in small steps, between which the caller can do other work.
 
-        The samples of one consumer, and of one dispatcher, are consistent.
+        All samples of one consumer are from the same moment, and so are all samples of one dispatcher.
         """
         yield from _of_connections(self._clients(), snapshot)
         yield from _of_dispatchers(self._clients(), snapshot)
@@ -390,7 +391,7 @@ def store_bytes(path: Path) -> int:
 
 def free_bytes(folder: Path) -> int | None:
     """How many bytes a process without privileges may still write into a folder; None if the file system does not
-    tell."""
+    report it."""
     try:
         found = os.statvfs(folder)
     except OSError:

@@ -1,8 +1,7 @@
 """Reports the daemon's state to the service manager: ready, reloading, stopping, a status line, and that its loop runs.
 
-The protocol is the one of sd_notify(3): one datagram per message to the socket whose name is in `NOTIFY_SOCKET`.
-Without that variable nothing is sent. If the manager cannot be reached, the daemon logs this once and does nothing
-else.
+The protocol is that of sd_notify(3): one datagram per message to the socket whose name is in `NOTIFY_SOCKET`. Without
+that variable nothing is sent. If the manager cannot be reached, the daemon logs this once and does nothing else.
 """
 
 from __future__ import annotations
@@ -39,7 +38,8 @@ class ServiceManager:
         self._reported = False
 
     def status(self, text: str) -> None:
-        """Show a line of text in `systemctl status`. A second line would be a message of its own."""
+        """Show a line of text in `systemctl status`. Line ends are escaped, because a second line would be a separate
+        message."""
         text = printable(text)
         if text != self._status:
             self._status = text

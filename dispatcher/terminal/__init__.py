@@ -1,1 +1,1 @@
-"""What the command lines of the daemon and of the mirror have in common: lines and JSON, and live views."""
+"""Code that the command lines of the daemon and of the mirror share: it prints lines, JSON and live views."""

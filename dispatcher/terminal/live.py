@@ -1,4 +1,4 @@
-"""Live views: readings that are taken again and again, and shown on a terminal or printed as JSON."""
+"""Live views. A view reads its values again and again, and shows them on a terminal or prints them as JSON."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _HINT = "q ends"
-_RATES_S = 1.0  # the time between the two readings of a view that is printed once
+_RATES_S = 1.0  # longest time between the two readings of `--once`
 
 
 class Readings(Protocol):
-    """What a view shows. `error`: why the newest reading failed."""
+    """The values that a view shows. `error`: why the newest reading failed, or an empty text."""
 
     error: str
 
     def read_rates(self) -> bool:
-        """Read the values from which rates are computed. Returns False if the view has no rates. Raises BinlogError."""
+        """Make the first of the two readings for rates. Returns False if the view has no rates. Raises BinlogError."""
         ...
 
     def read(self) -> None:
@@ -44,20 +44,20 @@ class Readings(Protocol):
     def view(self, hint: str = "") -> RenderableType: ...
 
     def as_json(self) -> Any:
-        """The newest reading; None if it has failed and the view knows no other values."""
+        """Returns the newest reading as JSON values, or None if the reading failed and there is nothing to print."""
 
 
 def check_terminal(*, once: bool, as_json: bool) -> None:
-    """Raises UserError if a terminal is needed and there is none."""
+    """Raises UserError if the view needs a terminal, and stdin or stdout is not a terminal."""
     if not (once or as_json or (sys.stdin.isatty() and sys.stdout.isatty())):
         remedy = "pass --once to print one view, or --json"
         raise UserError(ErrorKind.SETTINGS, "top needs a terminal", remedy=remedy)
 
 
 def show(readings: Readings, every_s: float, *, once: bool, as_json: bool) -> None:
-    """Print one view, or a JSON object for each reading, or show the view until q is pressed.
+    """Print one view (`once`), print each reading as JSON (`as_json`), or show the view until q is pressed.
 
-    Raises BinlogError if the first reading fails. Later faults are shown.
+    Raises BinlogError if the first reading fails. If a later reading fails, the output shows the error.
     """
     if once and readings.read_rates():
         time.sleep(min(every_s, _RATES_S))
@@ -105,7 +105,7 @@ def _run(readings: Readings, every_s: float) -> None:
 
 @contextmanager
 def _single_keys() -> Iterator[int]:
-    """The descriptor of a terminal that passes on each key at once, and does not print it."""
+    """Yields the descriptor of stdin. Meanwhile the terminal delivers each key at once, and does not print the key."""
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     try:
@@ -116,7 +116,7 @@ def _single_keys() -> Iterator[int]:
 
 
 def _quits(keyboard: int, wait_s: float) -> bool:
-    """Wait for a key. True if it is q, or if the terminal was closed."""
+    """Wait for a key, at most `wait_s`. Returns True if the key is q, or if the terminal was closed."""
     readable, _, _ = select.select([keyboard], [], [], wait_s)
     if not readable:
         return False
@@ -127,12 +127,12 @@ def _quits(keyboard: int, wait_s: float) -> bool:
 
 
 def text(value: str, style: str = "") -> Text:
-    """Returns a text in printable form: tables, servers and Spark choose parts of it."""
+    """Returns a text in printable form, because parts of it come from tables, servers or Spark."""
     return Text(printable(value), style=style)
 
 
 def heading(title: str, states: Iterable[str], style: Callable[[str], str]) -> Text:
-    """Returns a line with the title, and how often each state occurs."""
+    """Returns a line with the title and the number of occurrences of each state."""
     line, counts = text(title, "bold"), dict[str, int]()
     for state in states:
         counts[state] = counts.get(state, 0) + 1
@@ -142,14 +142,14 @@ def heading(title: str, states: Iterable[str], style: Callable[[str], str]) -> T
 
 
 def faults(hint: str, errors: Iterable[tuple[str, str]]) -> Iterator[Text]:
-    """The hint and the errors, each with its style, below the heading."""
+    """Yields the lines below the heading: the hint, and each error in its style."""
     if hint:
         yield text(hint, "dim")
     yield from (text(error, style) for error, style in errors if error)
 
 
 def grid(left: Sequence[str], right: Sequence[str], last: Sequence[str] = ()) -> Table:
-    """An empty table with these columns."""
+    """Returns an empty table. The columns in `right` are aligned right, all others left."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in left:
         table.add_column(name, overflow="fold")
@@ -161,6 +161,6 @@ def grid(left: Sequence[str], right: Sequence[str], last: Sequence[str] = ()) ->
 
 
 def bar(share: float, width: int, style: str) -> Text:
-    """A bar of this width, filled from 0 to 1."""
+    """Returns a bar of `width` characters. `share`, from 0 to 1, is the part that is filled."""
     full = round(share * width)
     return Text("█" * full, style=style).append("░" * (width - full), style="dim")

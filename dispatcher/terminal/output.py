@@ -1,7 +1,7 @@
-"""What the command lines print: the only place that writes text to stdout or stderr, besides tables of rich.
+"""Prints the output of the command lines. Apart from tables of rich, only this module writes to stdout or stderr.
 
-Servers, tables, daemons and Spark choose parts of these texts, so all texts pass `dispatcher.model.printable`.
-Rows for a table of rich pass `shown` before the table is made.
+Parts of the texts come from servers, tables, daemons and Spark, so `dispatcher.model.printable` makes each text
+printable. `shown` makes the rows of a table of rich printable before the table is built.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 T = TypeVar("T")
-PIPE_WIDTH = 10_000  # the columns of a table that is printed into a file or a pipe
+PIPE_WIDTH = 10_000  # characters in a line of a table that is printed into a file or a pipe
 
 
 def say(line: str, *, err: bool = False) -> None:
@@ -27,33 +27,33 @@ def say(line: str, *, err: bool = False) -> None:
 
 
 def say_lines(text: str, *, err: bool = False) -> None:
-    """Print a text that may have several lines; its parts are printable already."""
+    """Print each line of a text. The caller has made the parts printable, so a line feed always ends a line."""
     for line in text.split("\n"):
         say(line, err=err)
 
 
 def say_error(error: Exception) -> None:
-    """Print an error. A SettingsError has several lines."""
+    """Print an error to stderr. The text of a SettingsError has several lines."""
     say_lines(str(error), err=True)
 
 
 def say_json(value: Any, *, indent: int | None = None) -> None:
-    """Print a value exactly, without `indent` as one line."""
+    """Print a value as JSON. Without `indent` the JSON is one line."""
     say_json_text(json.dumps(value, indent=indent, ensure_ascii=False))
 
 
 def say_json_text(text: str) -> None:
-    """Print JSON exactly."""
+    """Print JSON text. Characters that control a terminal are printed as JSON escapes."""
     typer.echo(json_escaped(text))
 
 
 def say_progress(line: str) -> None:
-    """Print one line to stderr at once."""
+    """Print one line to stderr, and flush stderr."""
     print(printable(line), file=sys.stderr, flush=True)
 
 
 def print_plain(content: RenderableType) -> None:
-    """Print without colours, and without a limit of width."""
+    """Print to stdout without colours. Lines of up to PIPE_WIDTH characters are not wrapped."""
     from rich.console import Console  # noqa: PLC0415
 
     console = Console(width=PIPE_WIDTH, no_color=True, highlight=False)
@@ -63,6 +63,6 @@ def print_plain(content: RenderableType) -> None:
 
 
 def shown(rows: T) -> T:
-    """Returns an answer for display: the same structure, with printable texts."""
+    """Returns a copy of the rows, with the same structure, in which each text is printable."""
     value: T = printable_values(rows)
     return value

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def apply_options(settings: MirrorSettings) -> ApplyOptions:
-    """Returns the options of the applier, from the settings."""
+    """Returns the applier's options that follow from the settings."""
     can_copy = settings.copy_from is not None
     unknown = UnknownTables.COPY if can_copy else UnknownTables.STOP
 
@@ -59,7 +59,7 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
 
 
 def make_applier(spark: SparkSession, settings: MirrorSettings, claims: Claims) -> Applier:
-    """Returns the applier of the consumers in the settings. The job has claimed them."""
+    """Returns the applier of the consumers in the settings. The job has already claimed these consumers."""
     return Applier(spark, apply_options(settings), make_copier(spark, settings), claims)
 
 

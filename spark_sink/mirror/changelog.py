@@ -1,7 +1,7 @@
 """The changelog of a table: a view over the mirror's log, which holds each change exactly once.
 
-Nothing is written: the log's payloads are decoded on the executors when the frame is read. A frame shows the log as it
-was when the frame was made. It reaches back as far as the log does (`log_days`).
+This module writes nothing: the executors decode the log's payloads when the frame is read. A frame shows the log as it
+was when the frame was made, and reaches back as far as the log does (`log_days`).
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ if TYPE_CHECKING:
 
     from spark_sink.mirror.schema.change_rows import LayoutRows
 
-# The greatest expected difference between the server's clock and the job's clock, which sets the days of the log.
+# The greatest expected difference between the server's clock and the job's clock. The days of the log are days of the
+# job's clock.
 _CLOCKS_APART = timedelta(days=1)
 _PAYLOADS = ("small_payload", "payload")
 
 
 @dataclass(frozen=True, slots=True)
 class ChangelogRange:
-    """The part of a changelog that is read: from `start` on, up to and without `end`. Each bound is the number of an
-    entry of the log, a time of commit, or None."""
+    """The part of a changelog that is read: the changes from `start` up to, but without, `end`. Each bound is the
+    number of an entry of the log, a time of commit, or None."""
 
     start: int | datetime | None = None
     end: int | datetime | None = None
@@ -55,8 +56,8 @@ class ChangelogRange:
         return cls(_bound("--from", start), _bound("--to", end))
 
     def entries(self) -> Column:
-        """Returns the condition on entries of the log. An entry that fulfils it may also hold changes outside of the
-        range."""
+        """Returns the condition on entries of the log. An entry that fulfils the condition may also hold changes
+        outside of the range."""
         chosen = F.lit(True)
         if isinstance(self.start, int):
             chosen &= F.col("lsn") >= self.start
@@ -68,7 +69,7 @@ class ChangelogRange:
         return chosen
 
     def changes(self) -> Column:
-        """The condition on changes."""
+        """Returns the condition on changes."""
         chosen = F.lit(True)
         if isinstance(self.start, datetime):
             chosen &= F.col("committed_at") >= F.lit(_utc(self.start))
@@ -105,8 +106,8 @@ def table_changes(
     within: ChangelogRange | None = None,
     invalid_dates: InvalidDates = InvalidDates.NULL,
 ) -> DataFrame:
-    """Returns the changes of a table, in no order, with the columns of `change_rows.changelog_schema`; sort by
-    `lsn`, `position`.
+    """Returns the changes of a table, with the columns of `change_rows.changelog_schema`. The changes are not sorted;
+    `lsn`, `position` is their order.
 
     `table`: database.table, the name in the log: changes from before a RENAME are under the old name; `consumer`: the
     consumer whose log is read, "" for the only one that has the table. The frame's executors need this package.
@@ -139,7 +140,7 @@ def _name(table: str) -> TableName:
 
 
 def _log(spark: SparkSession, target: str) -> DataFrame:
-    """The log as it is now."""
+    """Returns the newest version of the log."""
     path = f"{target.rstrip('/')}/{FOLDER}"
     version = delta_version(spark, path)
     if version < 0:
@@ -217,7 +218,7 @@ def _decode(
 def _statements(
     spark: SparkSession, log: DataFrame, name: TableName, schema: pa.Schema
 ) -> DataFrame:
-    """The statements that concern the table, and the gaps."""
+    """Returns the statements that concern the table, and the gaps, as rows of the changelog."""
     from spark_sink.mirror.schema.change_rows import GAP_OP, STATEMENT_OP  # noqa: PLC0415
 
     chosen = (F.col("kind") == EntryKind.STATEMENT.value) | F.col("gap")

@@ -1,6 +1,5 @@
-"""What the commands `resolve` and `adopt` do: they read the control table, and write requests into it.
-
-The application that applies a consumer executes the requests: at once if it runs, else at its next start.
+"""The commands `resolve` and `adopt`. `resolve` writes requests into the control table. The application that applies a
+consumer executes the requests: at once if it runs, else at its next start. `adopt` writes the records of tables itself.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# The requests by which a stopped table goes on.
+# The requests that let a stopped table continue.
 RESOLUTIONS = (Wish.APPLIED, Wish.SKIP, Wish.RETRY, Wish.RECOPY, Wish.PARTIAL)
 
 
@@ -35,7 +34,7 @@ def request_resolution(
 ) -> list[TableRecord]:
     """Request one of `RESOLUTIONS` for tables. Returns the tables that the request concerns.
 
-    Raises `UserError` for a pattern that fits no table, and if no table is in a state that `wish` resolves. For a
+    Raises `UserError` for a pattern that no table fits, and if no table is in a state that `wish` resolves. For a
     history, RECOPY is the only resolution, and the pattern must be the history's own name.
     """
     control = ControlTable(spark, target)
@@ -83,14 +82,14 @@ def adopt_tables(
 ) -> list[TableRecord]:
     """Assign tables of other consumers, or Delta tables without an owner, to `consumer`, with the rows that they have.
 
-    Applications that apply one of the consumers end, because this function writes records of these consumers. Returns
-    the new records. `patterns`: patterns of tables in the control table; a plain name may also name a Delta table that
-    is not in the control table. `count` is called with 1 after each table. Raises `UserError` if a pattern fits no such
-    table, or if all of them belong to `consumer` already.
+    This function writes records of `consumer` and of the tables' previous consumers, so it ends applications that apply
+    one of these consumers. Returns the new records. `patterns`: patterns of tables in the control table; a plain name
+    may also name a Delta table that is not in the control table. `count` is called with 1 after each table. Raises
+    `UserError` if no such table fits a pattern, or if all these tables already belong to `consumer`.
     """
     control = ControlTable(spark, target)
     records = list(control.records().values())
-    # A table that was stopped because a Delta table is in its place has no folder of its own.
+    # A table of `consumer` that was stopped because another Delta table has its path has no folder of its own.
     labels = {
         record.label
         for record in records
@@ -128,12 +127,12 @@ def adopt_tables(
 def _adopted(
     consumer: str, name: TableName, folder: str, own: dict[TableName, TableRecord]
 ) -> TableRecord:
-    """Returns the record of an adopted table. The table takes its columns and its epoch from the next rows, and these
-    rows are merged into it."""
+    """Returns the record of an adopted table. The next rows of the log determine the table's columns and epoch, and the
+    mirror merges them into the table."""
     reason = "adopted with the rows that it had"
     if (record := own.get(name)) is None:
         return TableRecord(new_table_id(), consumer, *name, folder=folder, reason=reason)
-    # The stopped table's entries were left in the log, from `from_lsn` on.
+    # The entries of the stopped table are still in the log, from `from_lsn` on.
     stands = replace(forgetting(record), state=CatchingUp(Live()), signature="", epoch=0)
     return replace(stands, folder=folder, move=None, deletion_vectors=False, reason=reason)
 

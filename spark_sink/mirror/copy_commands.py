@@ -1,4 +1,5 @@
-"""What the commands `copy` and `verify` do. The application that applies the consumer makes the copies."""
+"""The commands `copy` and `verify`. `copy` only requests copies; the application that applies the consumer makes
+them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ AND TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 's
 
 
 def copy_section(settings: MirrorSettings) -> CopySettings:
-    """Raises `UserError` if the settings name no server to copy from."""
+    """Returns the settings of copies. Raises `UserError` if the settings name no server to copy from."""
     if settings.copy_from is None:
         raise UserError(
             ErrorKind.SETTINGS,
@@ -37,13 +38,13 @@ def copy_section(settings: MirrorSettings) -> CopySettings:
 def run_copy(
     spark: SparkSession, settings: MirrorSettings, patterns: Sequence[str], consumer: str = ""
 ) -> list[TableName]:
-    """Ask for copies of the server's tables that fit a pattern. Returns their names.
+    """Request copies of the server's tables that fit a pattern. Returns the names of these tables.
 
-    The job that applies the tables' consumer makes the copies, at once or when it runs next. Only the job makes
-    records, because it may be making a record with the same name at this moment. `consumer`: the consumer of tables
-    that the mirror does not have yet, "" if only one consumer includes them. Tables that their consumer leaves out are
-    not copied. Raises `UserError` if a pattern fits no table, if a pattern is the name of a table that is left out, if
-    all tables are left out, or if several consumers include a table and `consumer` is "".
+    The job that applies the tables' consumer makes the copies, at once or when it runs next. This function makes no
+    records of tables, because the job may make a record with the same name at the same time. `consumer`: the consumer
+    of tables that the mirror does not have yet, "" if only one consumer includes them. Tables that their consumer
+    leaves out are not copied. Raises `UserError` if no table fits a pattern, if a pattern is the name of a table that
+    is left out, if all tables are left out, or if several consumers include a table and `consumer` is "".
     """
     server = CopyServer.of_settings(copy_section(settings))
     with server.session() as connection:
@@ -82,8 +83,8 @@ def mirrored_names(
     owners: Mapping[TableName, str],
     consumer: str,
 ) -> list[TableName]:
-    """Returns the names that their consumer mirrors. The consumer of a name is the one in `owners`, else `consumer`; if
-    that is "", any consumer counts.
+    """Returns the names of the tables that their consumer mirrors. The consumer of a table is its consumer in `owners`,
+    else `consumer`; if `consumer` is "", it is enough that any consumer mirrors the table.
 
     Raises `UserError` if a pattern is the name of a table that is left out, or if all tables are left out.
     """
@@ -123,8 +124,8 @@ def run_verify(
     wait_s: float,
     watch: VerifyWatch,
 ) -> list[TableDifference]:
-    """Compare the mirror's tables that fit a pattern with the server; without patterns, all tables that their consumers
-    mirror."""
+    """Compare the mirror's tables that fit a pattern with the server; without patterns, compare all tables that their
+    consumers mirror."""
     server = CopyServer.of_settings(copy_section(settings), settings.omitted_columns)
     existing = [
         record

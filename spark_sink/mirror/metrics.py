@@ -1,8 +1,8 @@
 """The mirror's metrics in Prometheus text format, with the prefix `binlog_mirror_` and base units.
 
-Each scrape reads the progress of the applier, so metrics cost nothing between scrapes. Two kinds of series have the
-name of a table as a label: those about a copy or a stop, which end with the copy or the stop, and those about a table's
-steps. The number of these series is limited (`TABLES_MAX`).
+Each scrape reads the progress of the applier, so metrics cost nothing between scrapes. Series about a copy, a stop or
+the steps of a table have the table's name as a label. Series about a copy or a stop end with the copy or the stop. At
+most `TABLES_MAX` tables have series about stops, and as many about steps.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class MirrorCollector(Collector):
     """Reads the progress at each scrape."""
 
     def __init__(self, progress: Progress, log_stages: LogStages = tuple) -> None:
-        """`log_stages`: returns, for each consumer whose log this application writes, whether that works."""
+        """`log_stages`: returns each consumer whose log this application writes, with True if its log stage works."""
         self._progress, self._log_stages = progress, log_stages
 
     def collect(self) -> Iterator[Metric]:

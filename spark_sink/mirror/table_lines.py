@@ -1,5 +1,5 @@
-"""What `tables` and `top` show for each table: its state, and how far it is applied, from the control table and the
-log."""
+"""Reads the state of each table, and how far it is applied, from the control table and the log, for the commands
+`tables` and `top`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class TableLine:
     """A line of `tables`.
 
     `waiting_rows`: how many row changes in the log the table does not have yet; `lag_s`: seconds since the oldest of
-    them was committed, None if there is none; `since`: when the state was written; `copied`: how far the copy is while
-    the table is being copied, else None; `catalog`: its name in the catalog; `catalog_error`: the reason if this is not
-    the wanted name.
+    these changes was committed, None if there is none; `since`: when the state was written; `copied`: how far the copy
+    is while the table is being copied, else None; `catalog`: the table's name in the catalog; `catalog_error`: why this
+    is not the wanted name, "" if it is.
     """
 
     consumer: str
@@ -113,7 +113,8 @@ def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) 
 
 
 def _asked_for(control_rows: ControlRows) -> list[TableRecord]:
-    """Returns the records that the job will make for tables whose copy is requested and that have no record yet."""
+    """Returns records for the tables whose copy a person has requested, and for which the job has not created a record
+    yet."""
     reason = "a copy was asked for; the job makes it when it runs"
     live = {
         (record.consumer, record.name)
@@ -127,7 +128,7 @@ def _asked_for(control_rows: ControlRows) -> list[TableRecord]:
 
 
 def _copied(spark: SparkSession, target: str, record: TableRecord) -> CopyProgress | None:
-    """Returns how far the copy of a table is, by the folder that it fills."""
+    """Returns the progress of a table's copy, read from the copy's folder; None if the table is not being copied."""
     if record.word is not TableState.COPYING:
         return None
     path = own_path(target, "copies", record.table_id)

@@ -1,8 +1,9 @@
-"""Reads, on the driver, what the slices of a cut transaction cannot tell: how many rows the transaction has, which is
-the last one, and the text of the statement in which a slice begins.
+"""Reads, on the driver, facts about a transaction that is cut into several slices: how many rows the transaction has,
+which row is the last one, and the text of the statement in which a slice begins. The task of one slice cannot compute
+these values.
 
-This happens only if the option `metadata` asks for these values. The bytes of such a transaction are then fetched
-twice: here, a slice at a time, and by the tasks.
+The driver does this only if the option `metadata` names such a value. It fetches the bytes of the transaction one slice
+at a time, and the tasks fetch the same bytes again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ OF_WHOLE_TRANSACTIONS = {Metadata.QUERY, Metadata.TRANSACTION_ROWS, Metadata.TRA
 def with_cut_transactions(
     client: ConsumerClient, options: SourceOptions, schema: StructType, slices: Sequence[Slice]
 ) -> list[Slice]:
-    """Returns the slices of a batch, with `cut` set where the options need it."""
+    """Returns the slices of a batch. Sets `cut` in the slices for which the options need it."""
     completed = list(slices)
     if not OF_WHOLE_TRANSACTIONS.intersection(options.metadata):
         return completed
@@ -42,7 +43,7 @@ def _complete(
     slices: list[Slice],
     numbers: range,
 ) -> None:
-    """Complete the slices, given by their indices, that hold parts of one transaction."""
+    """Set `cut` in the slices that hold parts of one transaction. `numbers`: the indices of these slices."""
     # Loads numba and pyarrow.
     from dispatcher.binlog.decode.changes.metadata import CutTransaction  # noqa: PLC0415
     from dispatcher.binlog.decode.selected import cut_share  # noqa: PLC0415

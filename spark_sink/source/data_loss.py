@@ -7,8 +7,8 @@ from dispatcher.model.position import Position
 
 
 def data_loss(consumer: str, after: Position, goes_on: Position | None) -> BinlogError:
-    """Returns the error for changes after a position that the consumer will not get. `goes_on`: where the consumer
-    continues; None if that is not known."""
+    """Returns the error for changes that the consumer will not get. `after`: the position after which these changes
+    begin; `goes_on`: the position at which the consumer continues, None if it is not known."""
     what = f"the server has purged changes after {position_text(after)}"
     if goes_on is not None:
         what += f", or the consumer was moved: it goes on at {position_text(goes_on)}"

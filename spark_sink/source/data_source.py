@@ -25,11 +25,11 @@ from spark_sink.source.spark_abilities import ADMISSION_CONTROL
 
 log = logging.getLogger("spark_sink.source")
 
-NAMES_CHECKED_MAX = 20  # each of them costs a query on the server
+NAMES_CHECKED_MAX = 20  # each name costs a query on the server
 
 
 class BinlogDataSource(DataSource):
-    """`spark.readStream.format("binlog")`. Its options are `spark_sink.source.options.KEYS`."""
+    """The data source of `spark.readStream.format("binlog")`. `spark_sink.source.options.KEYS` lists its options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
@@ -82,7 +82,8 @@ class BinlogDataSource(DataSource):
 
 
 def _require_admission_control_for(options: SourceOptions) -> None:
-    """Raise `UserError` for options of a stream that a Spark without admission control cannot have."""
+    """Raise `UserError` for stream options that need admission control if the installed Spark has no admission
+    control."""
     what = 'source "binlog": this Spark does not tell a source where the last batch has ended, '
     if options.declares is not None:
         raise UserError(
@@ -110,7 +111,8 @@ def _definition(options: SourceOptions) -> dict[str, Any] | None:
 
 
 def _columns_of(client: ConsumerClient, options: SourceOptions, name: str) -> dict[str, Any]:
-    """Returns columns and key of a table; before its query runs, a declared consumer does not exist."""
+    """Returns columns and key of a table. If the source declares the consumer, asks for a table of the daemon's source,
+    because the consumer does not exist before the query runs."""
     if options.declares is None:
         return client.table(name)
     return client.table_of_source(name, options.declares.source)
@@ -119,7 +121,7 @@ def _columns_of(client: ConsumerClient, options: SourceOptions, name: str) -> di
 def _warn_of_unknown(options: SourceOptions) -> None:
     """Log the names of `tables` and `columns` that the server does not have now, or that the consumer does not read.
 
-    An unknown name is no error: its changes may be in the log, or come later.
+    An unknown name is no error: the log may hold changes of a dropped table, or the table may be created later.
     """
     patterns = [] if options.table else options.columns or ()
     named = [("tables", database, table, "*") for database, table in options.tables or ()]

@@ -1,7 +1,7 @@
-"""The options of the source. Every key and every value is checked before the source connects to anything.
+"""The options of the source. This module checks every key and every value before the source opens a connection.
 
-Spark passes options as text and accepts keys that no source reads, so a mistyped `maxBytesPerTriger` would do nothing.
-This module refuses unknown keys, and the error names the nearest known one.
+Spark passes options as text and accepts any key, so a mistyped `maxBytesPerTriger` would have no effect. This module
+refuses unknown keys, and the error names the most similar known key.
 """
 
 from __future__ import annotations
@@ -102,11 +102,12 @@ _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}\Z", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """`declares`: the consumer that the source declares, None if `consumer` names one; `start`: None for the stored
-    position; `end`: the end of a batch, None for the newest position; `max_bytes`: None for half of the queue's limit;
-    `table`: (database, table) or None; `tables`: the selected ones, None for all; `select`: the stream's columns
-    besides `metadata`, None for all; `ops`: the kinds of changes, None for all; `unread`: True if
-    raw rows are slices; `snapshot`: where the rows of `startingOffsets=snapshot` are read, None without it."""
+    """`declares`: the consumer that the source declares, None if `consumer` names an existing consumer; `start`: where
+    the stream or batch begins, None for the stored position; `end`: the end of a batch, None for the newest position;
+    `max_bytes`: the most bytes of a batch, None for half of the queue's limit; `table`: (database, table) or None;
+    `tables`: the selected tables, None for all; `select`: the stream's columns besides `metadata`, None for all; `ops`:
+    the kinds of changes, None for all; `unread`: True if the raw rows are slices; `snapshot`: the server from which the
+    rows of `startingOffsets=snapshot` are read, None without this option."""
 
     address: DaemonEndpoint
     consumer: str
@@ -167,8 +168,8 @@ class SourceOptions:
 def _of_a_table(given: Mapping[str, str]) -> Mapping[str, str]:
     """Returns the options of `CREATE TABLE ... USING binlog OPTIONS (...)`.
 
-    Spark passes them with a prefix, among the table's properties, such as its owner. Other options are returned
-    unchanged.
+    For such a table, Spark passes the options with a prefix, together with table properties such as the owner. Options
+    of any other read are returned unchanged.
     """
     if given.get("provider", "").lower() != "binlog":
         return given
@@ -177,13 +178,13 @@ def _of_a_table(given: Mapping[str, str]) -> Mapping[str, str]:
 
 
 class _ValueParser:
-    """Parses the values and collects what is wrong with them."""
+    """Parses the values of the options and collects findings."""
 
     def __init__(self, values: Mapping[str, str], findings: list[str]) -> None:
         self._values, self._findings = values, findings
 
     def options(self) -> SourceOptions | None:
-        """Returns None if the address is wrong; every parser runs in any case, so that all findings are collected."""
+        """Returns None if the address is invalid. Every parser runs even then, so that all findings are collected."""
         address, consumer = self._address(), self._values.get("consumer", "")
         table, tables = self._table(), self._tables()
         columns, project, metadata = self._columns(table), self._project(), self._metadata()
@@ -252,7 +253,8 @@ class _ValueParser:
         tables: tuple[TablePattern, ...] | None,
         start: Position | Place | None,
     ) -> DeclareOptions | None:
-        """`start` is where the consumer begins, so it cannot be a position of another consumer."""
+        """Returns the declaration of the options. `start`: where the consumer begins; a position is an error, because a
+        position belongs to another consumer."""
         get = self._values.get
         prefix = get("consumerPrefix", "spark-")
         if get("databases") is None:
@@ -395,8 +397,8 @@ class _ValueParser:
                 )
 
     def _place(self, key: str, words: tuple[str, ...]) -> Position | Place | None:
-        """Returns None for `stored` and `snapshot`, and if the option is not given. Another option may name a time in
-        its stead."""
+        """Returns the place that the option `key` names, or the time that a second option names instead. Returns None
+        for `stored` and `snapshot`, and if neither option is given."""
         text, time_key = self._values.get(key), key.replace("Offsets", "Timestamp")
         try:
             if time_key in self._values:
@@ -446,7 +448,7 @@ class _ValueParser:
         return int(text)
 
     def _batch_sizes(self) -> tuple[int | None, int]:
-        """Returns (the most bytes of a batch, None for the default; the number of bytes that it waits for)."""
+        """Returns (the most bytes of a batch, None for the default; the number of bytes for which a batch waits)."""
         most, least = self._size("maxBytesPerTrigger"), self._size("minBytesPerTrigger") or 0
         if most is not None and least > most:
             self._findings.append(
@@ -455,7 +457,7 @@ class _ValueParser:
         return most, least
 
     def _delay(self) -> float:
-        """Returns seconds. As in Kafka's option, a number without a unit is in milliseconds."""
+        """Returns `maxTriggerDelay` in seconds. As in the Kafka source, a number without a unit is in milliseconds."""
         text = self._values.get("maxTriggerDelay")
         if text is None:
             return MAX_TRIGGER_DELAY_S

@@ -1,8 +1,9 @@
-"""Where a query begins or ends, by its options: a position, or a place whose position the daemon finds.
+"""Parses the options that say where a query begins or ends: a position, or a place for which the daemon determines the
+position.
 
 The forms are those of the daemon's `start` and of `binlog-dispatcher consumers seek --to`: `earliest`, `latest`, a GTID
-set, a file and offset, a time. This module checks only the form, before the source connects to anything. The daemon
-asks the server for the position.
+set, a file and offset, a time. This module checks only the form, before the source opens a connection. The daemon
+determines the position later with the help of the server.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ FORMS = "a position as JSON, a GTID set, a time like 2026-11-21T12:00:00Z, or a 
 _MARIADB = re.compile(r"\d+-\d+-\d+(?:\s*,\s*\d+-\d+-\d+)*\Z", re.ASCII)
 _MYSQL = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-", re.ASCII | re.IGNORECASE)
 _FILE = re.compile(r"([^/{}\s]+\.\d{1,18}):(\d{1,18})\Z", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)  # in JSON also MariaDB's GTID 2026-11-21
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)  # also a GTID of MariaDB in JSON: 2026-11-21
 _MILLISECONDS = re.compile(r"\d{1,15}\Z", re.ASCII)
 _OFFSET_MIN = 4  # where the first event of a file begins
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,7 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place of the server's log. `to`: as JSON, as the daemon's call `resolve` takes it."""
+    """A place of the server's log. `to`: the place as JSON, a parameter of the daemon's call `resolve`."""
 
     to: str
 
@@ -43,8 +44,8 @@ EARLIEST, LATEST = Place('"earliest"'), Place('"latest"')
 
 
 def parse_place(text: str, words: Sequence[str]) -> Position | Place:
-    """Parses the value of an option. `words`: the words that the option accepts; the caller handles those that are not
-    places, such as `stored`. Raises `ValueError` with what is wrong."""
+    """Parses the value of an option. `words`: the words that the option accepts; the caller handles words that are not
+    places, such as `stored`. Raises `ValueError` with a description of the fault."""
     text = text.strip()
     if text in ("earliest", "latest") and text in words:
         return Place(json.dumps(text))
@@ -64,8 +65,8 @@ def parse_place(text: str, words: Sequence[str]) -> Position | Place:
 
 
 def parse_moment(text: str) -> Place:
-    """Returns the place of the first transaction that was committed at a time, in ISO 8601 or milliseconds since 1970,
-    or later. Raises `ValueError`."""
+    """Returns the place of the first transaction that was committed at or after a time. `text`: the time, in ISO 8601
+    or in milliseconds since 1970. Raises `ValueError`."""
     if (moment := _moment(text.strip())) is None:
         raise ValueError(
             "must be a time like 2026-11-21T12:00:00Z, in 1970 or later, or milliseconds since 1970,"

@@ -15,8 +15,8 @@ SLICE_BYTES_MIN = 1 << 20  # for fewer bytes, one more task costs more time than
 
 
 def slice_count(options: SourceOptions, size: int) -> int:
-    """Returns how many slices a range of so many bytes is cut into: `maxPartitions` or, if a slice would be larger than
-    `maxBytesPerPartition`, more."""
+    """Returns the number of slices for a range of `size` bytes: `maxPartitions`, or more if a slice would be larger
+    than `maxBytesPerPartition`."""
     few = min(options.max_partitions, max(1, size // SLICE_BYTES_MIN))
     return min(PARTITIONS_MAX, max(few, -(-size // options.max_partition_bytes)))
 
@@ -29,7 +29,8 @@ def range_cuts(
     last: Position,
     size: int | None,
 ) -> tuple[list[SliceCut], int]:
-    """Returns where to cut (first, last], and its bytes. `size`: its bytes, None if they are not known yet."""
+    """Returns the cuts of the range (first, last], and its size in bytes. `size`: the size if it is known, else
+    None."""
     n = options.max_partitions if size is None else slice_count(options, size)
     if size is not None and n == 1:
         return [], size
@@ -48,8 +49,8 @@ def range_slices(
     markers: bool = False,
     address: int = 0,
 ) -> list[Slice]:
-    """Returns the slices between neighbouring `ends`, in order. `size`: the bytes of all; `markers`: True if the range
-    is known to hold no data; `address`: as in `Slice`."""
+    """Returns the slices between neighbouring `ends`, in order. `size`: the bytes of all slices together; `markers`:
+    True if the range is known to hold no data; `address`: see `Slice`."""
     slices = [
         Slice(session, number, *pair, size, markers=markers, address=address)
         for number, pair in enumerate(pairwise(ends))

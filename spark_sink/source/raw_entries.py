@@ -1,4 +1,4 @@
-"""Entries of a raw stream, which the mirror's log keeps: kinds, numbers, and the row of an END entry. Pure."""
+"""Entries of a raw stream, which the mirror stores in its log: kinds, numbers, and the row of an END entry. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ ENTRIES_MAX = 1 << INDEX_BITS  # entries of a slice
 
 
 class EntryKind(StrEnum):
-    """What an entry of the log is."""
+    """The kind of an entry."""
 
     ROWS = "rows"  # row changes of one table in one layout
     STATEMENT = "statement"
-    END = "end"  # the last entry of each append: the position that it ends with
-    CLAIM = "claim"  # the first entry of each run of a consumer's query; `BinlogLog.entries` leaves it out
+    END = "end"  # the last entry of each append: the position at which the append ends
+    CLAIM = "claim"  # first entry of each run of a consumer's query; `BinlogLog.entries` omits it
 
 
 def end_row(position: Position, entry: int, *, gap: bool) -> dict[str, Any]:
-    """Returns the raw row of an END entry. `entry`: its number in the append."""
+    """Returns the raw row of an END entry. `entry`: the number of this entry in the append."""
     row = {"entry": entry, "kind": EntryKind.END, "rows": 0, "epoch": position.epoch, "gap": gap}
     row |= dict.fromkeys(("first_seq", "last_seq"), position.seq)
     return row | {"position": position.to_json()}

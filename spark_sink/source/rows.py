@@ -1,7 +1,7 @@
 """Converts delivered bytes to the Arrow batches that Spark gets: raw, JSON or typed. Runs on the executors.
 
-Spark checks the schema of a task's first batch only, and would misread a later batch that differs. So every batch is
-checked here.
+Spark checks only the schema of a task's first batch, and would misread a later batch with another schema. So this
+module checks every batch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spark_sink.source.slices import Slice
 from spark_sink.source.snapshot.partial_changes import BegunTables, changes_of_read_rows
 from spark_sink.source.spark_abilities import expected_schema
 
-# How many bytes of row changes are decoded at a time. Decoded values take several times as much memory.
+# How many bytes of row changes are decoded at a time. The decoded values need several times as much memory.
 DECODED_BYTES = 1 << 20
 
 
@@ -57,7 +57,7 @@ def selection_of(options: SourceOptions, schema: StructType) -> Selection:
 
 
 def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator[pa.RecordBatch]:
-    # One batch per entry: Arrow's 32-bit offsets bound the bytes of a column of a batch.
+    # One batch per entry, because Arrow's 32-bit offsets limit the bytes of a column in a batch.
     for row in raw_rows(part, data):
         if row["kind"] == EntryKind.STATEMENT:
             default_database = row["database"]
@@ -70,9 +70,9 @@ def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator
 
 
 def raw_rows(part: Slice, data: bytes | memoryview) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a raw slice, as the mirror's log keeps them: values by the names of `RAW_SCHEMA`, without the
-    objects that a statement touches. The `database` of a statement is its session's default database. `committed_at` is
-    in µs since 1970 or a datetime.
+    """Yields the rows of a raw slice in the form of the mirror's log: dictionaries with the names of `RAW_SCHEMA`,
+    without the objects that a statement touches. The `database` of a statement is its session's default database.
+    `committed_at` is in µs since 1970 or a datetime.
     """
     index = 0
     for item in delivered.split_by_table(data) if data else ():
@@ -156,13 +156,13 @@ def _images(expected: pa.Schema) -> list[str]:
 def _by_name(
     batch: pa.RecordBatch, metadata: Mapping[Metadata, pa.Array], prefix: str = ""
 ) -> dict[str, pa.Array]:
-    """Returns the columns of a batch and of its metadata by their names in the stream."""
+    """Returns the columns of a batch and of its metadata. The keys are the columns' names in the stream."""
     columns = [*zip(batch.schema.names, batch.columns, strict=True), *metadata.items()]
     return {prefix + name: array for name, array in columns}
 
 
 def _columns(columns: Mapping[str, pa.Array], n: int, expected: pa.Schema) -> pa.RecordBatch:
-    """Returns the columns of `expected`; those that do not exist are null."""
+    """Returns a batch with the columns of `expected`. A column that `columns` lacks is null."""
     arrays = [
         columns[field.name] if field.name in columns else pa.nulls(n, field.type)
         for field in expected
@@ -175,7 +175,7 @@ def _ddl_row(item: SelectedDdl) -> dict[str, Any]:
     ddl = item.ddl
     names = ("epoch", "seq", "ordinal", "gtid", "file", "pos", "committed_at")
     row: dict[str, Any] = {name: getattr(ddl, name) for name in names}
-    # The values that a parser of the statement needs: the meaning of quotes depends on sql_mode.
+    # What a program needs to parse the statement: the meaning of quotes depends on sql_mode.
     after = {"query": ddl.query, "sql_mode": ddl.sql_mode, "default_database": ddl.database}
     row |= {"op": Op.DDL.value, "after": json.dumps(after, ensure_ascii=False), **item.metadata}
     return row | TouchedObjects.of_ddl(ddl).columns()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def _struct(columns: Iterable[tuple[str, str | DataType, bool]]) -> StructType:
-    """Returns the schema of columns: (name, type, whether it may be null)."""
+    """Returns the schema of `columns`, each of which is (name, type, True if the column may be null)."""
     schema = StructType()
     for column in columns:
         schema.add(*column)
@@ -69,7 +69,7 @@ _RAW_COLUMNS = (
 )
 RAW_SCHEMA = _struct(_RAW_COLUMNS)
 
-# As `arrow_types.ENVELOPE`; the images are texts.
+# The columns of `arrow_types.ENVELOPE`, with JSON texts as images.
 _JSON_COLUMNS = (
     ("epoch", "long", False),
     ("seq", "long", False),
@@ -97,9 +97,9 @@ _METADATA: dict[Metadata, DataType] = {
 
 
 def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) -> StructType:
-    """Returns the schema that the options select. `definition`: the definition of the options' table; None if they name
-    no table, and then `before` and `after` are JSON text. With the option `flat` the table's columns take the place of
-    `before` and `after`.
+    """Returns the schema that the options select. `definition`: the definition of the option `table`'s table. It is
+    None without this option; `before` and `after` are then JSON text. With the option `flat`, the table's columns
+    replace `before` and `after`.
 
     Raises `UserError` for options that do not fit the table.
     """
@@ -119,7 +119,8 @@ def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) 
 
 
 def _selected(schema: StructType, names: Sequence[str]) -> StructType:
-    """Returns the columns with these names, in the schema's order. Raises `UserError` for a name that it lacks."""
+    """Returns the columns with these names, in the schema's order. Raises `UserError` for a name that the schema
+    lacks."""
     findings = [
         f"option 'select': {finding}"
         for name in names
@@ -180,7 +181,7 @@ def _table_schema(
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Returns the Spark schema whose Arrow form is `schema`. Timestamps without a zone stay without one."""
+    """Returns the Spark schema whose Arrow form is `schema`. Timestamps without a time zone become TIMESTAMP_NTZ."""
     from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415 - loads pyarrow
 
     spark = StructType()

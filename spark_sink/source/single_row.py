@@ -1,6 +1,7 @@
 """Makes an Arrow batch of one row, from its buffers.
 
-`pyarrow.array` and `pyarrow.scalar` import pandas. That import takes as long as all others of a task together.
+This module does not use `pyarrow.array` and `pyarrow.scalar`, because they import pandas. The import of pandas takes as
+long as all other imports of a task together.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def single_row(schema: pa.Schema, row: Mapping[str, Any]) -> pa.RecordBatch:
     """Returns a batch of one row. Values that `row` does not have are NULL; a value of type binary is not copied.
 
-    Raises `TypeError` for a value that is not of its column's type. The types are bool, int64, string, binary,
+    Raises `TypeError` for a value that has another type than its column. The types are bool, int64, string, binary,
     timestamp of microseconds in UTC (a datetime, or microseconds since 1970) and list of structs of strings (mappings).
     """
     arrays = [_array(field.type, row.get(field.name)) for field in schema]

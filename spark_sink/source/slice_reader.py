@@ -1,6 +1,7 @@
 """Reads a slice as rows, in the form that the options select. Runs on the executors.
 
-The decoder is loaded here, and only when it is needed: it takes longer than all else that a task loads.
+This module imports the decoder only when it is needed, because this import takes longer than all other imports of a
+task.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def slice_batches(
     if _DECODER in sys.modules:
         part, data = read(options, part)
     else:
-        # The first slice of a process: numba and the decoder are imported while the daemon answers.
+        # For the first slice of a process, numba and the decoder are imported while the daemon answers.
         with ThreadPoolExecutor(1) as executor:
             reading = executor.submit(read, options, part)
             importlib.import_module(_DECODER)
@@ -50,4 +51,4 @@ def slice_batches(
 
 def _then_freeze(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
-    PROCESS_OBJECTS.freeze()  # the kernels that the rows needed are loaded now, too
+    PROCESS_OBJECTS.freeze()  # by now, the kernels that the rows needed are loaded, too

@@ -1,7 +1,7 @@
-"""Slices: the parts of a batch that tasks read on their own, and how one is read. Runs on the executors, too.
+"""Slices: the parts of a batch, each of which one task reads. Runs on the driver and on the executors.
 
-With the option `raw=slices` the source yields its slices, one row for each, and does not read them: the mirror's log
-reads them where it writes them, so their bytes do not pass through the JVM.
+With the option `raw=slices`, the source yields one row for each slice, and does not fetch the slice. The mirror's log
+stage fetches a slice in the Python worker that writes its entries, so the bytes do not pass through the JVM.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SLICE_SCHEMA = StructType().add("number", "long", False).add("slice", "binary", 
 class Slice(InputPartition):
     """The part of a batch for one task: the delivered bytes of (start, end], read under `session`.
 
-    A slice may begin and end inside of a transaction, whose other slices belong to the same batch. `batch_bytes`:
-    delivered bytes of the whole batch; `batch_end`: in a batch's last slice, if it is read raw, the position that the
-    batch ends with; `gap`: True if the server had purged the changes before the batch; `markers`: the range is known to
-    hold no data, so it is not read; `address`: the number of the daemon's address that answered when the batch was
-    planned, so that a task need not search for the leader; `cut`: of transactions that lie in this and other slices,
-    the values that one slice does not tell, if the options ask for them; `snapshot`: how far the snapshot is, if the
-    stream begins with one and it is not over.
+    A slice may begin and end inside of a transaction. The other parts of this transaction belong to slices of the same
+    batch. `batch_bytes`: delivered bytes of the whole batch; `batch_end`: the position at which the batch ends, set
+    only in the last slice of a raw batch; `gap`: True if the server had purged changes before the batch; `markers`:
+    True if the range is known to hold no data and so is not fetched; `address`: the number of the address that answered
+    when the batch was planned, so that a task need not search for the leader; `cut`: if the options need them, values
+    of the transactions that this slice shares with other slices (see `cut_transactions`); `snapshot`: the state of the
+    stream's snapshot, None without one or after its end.
     """
 
     session: int
@@ -56,8 +56,8 @@ class Slice(InputPartition):
 
 
 def read_bytes(options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:
-    """Returns the delivered bytes of a slice, and the slice with its `gap`. Raises `BinlogError`, POSITION_PURGED if
-    the server has purged a part of it and `failOnDataLoss` is true.
+    """Returns the delivered bytes of a slice, and the slice with its `gap`. Raises `BinlogError`: POSITION_PURGED if
+    the server has purged a part of the slice and `failOnDataLoss` is true.
     """
     if part.markers:
         return part, memoryview(b"")
@@ -76,20 +76,21 @@ def read_bytes(options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:
 
 
 def newest_form(position: Position, head: Position) -> Position:
-    """Returns `head` if no transaction lies between it and `position`, else `position`. Without a transaction between
-    them, a file's beginning and its present end are one place in the log, and a copy that is made there has the
+    """Returns `head` if no transaction lies between it and `position`, else `position`. If no transaction lies between
+    a file's beginning and its present end, both are the same place of the log, and a copy made at this place has the
     position of the end."""
     return head if head.order == position.order else position
 
 
 def slice_rows(schema: pa.Schema, part: Slice) -> Iterator[pa.RecordBatch]:
-    """Yields the row of a slice that is not read. The slice is pickled: the processes that read the row also get the
-    source's partitions, which are pickled, too."""
+    """Yields one row that contains the pickled slice instead of its changes. Pickle is safe here, because the processes
+    that read the row also get the source's pickled partitions."""
     from spark_sink.source.single_row import single_row  # noqa: PLC0415 - loads pyarrow
 
     yield single_row(schema, {"number": part.number, "slice": pickle.dumps(part)})
 
 
 def slices_of(rows: Iterable[Any]) -> list[Slice]:
-    """Returns the slices of rows of `SLICE_SCHEMA`, which `slice_rows` has made in this application, in order."""
+    """Returns the slices of rows of `SLICE_SCHEMA`, in the order of their numbers. `slice_rows` has made these rows in
+    this application."""
     return sorted((pickle.loads(row["slice"]) for row in rows), key=lambda part: part.number)  # noqa: S301

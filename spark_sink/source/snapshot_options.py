@@ -1,7 +1,7 @@
-"""The options of a snapshot: the server that rows are read from, and the limit of rows per second.
+"""The options of a snapshot: the server from which rows are read, and the limit of rows per second.
 
-The password is read from a file or an environment variable, by each process that logs in. So neither an offset nor a
-plan holds it.
+Each process that logs in reads the password from a file or an environment variable. So neither an offset nor a Spark
+plan contains the password.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSettings:
-    """`rows_per_second`: 0 for no limit. Picklable, since it is sent to the executors."""
+    """The parsed options of a snapshot. `rows_per_second`: 0 for no limit. Picklable, because Spark sends it to the
+    executors."""
 
     user: str
     host: str
@@ -61,8 +62,8 @@ class SnapshotSettings:
 
 
 def parse_snapshot(values: Mapping[str, str], findings: list[str]) -> SnapshotSettings | None:
-    """Parses the options of a stream whose `startingOffsets` is `snapshot`. Returns None, and adds to `findings`, if
-    something is wrong with them."""
+    """Parses the options of a stream whose `startingOffsets` is `snapshot`. If an option is invalid, adds to `findings`
+    and returns None."""
     count = len(findings)
     if "table" not in values and "tables" not in values:
         findings.append(

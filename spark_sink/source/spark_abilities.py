@@ -1,7 +1,7 @@
-"""What the installed Spark can do. The module looks for names and signatures, not for a version, because managed
-platforms port abilities back to older versions.
+"""Finds out what the installed Spark can do. The module tests for names and signatures, not for a version, because
+managed platforms backport features to older versions.
 
-This module is the only place that knows how the supported versions of PySpark differ.
+All code that depends on the differences between supported versions of PySpark is in this module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ try:
 
     ADMISSION_CONTROL = True
 except ImportError:
-    # Stand-ins: where Spark passes no limit, the source passes one to itself.
+    # Substitutes: a Spark without these classes passes no limit, so the source makes a limit itself.
     class ReadLimit: ...  # type: ignore[no-redef]
 
     class ReadAllAvailable(ReadLimit): ...  # type: ignore[no-redef]
@@ -33,8 +33,8 @@ except ImportError:
     class SupportsTriggerAvailableNow: ...  # type: ignore[no-redef]
 
     ADMISSION_CONTROL = False
-"""True if Spark passes a Python source the end of the last batch and a limit for the next one, prepares it for
-Trigger.AvailableNow, and asks it for its newest position (Apache Spark since 4.2)."""
+"""True if Spark passes the end of the last batch and a limit for the next batch to a Python source, prepares the source
+for Trigger.AvailableNow, and asks it for its newest position. Apache Spark does so since 4.2."""
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,7 @@ def expected_type(kind: DataType) -> pa.DataType:
 
 
 def in_utc(convert: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Returns Spark's conversion into Arrow with timestamps in UTC. UTC is the conversion's default before Apache Spark
-    4.2, and an argument since then."""
+    """Returns Spark's conversion into Arrow with timestamps in UTC. Before Apache Spark 4.2, the conversion uses UTC by
+    default; since 4.2, the time zone is an argument."""
     named = {"timezone": "UTC"} if "timezone" in signature(convert).parameters else {}
     return lambda converted: convert(converted, **named)

@@ -1,8 +1,9 @@
-"""What the source reports to Spark about each batch besides its range, and how Spark's progress reports are read. Pure.
+"""Makes the report of the source to Spark about each batch, and parses Spark's progress reports. Pure.
 
-Spark reports per batch how many rows it has read and how long its phases took (`StreamingQueryProgress`). A source's
-`latestOffset` in such a report is any JSON that the source returns: here the keys of the server's newest position, and
-`consumer`, `batch` (transactions and bytes) and `lag` (how far the batch's end is behind).
+For each batch, Spark reports how many rows it has read and how long the batch's phases took (`StreamingQueryProgress`).
+The field `latestOffset` of such a report is any JSON that the source returns. This source returns the keys of the
+server's newest position, and `consumer`, `batch` (transactions and bytes) and `lag` (how far the batch's end is behind
+the server).
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ Report = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SourceLag:
-    """How far a position is behind the end of the server's log; None: not known.
+    """How far a position is behind the end of the server's log. A value of None is not known.
 
-    `transactions`, `bytes`: how much of the whole log lies behind the position; `seconds`: the age of the first
-    transaction behind it.
+    `transactions`, `bytes`: how much of the whole log follows the position; `seconds`: the age of the first transaction
+    after the position.
     """
 
     transactions: int | None = None
@@ -32,7 +33,7 @@ class SourceLag:
 
     @classmethod
     def of_answer(cls, answer: Mapping[str, Any]) -> SourceLag:
-        """The lag that an answer of the daemon's call `poll` tells."""
+        """Returns the lag in an answer of the daemon's call `poll`."""
         return cls(*(answer.get(f"lag_{name}") for name in cls.__slots__))
 
 
@@ -41,12 +42,12 @@ NOT_KNOWN = SourceLag()
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """A batch of a query, as far as it read one consumer.
+    """The part of a query's batch that was read from one consumer.
 
-    `query`: its name, else its id; `consumer`: "" if the source has not reported it, because the first batch after a
-    restart was planned before the restart; `transactions`, `bytes`, `lag`: None where they are not known, for the same
-    reason; `rows`: how many Spark has read; `seconds`: how long the batch took; `phases`: parts of that time by Spark's
-    names; `end`: the position at which the batch ends.
+    `query`: the query's name, else its id; `consumer` is "", and `transactions`, `bytes` and `lag` are None, if a batch
+    was planned before a restart, because the source did not report them; `rows`: how many rows Spark has read;
+    `seconds`: how long the batch took; `phases`: the times of the batch's phases, by Spark's names; `end`: the position
+    at which the batch ends.
     """
 
     query: str
@@ -80,7 +81,7 @@ class BatchReport:
 def latest_offset(
     head: Position, consumer: str, batch: tuple[int, int] | None, lag: SourceLag
 ) -> dict[str, Any]:
-    """Returns what the source reports as its latest offset. `batch`: transactions and bytes of the batch that is
+    """Returns the latest offset that the source reports. `batch`: transactions and bytes of the batch that is being
     planned, None if they are not known."""
     told: dict[str, Any] = {"consumer": consumer}
     if batch is not None:
@@ -91,7 +92,7 @@ def latest_offset(
 def batch_reports(progress: Report) -> Iterator[BatchReport]:
     """Yields a report for each source "binlog" of a query. `progress`: the JSON of Spark's StreamingQueryProgress.
 
-    Reports without a batch, which Spark makes of a query that waits, yield nothing.
+    Spark also reports on a query that waits. Such a report has no batch, and yields nothing.
     """
     durations = {name: ms / 1000 for name, ms in (progress.get("durationMs") or {}).items()}
     if "addBatch" not in durations:
@@ -99,8 +100,8 @@ def batch_reports(progress: Report) -> Iterator[BatchReport]:
     seconds = durations.pop(_WHOLE_BATCH, 0.0)
     for source in progress.get("sources") or ():
         end, latest = _object(source.get("endOffset")), _object(source.get("latestOffset"))
-        end.pop("consumer", None)  # in the offsets of a declared consumer
-        end.pop("snapshot", None)  # a stream that begins with a snapshot
+        end.pop("consumer", None)  # a key in the offsets of a declared consumer
+        end.pop("snapshot", None)  # a key in the offsets of a stream with a snapshot
         if set(KEYS) != end.keys():
             continue  # an offset of another source
         batch, lag = latest.get("batch") or {}, latest.get("lag") or {}
@@ -119,7 +120,7 @@ def batch_reports(progress: Report) -> Iterator[BatchReport]:
 
 
 def _object(offset: Any) -> dict[str, Any]:
-    """An offset is an object in the JSON of a whole report, and text in Spark's own classes."""
+    """Returns an offset as a dictionary. It is an object in the JSON of a whole report, but text in Spark's classes."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)

@@ -1,7 +1,8 @@
-"""Keeps the garbage collector of a Python worker away from what the worker has loaded. Runs on the executors.
+"""Exempts the modules that a Python worker has loaded from garbage collection. Runs on the executors.
 
-Spark's worker calls `gc.collect()` after each task. With numba, pyarrow and the decoder loaded, that walks some 100,000
-objects which live as long as the process: 40 ms of processor time, as much as it takes to decode 100,000 rows.
+Spark's worker calls `gc.collect()` after each task. If numba, pyarrow and the decoder are loaded, this call visits
+about 100,000 objects that live as long as the process. It needs 40 ms of processor time, as much as decoding 100,000
+rows.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import sys
 
 
 class WorkerObjects:
-    """The objects of this process."""
+    """Freezes the objects of this process for the garbage collector."""
 
     def __init__(self) -> None:
-        self._modules = 0  # how many were loaded when objects were frozen last
+        self._modules = 0  # how many modules were loaded at the last freeze
 
     def freeze(self) -> None:
         """Exempt all objects from collection if modules were loaded since the last call.
 
-        Garbage is collected first. So two kinds of objects are never collected: those that modules hold, and those that
-        the running task holds after it has loaded modules.
+        The method collects garbage first. The objects that remain are never collected: objects of modules, and objects
+        that the running task uses at this moment.
         """
         if len(sys.modules) == self._modules:
             return

@@ -1,9 +1,9 @@
 """Ranges of a table by its key. Only the server compares key values; this module does not.
 
-A bound is the key of a row, as literals that the server reads back exactly: numbers as the server wrote them, text as
-bytes in the column's own character set, so that the column's collation applies. A range is everything behind one bound,
-up to and including another. Comparisons of row values are written as chains of OR, for which every server uses the
-index.
+A bound is the key of a row, written as SQL literals that have exactly the key's values: numbers as the server wrote
+them, text as bytes in the column's character set, so that the server compares by the column's collation. A range
+contains all rows behind one bound, up to and including another bound. Keys of several columns are compared by chains of
+OR, because every server uses the index for these.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ ROWS_MIN, ROWS_MAX = 1_000, 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A range of a table: behind `lower`, up to and including `upper`; None: without that limit."""
+    """A range of a table: the rows behind `lower`, up to and including `upper`. A bound of None is no limit."""
 
     lower: Bound | None
     upper: Bound | None
 
 
 def chunk_rows(source: SourceTable, bytes_max: int, rows_max: int = ROWS_MAX) -> int:
-    """Returns how many rows a chunk of about `bytes_max` has, by the server's estimate of the size of a row."""
+    """Returns the number of rows for a chunk of about `bytes_max` bytes, computed from the server's estimate of the row
+    size."""
     rows = bytes_max // max(source.row_bytes, 16)
     return max(1, min(max(rows, ROWS_MIN), rows_max))
 
 
 def operand(column: Column) -> str:
-    """Returns the expression by which a key column is compared, in the order of its index."""
+    """Returns the SQL expression that compares a key column in the order of its index."""
     name = quoted_name(column.name)
     # In a comparison with a number, a SET would be converted to a DOUBLE, which has 53 bits.
     return f"CAST({name} AS UNSIGNED)" if column.type in LABEL_TYPES else name
@@ -70,14 +71,14 @@ def key_expression(column: Column) -> str:
 
 
 def key_literal(column: Column, charset: str, text: str) -> str:
-    """The literal of a value. `charset`: the column's character set, as the server names it.
+    """Returns the SQL literal of a key value. `charset`: the column's character set, by the server's name.
 
-    Raises ValueError for a text that is no value of the column's type.
+    Raises ValueError if the text is no value of the column's type.
     """
     if column.type in _NUMBERS or column.type in _FLOATS:
         if not _NUMBER.match(text):
             raise ValueError(f"{text[:40]!r} instead of a number")
-        # Without an exponent the literal would be a DECIMAL.
+        # The exponent makes the literal a DOUBLE; without it the literal would be a DECIMAL.
         return f"{text}e0" if column.type in _FLOATS and "e" not in text else text
     if column.type in _TIMES or column.declared in inet.SIZES:
         pattern = _TIME if column.type in _TIMES else _ADDRESS
@@ -91,7 +92,7 @@ def key_literal(column: Column, charset: str, text: str) -> str:
 
 
 def range_condition(key: Sequence[Column], chunk: Chunk) -> str:
-    """The condition of a chunk's rows; "" for all rows."""
+    """Returns the SQL condition that selects a chunk's rows; "" if the chunk has no limits."""
     limits = []
     if chunk.lower is not None:
         limits.append(_beyond(key, chunk.lower, ">", last=">"))
@@ -101,7 +102,8 @@ def range_condition(key: Sequence[Column], chunk: Chunk) -> str:
 
 
 def _beyond(key: Sequence[Column], bound: Bound, comparison: str, last: str) -> str:
-    """(a > 1) OR (a = 1 AND b > 2) ...; `last`: the comparison of the last column."""
+    """Returns a condition like `(a > 1) OR (a = 1 AND b > 2) ...`. `last`: the comparison operator of the last
+    column."""
     operands = [operand(column) for column in key]
     terms = []
     for i, name in enumerate(operands):
@@ -114,8 +116,8 @@ def _beyond(key: Sequence[Column], bound: Bound, comparison: str, last: str) -> 
 def boundary_query(
     source: SourceTable, lower: Bound | None, rows: int, upper: Bound | None = None
 ) -> str:
-    """Returns the query for the key of the row that is `rows` rows behind `lower`; it has no result if that row is
-    behind `upper`. The query reads only the index."""
+    """Returns a query that reads the key of the row that is `rows` rows behind `lower`. The query returns no row if
+    that row is behind `upper`. The server reads only the index."""
     key = source.key_columns
     columns = ", ".join(map(key_expression, key))
     order = ", ".join(quoted_name(column.name) for column in key)
@@ -125,7 +127,8 @@ def boundary_query(
 
 
 def bound_of(source: SourceTable, texts: Sequence[str]) -> Bound:
-    """The bound of a row that `boundary_query` returned. Raises ValueError."""
+    """Returns the bound for a row that `boundary_query` has selected. Raises ValueError if a text is no value of its
+    column's type."""
     return tuple(
         key_literal(source.columns[i], source.charsets[i], text)
         for i, text in zip(source.key, texts, strict=True)

@@ -1,9 +1,10 @@
-"""Whether the log has reached what a server had executed when its rows were read. Pure.
+"""Tests whether the log has reached what a server had executed when its rows were read. Pure.
 
 Rows may show every transaction that was committed when they were read, so the log has to be read up to a position that
-covers all of these transactions. On the server that the consumer reads, this position is the end of its binlog, asked
-for after the rows were read: a transaction is in the binlog before its rows are visible. On a replica, which has
-another binlog, it is the GTID set that the replica has received and executed.
+covers all of these transactions. If the rows were read from the consumer's server, this position is the end of the
+server's binlog after the rows were read, because a transaction is in the binlog before its rows are visible. If the
+rows were read from a replica, which has another binlog, the position is the GTID set that the replica has received and
+executed.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ def is_mariadb_position(position: Position) -> bool:
 
 
 def contains_executed(position: Position, executed: Position) -> bool:
-    """True if the log up to `position` holds all transactions of `executed`, which the server of the copy has reported.
+    """True if the log up to `position` contains all transactions of `executed`. The server from which the rows were
+    read has reported `executed`.
 
-    Raises `BinlogError` SERVER_SETTING if the two cannot be compared.
+    Raises `BinlogError` SERVER_SETTING if the two positions cannot be compared.
     """
     if position.server == executed.server and position.file and executed.file:
         ours = (file_number(position.file), position.offset)

@@ -1,11 +1,11 @@
-"""Sessions that read rows exactly: they log in, set variables, and read the rows of one statement as Arrow batches.
+"""Opens sessions that read rows exactly: logs in, sets variables, and reads the rows of a statement as Arrow batches.
 
-The variables of a session determine how the server writes values: text in each column's own character set, instants in
-UTC, no spaces behind CHAR, dates compared as they are stored. A session only reads, and its statements see committed
-rows without locking them.
+The variables of a session determine how the server writes values: text in each column's character set, TIMESTAMP in
+UTC, CHAR without trailing spaces, invalid dates unchanged. A session is read-only, and its statements read committed
+rows without locks.
 
-The rows are not read by PyMySQL, which would make a Python object of each value. Its socket is read into one buffer, in
-which `text_kernels.find_cells` finds the cells.
+PyMySQL would convert each value to a Python object. So this module does not read rows with PyMySQL: it reads PyMySQL's
+socket into one buffer, in which `text_kernels.find_cells` finds the cells.
 
 Source: MySQL manual, "COM_QUERY Response", "Column Definition".
 """
@@ -35,7 +35,7 @@ _CELLS_MAX = 1 << 21
 _ROW_BYTES_MAX = (1 << 31) - (1 << 25)
 _TIMEOUT_S = 300.0
 
-# With ALLOW_INVALID_DATES, a bound such as '2023-02-31' is compared unchanged.
+# With ALLOW_INVALID_DATES, the server compares a bound such as '2023-02-31' unchanged.
 SESSION = (
     "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', SESSION time_zone = '+00:00', character_set_results = NULL,"
     " SESSION autocommit = 1, SESSION sql_big_selects = 1, SESSION sql_select_limit = 18446744073709551615,"
@@ -51,7 +51,7 @@ _UNSIGNED_FLAG = 32
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """The properties of a column in a result set that determine how its text is read."""
+    """The properties of a column in a result set that determine how the texts of its cells are parsed."""
 
     type: int
     charset: int
@@ -60,8 +60,7 @@ class ResultColumn:
 
     @classmethod
     def parse(cls, packet: bytes) -> ResultColumn:
-        """Parse a column definition: six texts, then a length byte, twelve bytes of a fixed form, and two that are not
-        used."""
+        """Parse a column definition: six texts, a length byte, twelve bytes of a fixed form, and two unused bytes."""
         tail = packet[-12:]
         if len(packet) < 19 or packet[-13] != 12:
             raise ValueError(f"a column definition of {len(packet)} bytes")
@@ -90,7 +89,7 @@ def open_session(endpoint: Endpoint) -> Connection:
 
 
 class RowReader:
-    """Reads the rows of one statement at a time. Raises `BinlogError`; after an error the connection is closed."""
+    """Reads the rows of one statement at a time. Raises `BinlogError`. After an error, the connection is closed."""
 
     def __init__(self, connection: Connection, label: str) -> None:
         self._connection = connection
@@ -183,14 +182,14 @@ class RowReader:
                 return
 
     def _crowded(self, rows: int) -> bool:
-        """True if the rows that were found must be decoded before more is received."""
+        """True if the rows that were found must be decoded before more bytes are received."""
         return bool(rows and len(self._buf) - self._state[text_kernels.END] < len(self._buf) >> 4)
 
     def _receive(self) -> None:
         """Receive more bytes, into a larger buffer if one row fills it."""
         state, buf = self._state, self._buf
         if not state[text_kernels.ROWS] and state[text_kernels.NEXT]:
-            # No cell of the buffer is in use, so the rest is moved to its start.
+            # All complete rows are decoded, so the bytes of the incomplete row are moved to the buffer's start.
             at, end = int(state[text_kernels.NEXT]), int(state[text_kernels.END])
             buf[: end - at] = buf[at:end].copy()
             state[text_kernels.NEXT], state[text_kernels.END] = 0, end - at
@@ -228,6 +227,6 @@ def changed_during_copy(table: str, where: str) -> BinlogError:
 
 
 def was_altered(error: BinlogError) -> bool:
-    """True if a table no longer exists, or no longer has the columns that were read."""
+    """True if the error means that a table no longer exists, or no longer has the columns to read."""
     altered = error.kind is ErrorKind.UNSUPPORTED_CHANGE and "was altered while" in error.what
     return altered or error.kind is ErrorKind.UNKNOWN_TABLE

@@ -1,4 +1,4 @@
-"""What the server says of a table whose rows are to be read: columns, key, estimates."""
+"""Reads the description of a table from the server before its rows are read: columns, key, estimates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _ESTIMATES = """
 SELECT ENGINE, TABLE_ROWS, AVG_ROW_LENGTH, TABLE_TYPE FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
 """
-# Since MySQL 8.0.30, a table may have a generated invisible primary key: the log has it, but the schema may hide it.
+# Since MySQL 8.0.30, a table may have a generated invisible primary key: the log contains its column, but
+# information_schema may hide it.
 _HIDDEN_KEY = "show_gipk_in_create_table_and_information_schema"
 
 
@@ -33,9 +34,10 @@ _HIDDEN_KEY = "show_gipk_in_create_table_and_information_schema"
 class SourceTable:
     """A table on the server.
 
-    `key`: indices into `columns` of the key that identifies rows, () if there is none; `key_name`: the index over these
-    columns; `charsets`: the character set of each column, as the server names it; `rows`, `row_bytes`: the server's
-    estimates; `versioned`: True if MariaDB keeps old rows in the table, which are in the log, too.
+    `key`: indices in `columns` of the key that identifies rows, () without a key; `key_name`: the index over these
+    columns; `charsets`: the character set of each column, by the server's name; `rows`, `row_bytes`: the server's
+    estimates of the number of rows and the bytes of one row; `versioned`: True if MariaDB keeps old versions of rows in
+    the table. The log contains these versions, too.
     """
 
     database: str
@@ -54,7 +56,7 @@ class SourceTable:
         return f"{self.database}.{self.table}"
 
     def of_columns(self, kept: Sequence[int]) -> SourceTable:
-        """Returns the table with only the columns of these indices. `kept` contains those of the key."""
+        """Returns the table with only the columns of the indices `kept`, which include the key's columns."""
         return replace(
             self,
             columns=tuple(self.columns[i] for i in kept),
@@ -68,7 +70,7 @@ class SourceTable:
 
     @property
     def from_clause(self) -> str:
-        """The table as it is written behind FROM, to be read by its key if it has one."""
+        """The table's text behind FROM. If the table has a key, the text makes the server read by this index."""
         name = f"{quoted_name(self.database)}.{quoted_name(self.table)}"
         if self.versioned:
             name += " FOR SYSTEM_TIME ALL"
@@ -76,7 +78,7 @@ class SourceTable:
 
 
 def read_source_table(connection: Connection, database: str, table: str) -> SourceTable:
-    """Ask the server for a table.
+    """Read the description of a table from the server.
 
     Raises `BinlogError`: UNKNOWN_TABLE, UNSUPPORTED_TYPE, UNSUPPORTED_CHANGE for a view.
     """
@@ -87,7 +89,7 @@ def read_source_table(connection: Connection, database: str, table: str) -> Sour
     parsed = defined_columns(definition, f"{database}.{table}")
     columns = tuple(map(_as_logged, parsed, definition["columns"]))
     names = [column.name for column in columns]
-    # The key of a versioned table also contains the column with the end of a row's time.
+    # The primary key of a versioned table also contains the column with the end of a row version's validity.
     parts = [name for name, _ in definition["primary"]] or definition["key"]
     estimates = ask(
         connection,
@@ -122,7 +124,8 @@ def read_source_table(connection: Connection, database: str, table: str) -> Sour
 
 
 def _as_logged(column: Column, entry: Mapping[str, Any]) -> Column:
-    """Return a column as the TABLE_MAP in the log describes it: with its collation, and its length in bytes."""
+    """Return a column in the form in which a TABLE_MAP of the log describes it: with its collation and its length in
+    bytes."""
     charset = entry["collation"] or column.charset or BINARY
     if column.type not in CHARACTER_TYPES | LABEL_TYPES:
         charset = 0
@@ -131,7 +134,7 @@ def _as_logged(column: Column, entry: Mapping[str, Any]) -> Column:
         meta = entry["bytes"]
     elif entry["bytes"] is not None and column.type == Type.MARIADB_VARCHAR_COMPRESSED:
         meta = entry["bytes"] + 1
-    unsigned = column.unsigned or column.type == Type.YEAR  # in the log a YEAR counts as a number
+    unsigned = column.unsigned or column.type == Type.YEAR  # the log treats a YEAR as a number
     return replace(column, charset=charset, meta=meta, unsigned=unsigned, visible=entry["visible"])
 
 

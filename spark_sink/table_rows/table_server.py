@@ -1,11 +1,11 @@
-"""The server whose rows are read: what it has executed, its tables, and snapshots of them.
+"""The server whose rows are read: reports what the server has executed, describes its tables, and opens snapshots.
 
-If rows are read for a position of the log, they must be those of that position or of a later one. A dump may show a
-transaction before its rows are visible, so `wait_until_executed` waits until they are visible. With GTIDs, it waits
-until MySQL counts the transactions as executed, which MySQL does after the rows are visible. On MariaDB, it waits until
-the place of a consistent snapshot has reached the position, or on a replica until `gtid_slave_pos` has. On MySQL
-without GTIDs, it waits until the server has begun another binlog file. The server does that only when all transactions
-of the previous file are committed.
+If rows are read for a position of the log, they must have the state at that position or a later state. A dump may
+contain a transaction before its rows are visible, so `wait_until_executed` waits until the rows are visible. With
+GTIDs, it waits until MySQL counts the transactions as executed, which MySQL does after the rows are visible. On
+MariaDB, it waits until the place of a consistent snapshot has reached the position; on a replica of MariaDB, until
+`gtid_slave_pos` has reached it. On MySQL without GTIDs, it waits until the server has begun another binlog file,
+because the server begins a file only when all transactions of the previous file are committed.
 
 Sources: MySQL source, sql/binlog.cc (process_commit_stage_queue, new_file_impl); MariaDB knowledge base, "START
 TRANSACTION", "Enhancements for START TRANSACTION WITH CONSISTENT SNAPSHOT".
@@ -59,8 +59,8 @@ _SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 @dataclass(frozen=True, slots=True)
 class TableServer:
-    """A server whose rows are read. Its `endpoint` holds the password and is sent to the executors; no text shows the
-    password."""
+    """A server whose rows are read. `endpoint` contains the password, and Spark sends it to the executors. `repr` does
+    not show the password."""
 
     endpoint: Endpoint
 
@@ -78,7 +78,7 @@ class TableServer:
             connection.close()
 
     def table(self, database: str, table: str) -> SourceTable:
-        """Returns a table. Raises `BinlogError` as `read_source_table` does."""
+        """Returns the description of a table. Raises the same `BinlogError` as `read_source_table`."""
         with self.session() as connection:
             return read_source_table(connection, database, table)
 
@@ -89,7 +89,8 @@ def executed_position(connection: Connection) -> Position:
     facts = read_facts(connection)
     if not _has_gtids(facts):
         return _executed(facts)
-    # On a replica, rows can be visible before their GTID is executed, but not before it was received.
+    # On a replica, rows can be visible before their GTID is in the executed set, but not before it is in the received
+    # set.
     executed = GtidSet.parse(facts.gtid_executed)
     for received in _received_gtids(connection, facts):
         executed = executed.union(received)
@@ -97,9 +98,9 @@ def executed_position(connection: Connection) -> Position:
 
 
 def snapshot_position(connection: Connection) -> Position:
-    """Return what the server has executed, without what a replica has only received. While a table is locked, these are
-    exactly the transactions whose rows of the table are visible. For `seq` see `executed_position`. Raises
-    `BinlogError`."""
+    """Return the position that the server has executed. Transactions that a replica has received but not executed are
+    not included. While a table is locked, the position contains exactly the transactions whose changes of this table
+    are visible. `seq` and `epoch` are as in `executed_position`. Raises `BinlogError`."""
     return _executed(read_facts(connection))
 
 
@@ -144,10 +145,11 @@ def wait_until_executed(
     stopping: Callable[[], bool] = lambda: False,
     remedy: str = _LAGS,
 ) -> bool:
-    """Wait until rows show everything up to `position`. Returns False if `stopping` ended the wait. `remedy`: what a
-    person can do if the wait takes too long.
+    """Wait until the server's rows contain all changes up to `position`. Returns False if `stopping` ended the wait.
+    `remedy`: the remedy in the error if the wait takes too long.
 
-    Raises `BinlogError`: SERVER_SETTING if the server cannot answer this, RANGE_UNAVAILABLE after `timeout_s`.
+    Raises `BinlogError`: SERVER_SETTING if the server cannot report what it has executed, RANGE_UNAVAILABLE after
+    `timeout_s`.
     """
     facts = read_facts(connection)
     has_executed = _question(connection, facts, position)
@@ -214,7 +216,8 @@ def _snapshot_file(connection: Connection) -> tuple[str, int]:
 
 
 def _mariadb_executed(connection: Connection) -> MariadbGtids:
-    """Return what a replica of MariaDB has executed. It commits this position together with the rows."""
+    """Return the GTIDs that a replica of MariaDB has executed. The replica commits this position together with the
+    rows."""
     text = ask_one(
         connection,
         "SELECT @@GLOBAL.gtid_slave_pos",
@@ -244,10 +247,11 @@ def _rotated(connection: Connection, position: Position) -> bool:
 
 @contextmanager
 def snapshot_at(server: TableServer, deadline: float) -> Iterator[tuple[Connection, Position]]:
-    """Opens a session whose transaction shows all tables as of the position that is yielded with it. Takes no lock.
+    """Opens a session whose transaction shows all tables in their state at one position. Yields the session and this
+    position. Locks nothing.
 
-    `deadline`: a time of `time.monotonic`; if the server commits transactions without a pause, this may take many
-    attempts. Raises `BinlogError`.
+    `deadline`: a time of `time.monotonic`; if the server commits transactions without a pause, many attempts may be
+    needed. Raises `BinlogError`.
     """
     with server.session() as connection:
         facts = read_facts(connection)
@@ -285,7 +289,7 @@ def snapshot_at(server: TableServer, deadline: float) -> Iterator[tuple[Connecti
 
 
 def _log_place(connection: Connection, facts: ServerFacts) -> Position:
-    """Return the end of MySQL's log, with the executed set at the same moment."""
+    """Return the end of MySQL's log, with the executed set of the same moment."""
     statement = f"SHOW {'BINARY LOG' if says_replica(facts.version) else 'MASTER'} STATUS"
 
     def position(row: Row) -> Position:
@@ -305,11 +309,12 @@ def _log_place(connection: Connection, facts: ServerFacts) -> Position:
 def locked_snapshot(
     server: TableServer, source: SourceTable
 ) -> Iterator[tuple[Connection, Position]]:
-    """Opens a session whose transaction shows a table exactly as of the position that is yielded with it.
+    """Opens a session whose transaction shows a table in exactly its state at one position. Yields the session and this
+    position.
 
-    The table is locked while the transaction begins. At that time no transaction that has changed the table is open. So
-    each transaction is in both the snapshot and the position, or in neither. Raises `BinlogError`, GRANT_MISSING
-    without LOCK TABLES.
+    A second session locks the table while the transaction begins, so no transaction that has changed the table is open
+    at this time. So each transaction that changed the table is in both the snapshot and the position, or in neither.
+    Raises `BinlogError`, GRANT_MISSING without LOCK TABLES.
     """
     if source.engine.upper() not in ("INNODB", "ROCKSDB", "MYROCKS", "TOKUDB"):
         raise BinlogError(
@@ -330,11 +335,11 @@ def _lock(connection: Connection, source: SourceTable) -> None:
     fetch(connection, "SET SESSION lock_wait_timeout = 10")
     name = f"{quoted_name(source.database)}.{quoted_name(source.table)}"
     version = server_version(connection)
-    # MySQL before 5.7.5 grants a read lock while transactions that have changed the table are open, and lets them
-    # commit.
+    # MySQL before 5.7.5 grants a read lock while transactions that have changed the table are open, and these
+    # transactions can then commit.
     waits = is_mariadb(version) or version_numbers(version) >= (5, 7, 5)
     if not waits:
-        # This concerns this session only, which does nothing but lock.
+        # This applies only to the session that locks the table, which does nothing else.
         fetch(connection, "SET SESSION TRANSACTION READ WRITE")
     try:
         fetch(connection, f"LOCK TABLES {name} {'READ' if waits else 'WRITE'}")
@@ -355,7 +360,7 @@ def server_name(connection: Connection) -> str:
 
 
 def boundary_row(connection: Connection, query: str) -> list[str] | None:
-    """Return the texts of the one row of a query; None if it has none. Raises `BinlogError`."""
+    """Return the texts of the one row that a query returns; None if it returns no row. Raises `BinlogError`."""
 
     def texts(row: Row) -> list[str]:
         return [text_value(value) for value in row]

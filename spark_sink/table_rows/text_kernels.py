@@ -1,7 +1,7 @@
-"""Kernels for the rows of a text result set: one finds the cells, each of the others converts one column.
+"""Kernels for the rows of a text result set: `find_cells` finds the cells, each converting kernel converts one column.
 
-A row is a packet: three bytes of length, a sequence number, then one length-encoded text per column, or the byte 251
-for NULL. A row of 16 MiB and more is cut into several packets.
+A row is a packet: three bytes of length, a sequence number, then for each column a length-encoded text or, for NULL,
+the byte 251. The server divides a row of 16 MiB or more into several packets.
 
 The converting kernels get `at` and `size`, the offset and length of each row's cell in `buf`; `at` is -1 for NULL. They
 return -1, or the row of the first cell that is invalid for its type.
@@ -29,10 +29,11 @@ from dispatcher.binlog.kernel.jit import njit
 U64 = NDArray[np.uint64]
 Bool = NDArray[np.bool_]
 
-# The slots of `find_cells`'s state: the next byte to read, the end of what was received, the rows found.
+# The slots of the state of `find_cells`: the next byte to read, the end of the received bytes, the number of rows
+# found.
 NEXT, END, ROWS = 0, 1, 2
-# The results of `find_cells`: more bytes are needed, there is no room for more rows, the last row was read, the server
-# reports an error, the bytes are no row.
+# The results of `find_cells`, in this order: more bytes are needed; there is no room for more rows; the last row was
+# read; the server reports an error; the bytes are no row.
 MORE, FULL, DONE, FAILED, MALFORMED = 0, 1, 2, 3, 4
 
 PACKET_MAX = 0xFFFFFF
@@ -98,10 +99,11 @@ def find_row(buf: U8, start: Int, stop: Int, row: Int, at: I32, size: I32) -> bo
 
 @njit
 def find_cells(buf: U8, state: I64, at: I32, size: I32) -> Int:
-    """Find the cells of the rows in `buf[state[NEXT] : state[END]]`: `at` and `size` are (columns, rows).
+    """Find the cells of the rows in `buf[state[NEXT] : state[END]]`. `at` and `size` are arrays of the shape (columns,
+    rows).
 
-    Returns one of the results above. `state` is moved behind the rows that were found; with DONE and FAILED it stays at
-    the packet that says this.
+    Returns one of the results above. `state[NEXT]` moves behind the rows that were found. With DONE and FAILED, it is
+    at the packet that ends the rows or reports the error.
     """
     p, end, row = state[NEXT], state[END], state[ROWS]
     result = FULL
@@ -138,7 +140,7 @@ def find_cells(buf: U8, state: I64, at: I32, size: I32) -> Int:
 
 @njit
 def cell_offsets(size: I32, offsets: I64) -> None:
-    """Write the offsets that the cells have when they are adjacent."""
+    """Write to `offsets` where each cell begins if the cells are concatenated."""
     total = np.int64(0)
     offsets[0] = 0
     for i in range(len(size)):
@@ -158,8 +160,8 @@ def copy_cells(buf: U8, at: I32, size: I32, offsets: I64, out: U8) -> None:
 def parse_integers(
     buf: U8, at: I32, size: I32, negative_max: np.uint64, positive_max: np.uint64, out: I64
 ) -> Int:
-    """Read numbers; `out` gets their 64 bits. The magnitude is at most `negative_max` if there is a minus, else
-    `positive_max`."""
+    """Parse integers, and write their 64 bits to `out`. The magnitude is at most `negative_max` for a number with a
+    minus sign, else `positive_max`."""
     tenth = np.uint64(1844674407370955161)  # a tenth of 2^64 - 1, whose last digit is 5
     for i in range(len(at)):
         out[i] = 0
@@ -208,9 +210,10 @@ def decimal_digits_of(buf: U8, p: Int, end: Int, scale: Int) -> Int:
 
 @njit
 def parse_decimals(buf: U8, at: I32, size: I32, scale: Int, most: Int, out: U64) -> Int:
-    """Read decimals with `scale` digits behind the point as 128-bit two's complement, out[row] = (low, high).
+    """Parse decimals with `scale` digits behind the point, and write them to `out` as 128-bit two's complement:
+    out[row] = (low, high).
 
-    `most`: digits that the type holds. ZEROFILL puts more zeros in front.
+    `most`: the number of digits of the type. A text may have more digits, because ZEROFILL adds zeros in front.
     """
     mask32 = np.uint64(0xFFFFFFFF)
     for i in range(len(at)):
@@ -226,7 +229,7 @@ def parse_decimals(buf: U8, at: I32, size: I32, scale: Int, most: Int, out: U64)
             if digits < 0 or digits > most:
                 return i
             while p < end:
-                # Nine digits are read at a time, because 10^9 fits into 32 bits.
+                # Nine digits are parsed at a time, because 10^9 fits into 32 bits.
                 group = np.uint64(0)
                 power = np.uint64(1)
                 while p < end and power < np.uint64(1000000000):
@@ -248,8 +251,8 @@ def parse_decimals(buf: U8, at: I32, size: I32, scale: Int, most: Int, out: U64)
 
 @njit
 def strip_zeros(buf: U8, at: I32, size: I32) -> None:
-    """Move the start of each number behind the zeros that ZEROFILL puts in front of it; one zero stays before the
-    point."""
+    """Move the start of each cell behind the zeros that ZEROFILL adds in front of the number. One zero before the point
+    stays."""
     for i in range(len(at)):
         if at[i] < 0:
             continue
@@ -262,7 +265,7 @@ def strip_zeros(buf: U8, at: I32, size: I32) -> None:
 
 @njit
 def number_at(buf: U8, p: Int, end: Int) -> Int:
-    """Returns the number that buf[p:end] is; -1 if the bytes are not all digits, or if there are none."""
+    """Returns the number whose decimal digits are buf[p:end]; -1 if a byte is no digit, or if there are no bytes."""
     value = np.int64(0) if p < end else np.int64(-1)
     for k in range(p, end):
         if buf[k] < 48 or buf[k] > 57:
@@ -273,7 +276,8 @@ def number_at(buf: U8, p: Int, end: Int) -> Int:
 
 @njit
 def clock_at(buf: U8, p: Int, end: Int, hour_digits: Int) -> Int:
-    """Returns the microseconds of `hh:mm:ss` with up to 6 digits behind a point; -1 if the bytes are no such time."""
+    """Returns the microseconds of `hh:mm:ss` with up to 6 digits behind a point; -1 if the bytes do not have this
+    form."""
     minutes = p + hour_digits + 1
     behind = minutes + 5
     if end < behind or buf[minutes - 1] != 58 or buf[minutes + 2] != 58:
@@ -297,7 +301,7 @@ def clock_at(buf: U8, p: Int, end: Int, hour_digits: Int) -> Int:
 
 @njit
 def time_at(buf: U8, p: Int, end: Int) -> tuple[Int, Int]:
-    """(µs, status) of a TIME, which has two or three digits of hours."""
+    """Returns (µs, status) of a TIME, whose hours have two or three digits."""
     negative = p < end and buf[p] == 45
     if negative:
         p += 1
@@ -307,7 +311,7 @@ def time_at(buf: U8, p: Int, end: Int) -> tuple[Int, Int]:
 
 @njit
 def moment_at(buf: U8, p: Int, end: Int, form: Int) -> tuple[Int, Int]:
-    """(days or µs since 1970, status) of a DATE or DATETIME."""
+    """Returns (days or µs since 1970, status) of a DATE or DATETIME."""
     if end - p < 10 or buf[p + 4] != 45 or buf[p + 7] != 45:
         return np.int64(0), BAD
     year = number_at(buf, p, p + 4)
@@ -328,8 +332,8 @@ def moment_at(buf: U8, p: Int, end: Int, form: Int) -> tuple[Int, Int]:
 
 @njit
 def parse_temporals(buf: U8, at: I32, size: I32, form: Int, out: I64, valid: Bool) -> Int:
-    """Read DATE to days since 1970, DATETIME and TIMESTAMP to µs since 1970, TIME to µs; `valid` is False for NULL and
-    for an invalid date."""
+    """Convert DATE to days since 1970, DATETIME and TIMESTAMP to µs since 1970, TIME to µs. `valid` becomes False for
+    NULL and for an invalid date."""
     for i in range(len(at)):
         out[i] = 0
         valid[i] = False

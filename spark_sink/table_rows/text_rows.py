@@ -1,11 +1,13 @@
-"""Converts rows of the text protocol to Arrow: the types and values of `docs/types.md`, as the log gives them.
+"""Converts rows of the text protocol to Arrow, with the same types and values as the decoder of the log
+(`docs/types.md`).
 
-A `TextDecoder` is built from a table's columns, as `column_definition` reads them. Its `select_list` asks for each
-column in a form from which the stored value follows exactly, in a session that `session.SESSION` has set up. Text is in
-the column's own character set, as in the log, so that the same conversion tables serve for both. Instants are in UTC.
-FLOAT is in an expression, because the server shows only six digits of such a column.
+A `TextDecoder` is constructed from a table's columns, as `column_definition` reads them. In a session with the
+variables of `session.SESSION`, its `select_list` selects each column in a form that determines the stored value
+exactly. Text is in the column's character set, as in the log, so both decoders use the same conversion tables.
+TIMESTAMP values are in UTC. A FLOAT is selected in an expression, because the server shows only six digits of a FLOAT
+column.
 
-No Python runs per cell. `text_kernels` finds and converts the cells.
+The kernels of `text_kernels` find and convert the cells, so no Python code runs per cell.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from spark_sink.table_rows import text_kernels
 
 DecodeText = Callable[[Bytes, Offsets, Offsets], Decoded]
 
-# The greatest magnitudes of negative and of other numbers. `parse_integers` compares them as unsigned integers.
+# For each integer type, the greatest magnitudes of negative and of other numbers, which `parse_integers` compares as
+# unsigned integers.
 _RANGES: dict[tuple[int, bool], tuple[int, int]] = {
     (code, unsigned): (0, (1 << bits) - 1) if unsigned else (1 << bits - 1, (1 << bits - 1) - 1)
     for code, bits in ((Type.TINY, 8), (Type.SHORT, 16), (Type.INT24, 24), (Type.LONG, 32), (Type.LONGLONG, 64))
@@ -51,7 +54,8 @@ _WIDE_CHARSETS = frozenset(("ucs2", "utf16", "utf16le", "utf32"))
 
 
 class TextDecoder:
-    """Decodes the rows of one table. `schema`: its columns in Arrow, all nullable; `select_list`: what to SELECT."""
+    """Decodes the rows of one table. `schema`: the table's columns in Arrow, all nullable; `select_list`: the
+    expressions to SELECT."""
 
     def __init__(
         self,
@@ -59,7 +63,7 @@ class TextDecoder:
         label: str,
         invalid_dates: InvalidDates = InvalidDates.NULL,
     ) -> None:
-        """Raises `BinlogError` UNSUPPORTED_TYPE, naming table and column."""
+        """Raises `BinlogError` UNSUPPORTED_TYPE, which names table and column."""
         self.label = label
         self.columns = tuple(columns)
         self.schema = pa.schema(
@@ -72,9 +76,9 @@ class TextDecoder:
         ]
 
     def decode(self, buf: Bytes, at: Offsets, size: Offsets) -> pa.RecordBatch:
-        """`at`, `size`: (columns, rows), the cells in `buf`.
+        """Returns the rows. `at`, `size`: offset and length of each cell in `buf`, of the shape (columns, rows).
 
-        Raises `BinlogError` INVALID_VALUE, naming table and column.
+        Raises `BinlogError` INVALID_VALUE, which names table and column.
         """
         arrays = []
         for i, decode in enumerate(self._decoders):
@@ -91,12 +95,12 @@ class TextDecoder:
 
 
 def quoted_name(name: str) -> str:
-    """`name` quoted for SQL."""
+    """Returns `name` quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def select_expression(column: Column) -> str:
-    """Returns the expression whose text shows the stored value of a column exactly."""
+    """Returns the SQL expression whose text determines the stored value of a column exactly."""
     name = quoted_name(column.name)
     if column.type in (Type.FLOAT, Type.DOUBLE):
         # The server writes the result of a multiplication with all digits, and writes -0 with its sign.
@@ -105,8 +109,8 @@ def select_expression(column: Column) -> str:
 
 
 def _as_number(column: Column) -> bool:
-    """True for an ENUM or SET that is read as a number. The labels then come from the schema, so none of them may
-    contain `?`, which the schema shows in place of some characters."""
+    """True if an ENUM or SET is selected as a number. The labels then come from information_schema. So this is False if
+    a label contains `?`, because information_schema may show `?` instead of other characters."""
     return (
         column.type in LABEL_TYPES
         and charset_of(column.charset) in _WIDE_CHARSETS
@@ -185,7 +189,7 @@ def _integers(
 
 def _years(buf: Bytes, at: Offsets, size: Offsets) -> Decoded:
     values = _parsed(buf, at, size, _limits(_YEAR_RANGE))
-    # YEAR(2) of old tables is shown with two digits, 70 to 99 of the last century.
+    # YEAR(2) of old tables is shown with two digits; 70 to 99 mean 1970 to 1999.
     short = (size == 2) & (values < 100)
     values = np.where(short, np.where(values < 70, values + 2000, values + 1900), values)
     return Decoded(arrow_buffers.fixed(pa.int16(), values, at >= 0))
@@ -235,7 +239,7 @@ def _temporals(
 
 
 def adjacent(buf: Bytes, at: Offsets, size: Offsets) -> tuple[Long, Bytes]:
-    """Concatenate the cells: (offsets, data)."""
+    """Concatenate the cells. Returns (offsets, data)."""
     offsets = np.empty(len(at) + 1, dtype=np.int64)
     text_kernels.cell_offsets(size, offsets)
     data = np.empty(offsets[-1], dtype=np.uint8)
@@ -264,7 +268,8 @@ def _texts(buf: Bytes, at: Offsets, size: Offsets, charset: str) -> Decoded:
 
 
 def _binary_labels(buf: Bytes, at: Offsets, size: Offsets) -> Decoded:
-    """Labels of the character set `binary`, one character per byte, as `transcode.label` reads them from the log."""
+    """Returns labels of the character set `binary`, with one character per byte, as `transcode.label` decodes them from
+    the log."""
     offsets, data = adjacent(buf, at, size)
     raw, cuts = data.tobytes(), offsets.tolist()
     texts = [raw[a:b].decode("latin-1").encode() for a, b in itertools.pairwise(cuts)]

@@ -28,7 +28,7 @@ from dispatcher.telemetry.metrics import Metrics
 
 CONSUMERS = 1000
 STALL_MAX_S = 0.020
-ATTEMPTS = 3  # garbage collection may delay an attempt
+ATTEMPTS = 3  # garbage collection may make an attempt too slow
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa943{:04x}"
 
@@ -81,9 +81,9 @@ def api(clients: list[Client]) -> Api:
 
 
 class Stall:
-    """The longest time in s that the loop ran without a turn, since this object was made.
+    """The longest time in s for which one callback blocked the event loop since this object was made.
 
-    CPU time of the loop's thread: other processes of a busy machine do not count.
+    This is CPU time of the loop's thread, so other processes of a busy machine do not change the result.
     """
 
     def __init__(self) -> None:

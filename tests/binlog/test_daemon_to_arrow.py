@@ -1,4 +1,5 @@
-"""From a server's log through the daemon's splitter to Arrow: each consumer gets the rows of its databases."""
+"""A server's log passes through the daemon's splitter and is decoded to Arrow: each consumer gets the rows of its
+databases."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ def delivered_to(consumer: Filter, log: bytes, chunk: int) -> bytes:
 
 
 def told(data: bytes | memoryview, databases: set[str]) -> list[Any]:
-    """Values, operation and transaction of every change in these databases, without the values on which a filter may
-    have an effect."""
+    """Returns values, operation and transaction of every change in these databases, without values that a filter may
+    change."""
     out: list[Any] = []
     for part in delivered.changes(data):
         if isinstance(part, Ddl):

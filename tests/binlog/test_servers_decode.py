@@ -1,4 +1,4 @@
-"""Against real servers: every cell decoded from the server's log equals that of SELECT."""
+"""With real servers: every cell decoded from the server's log equals the cell that SELECT returns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def many(n: int) -> str:
     return ",".join(f"'v{i}'" for i in range(n))
 
 
-# (column definition, SQL literals of the values to store). Every column gets NULL as well.
+# (column definition, SQL literals of the values to store). The test also stores NULL in every column.
 COLUMNS: dict[str, tuple[str, list[str]]] = {
     "ti": ("TINYINT", ["-128", "127", "0"]),
     "tu": ("TINYINT UNSIGNED", ["255", "0"]),
@@ -95,8 +95,8 @@ def literal(name: str, row: int) -> str:
 
 
 def select(server: Server, table: str) -> list[dict[str, Any]]:
-    """The table as SELECT shows it, each value as decoding should give it."""
-    # The server shows a FLOAT with 6 digits, but in an expression with all digits.
+    """Returns the table's rows from SELECT, each value converted to the value that the decoder should return."""
+    # The server shows a FLOAT column with 6 digits, but a FLOAT in an expression with all digits.
     names = ", ".join(f"{name} + 0e0" if name == "f" else name for name in COLUMNS)
     rows = server.execute(
         "SET time_zone = '+00:00'", f"SELECT id, {names} FROM {table} ORDER BY id"

@@ -1,4 +1,5 @@
-"""Events of real servers, through the daemon's splitter and consumer log, as a consumer receives them."""
+"""Events of real servers pass through the daemon's splitter and consumer log; the tests check what a consumer
+receives."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ Rows = dict[int, dict[str, Any]]
 
 
 def events(log: bytes) -> list[tuple[int, bytes]]:
-    """(type, body) of each event of a log with checksums."""
+    """Returns (type, body) of each event of a log with checksums."""
     out, at = [], 4
     while at < len(log):
         size = int.from_bytes(log[at + 9 : at + 13], "little")
@@ -37,7 +38,7 @@ def events(log: bytes) -> list[tuple[int, bytes]]:
 
 
 def replayed(data: bytes, database: str) -> dict[str, Rows]:
-    """The tables as the changes make them, by the column `a`."""
+    """Applies the changes to empty tables. Returns the tables' rows, by the value of the column `a`."""
     tables: dict[str, Rows] = {}
     for part in delivered.changes(data):
         if isinstance(part, delivered.Ddl):
@@ -57,7 +58,7 @@ def replayed(data: bytes, database: str) -> dict[str, Rows]:
 
 
 def inserted(text: str, table: str) -> list[int]:
-    """The first cells of the rows that are inserted into a table, by the output of a tool."""
+    """Returns the first cell of each row inserted into a table, parsed from the output of a tool."""
     found = re.findall(rf"### INSERT INTO `\w+`\.`{table}`\n### SET\n###   @1=(\d+)", text)
     return [int(value) for value in found]
 
@@ -119,7 +120,7 @@ def test_compressed_and_tagged_transactions(
 def test_a_set_with_tags_equals_the_servers(
     mysql97: Server, new_database: Callable[[Server], str]
 ) -> None:
-    """The binary form of a set, read and written: at the beginning of a file, and in the request for a dump."""
+    """The code reads the binary form of a set at the beginning of a file, and writes it into the request for a dump."""
     database = new_database(mysql97)
     mysql97.execute(f"CREATE TABLE {database}.t (a INT PRIMARY KEY)")
     mysql97.execute(

@@ -1,4 +1,5 @@
-"""Against a real server: JSON from its log, and the result of its partial updates, equals that of SELECT."""
+"""With a real server: JSON decoded from the server's log, also after partial updates, equals the JSON that SELECT
+returns."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ EXPRESSIONS = (
     "CAST(NULL AS JSON)", "JSON_ARRAY()", "JSON_OBJECT()", "UUID_TO_BIN('6ccd780c-baba-1026-9564-5b8c656024db')",
 )  # fmt: skip
 TEXTS = ("REPEAT('ж', 200)", "_latin1 0xE9", "''")
-# Values that get the type of a column only if they come from a column.
+# Values that have these types in JSON only if they come from a column.
 COLUMNS = {
     "bits": ("BIT(13)", "b'1010101010101'"), "tiny": ("TINYBLOB", "X'00FF'"), "medium": ("MEDIUMBLOB", "X'01'"),
     "blob_": ("BLOB", "REPEAT('b', 100)"), "long_": ("LONGBLOB", "''"), "fixed": ("BINARY(4)", "X'20'"),
@@ -96,7 +97,7 @@ LARGE: list[Any] = [
 
 @dataclass(frozen=True)
 class Image:
-    """A row (id INT, doc JSON) of the log: its document, or (`partial`) the changes that make it."""
+    """A row (id INT, doc JSON) of the log. It contains the document, or, if `partial`, the changes of the document."""
 
     id: int
     doc: bytes | None
@@ -104,7 +105,7 @@ class Image:
 
 
 def images(log: bytes) -> Iterator[tuple[Image | None, Image | None]]:
-    """(before, after) of each row of the log."""
+    """Yields (before, after) of each row of the log."""
     at = 4
     while at < len(log):
         size, kind = int.from_bytes(log[at + 9 : at + 13], "little"), log[at + 4]
@@ -189,7 +190,7 @@ def test_documents_of_all_kinds(mysql97: Server, new_database: Callable[[Server]
 
 
 def places(value: Any, path: str = "$") -> Iterator[str]:
-    """Paths into a document: of values that it has, and of values that could be added."""
+    """Yields paths in a document: paths of its values, and paths at which a value could be added."""
     if isinstance(value, dict):
         for key, inner in value.items():
             leg = f"{path}.{json.dumps(key, ensure_ascii=False)}"
@@ -239,7 +240,7 @@ def test_partial_updates(mysql97: Server, new_database: Callable[[Server], str])
         assert new is not None
         assert old.doc is not None
         assert new.doc is not None
-        if old.id in stored:  # a change in place leaves holes, but the same value
+        if old.id in stored:  # a change in place leaves holes in the bytes
             assert printed([old.doc]) == printed([stored[old.id]])
         stored[new.id] = json_partial.apply_diffs(old.doc, new.doc) if new.partial else new.doc
         partial += new.partial
@@ -251,7 +252,7 @@ def test_partial_updates(mysql97: Server, new_database: Callable[[Server], str])
 
 
 def change(rng: random.Random, paths: list[str], news: list[str]) -> str:
-    """An expression that changes `doc` in up to three places."""
+    """Returns an SQL expression that changes `doc` in up to three places."""
     expression = "doc"
     for _ in range(rng.choice((1, 1, 3))):
         path = quoted(rng.choice(paths))

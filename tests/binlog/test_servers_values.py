@@ -1,4 +1,4 @@
-"""Against real servers: character sets, geometry, vectors, JSON, compressed columns, old formats, row images."""
+"""With real servers: character sets, geometry, vectors, JSON, compressed columns, old formats, row images."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ _read: dict[tuple[str, int, str, int], bytes] = {}
 
 
 def bytes_of(server: Server, log: str) -> bytes:
-    """The log, read again only when it has grown: the tool that reads it takes longer than most tests here."""
+    """Returns the log's bytes. Reads the log again only if it has grown, because the tool that reads it is slower than
+    most tests here."""
     place = (server.host, server.port, log, server.binlog_position()[1])
     if place not in _read:
         _read.clear()
@@ -57,7 +58,7 @@ def charsets_of(server: Server) -> list[str]:
 
 
 def test_every_character_of_every_set(any_server: Server) -> None:
-    """The decoder converts each character as the server does."""
+    """The decoder converts each character to the same text as the server."""
     charsets = [name for name in charsets_of(any_server) if name not in UNICODE]
     for charset, table in of_server(any_server, charsets).items():
         offsets = np.cumsum([0, *map(len, table)]).astype(np.int64)
@@ -87,7 +88,7 @@ def test_a_collation_with_its_own_conversion(
     assert [read[byte] for byte in range(0x80, 0xA0)] == ["?"] * 32
 
 
-# Conversion tables of the same name differ in the dashes, the yen and the dagger.
+# Conversion tables with the same name differ in the dashes, the yen sign and the dagger.
 SAMPLES = (
     "plain", "", "Ünïcödé", "Ελλάδα", "Жизнь", "日本語ｱ\uff5e\u301c", "中文", "한국어", "שלום", "ไทย", "¥\\~", "€", "†",
     "😀 x",
@@ -113,7 +114,7 @@ def test_columns_and_labels_of_every_character_set(
         f"e_{cs} ENUM('a','{_label(cs)}') CHARACTER SET {cs}, s_{cs} SET('x','{_label(cs)}') CHARACTER SET {cs}"
         for cs in charsets
     )
-    # MySQL 5.6 separates the members of a SET by a comma of one byte, even if characters have more bytes.
+    # MySQL 5.6 writes a comma of one byte between the members of a SET, even in character sets with wider characters.
     broken = ("ucs2", "utf16", "utf16le", "utf32") if server.kind == "mysql56" else ()
     given = ", ".join("2, 2" if charset in broken else "2, 3" for charset in charsets)
     server.execute(
@@ -131,7 +132,7 @@ def test_columns_and_labels_of_every_character_set(
 
 
 def _label(charset: str) -> str:
-    """A label with a character that the character set has besides ASCII."""
+    """Returns a label that contains a non-ASCII character of the character set."""
     found = {
         "ascii": "b", "swe7": "å", "tis620": "ไทย", "hebrew": "שלום", "greek": "Ελλάδα", "armscii8": "Ա",
         "geostd8": "ა", "gbk": "中文", "gb2312": "中文", "big5": "中文", "euckr": "한국", "sjis": "日本",
@@ -240,7 +241,7 @@ def test_columns_that_only_mariadb_has(
 
 
 def test_the_definition_gives_the_same_types(any_server: Server, new_database: NewDatabase) -> None:
-    """A reader that starts before the first row gets the types from the table's definition."""
+    """The types from the table's definition, which a reader uses before the first row, equal the types from the log."""
     server, database = any_server, new_database(any_server)
     log = fresh_log(server)
     columns = {
@@ -275,7 +276,7 @@ def test_the_definition_gives_the_same_types(any_server: Server, new_database: N
 
 
 def test_generated_and_invisible_columns(mysql97: Server, new_database: NewDatabase) -> None:
-    """The columns that the server makes for an index on an expression or on an array are not in the log."""
+    """The log does not contain the hidden columns that the server makes for an index on an expression or an array."""
     database = new_database(mysql97)
     log = fresh_log(mysql97)
     mysql97.execute(
@@ -297,7 +298,7 @@ def test_generated_columns_that_a_server_leaves_out_are_said_to_be_absent(
     new_database: NewDatabase,
     request: pytest.FixtureRequest,
 ) -> None:
-    """MariaDB 11.8.9 writes generated columns only if the row has no before-image."""
+    """MariaDB 11.8.9 logs generated columns only if the row has no before image."""
     server: Server = request.getfixturevalue(kind)
     database = new_database(server)
     log = fresh_log(server)

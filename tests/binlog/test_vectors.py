@@ -1,8 +1,8 @@
 """Events that published articles explain byte by byte: our parsers agree with the articles.
 
-The bytes are from logs of MySQL 5.6.34, 5.7.19 and 8.0.22. Most articles leave headers out; where an article's own
-listings name a header's fields, the event's checksum proves them, and the bytes of the body with them. Comments say
-where an article errs.
+The bytes are from logs of MySQL 5.6.34, 5.7.19 and 8.0.22. Most articles omit the event headers. Where an article lists
+the fields of a header, the event's checksum proves that header and body are correct. Comments name the errors of the
+articles.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ unhex = bytes.fromhex
 
 @dataclass(frozen=True)
 class Vector:
-    """An event; `crc`: its last four bytes, in the order of the log."""
+    """An event. `crc`: its checksum, the last four bytes, in the order of the log."""
 
     kind: int
     timestamp: int
@@ -94,8 +94,8 @@ def query_facts(body: bytes) -> tuple[Any, ...]:
 
 
 WHOLE = {
-    # 5.7.19. The article wonders why the stored interval ends in 54 and the printed one in 53: the stored end is
-    # the first number that is not in it.
+    # 5.7.19. The article does not explain why the stored interval ends in 54 but the printed interval in 53: the stored
+    # end is the first number after the interval.
     "PREVIOUS_GTIDS, one interval": Vector(
         EventType.PREVIOUS_GTIDS, 0x5E2AD944, 10, 194,
         "0100000000000000 b0d850c2dbd011e990c3080027b8bded 0100000000000000 0100000000000000 3600000000000000",
@@ -114,14 +114,14 @@ WHOLE = {
         "01 89fbcea2da6511e7a851fa163e618bac 0500000000000000", "e83003d2",
         gtid, Gtid("89fbcea2-da65-11e7-a851-fa163e618bac", "", 5, 1),
     ),
-    # The article's listing leaves out the byte of flags in front; its printed form says rbr_only=yes, which is 0.
+    # The article's listing omits the first byte, the flags. The printed form contains rbr_only=yes, so the flags are 0.
     "ANONYMOUS_GTID": Vector(
         EventType.ANONYMOUS_GTID, 1515466434, 9999, 5681,
         "00 00000000000000000000000000000000 0000000000000000 02 1400000000000000 1500000000000000", "3906be46",
         anonymous, Gtid("", "", 0, 0, last_committed=20, sequence_number=21),
     ),
-    # The article's definition of the table has utf8 text, of which 20 characters are 60 bytes, and another listing
-    # shows meta=60; these bytes contain 20, so they come from a table with one-byte text.
+    # In the article, the table has 20 characters of utf8 text (60 bytes), and another listing shows meta=60. But these
+    # bytes contain 20, so they are from a table with a one-byte character set.
     "TABLE_MAP": Vector(
         EventType.TABLE_MAP, 1511792310, 9999, 896,
         "6c0000000000 0100 0867616e677368656e00 05746573743100 02 030f 02 1400 02", "52534ad9",
@@ -142,7 +142,8 @@ WHOLE = {
         "0400000000000000 6d7973716c2d62696e2e303030303032", "b3db0b9a",
         header.parse_rotate, ("mysql-bin.000002", 4),
     ),
-    # The length in front has one byte, so it is wrong for texts above 255 bytes; the text extends to the end.
+    # The length field has one byte, so it is wrong for texts of more than 255 bytes. The text extends to the end of the
+    # event.
     "ROWS_QUERY": Vector(
         EventType.ROWS_QUERY, 1515420726, 330619, 271,
         "2e 696e7365727420696e746f20746573743128606e616d6560292076616c7565732827726f77735f71756572792729", "8aaf68dc",
@@ -157,8 +158,8 @@ WHOLE = {
         (106404, 0, 0, "gangshen", "insert into test1(`name`) values('beijing')",
          Status(sql_mode=1075838976, client=33, updated_databases=("gangshen",))),
     ),
-    # 5.7. Another article. Its formula for the length of the text forgets the zero behind the database's name and the
-    # checksum, and it gives auto_increment 2 bytes (it takes 4: two numbers).
+    # 5.7, from another article. Its formula for the length of the text omits the zero behind the database's name and
+    # the checksum, and says 2 bytes for auto_increment, which has 4 bytes (two numbers).
     "QUERY of a DDL": Vector(
         EventType.QUERY, 1486595539, 93157, 448,
         "02000000 01000000 04 0000 1a00 00 00000000 01 0000204000000000 06 03737464 04 210021002100 7465737400"
@@ -183,7 +184,7 @@ def test_an_event(vector: Vector) -> None:
 
 
 def needed(kind: int, body: bytes) -> int:
-    """How many bytes an event must have; behind them, a text extends to the event's end."""
+    """Returns how many bytes an event must have at least. Behind them, a text extends to the event's end."""
     match kind:
         case EventType.ROTATE:
             return 9
@@ -214,7 +215,8 @@ def test_a_header() -> None:
 
 
 def test_the_end_of_an_event_and_the_next_ones_header() -> None:
-    # From the log with the DDL above: the text "BEGIN", its event's checksum, and the TABLE_MAP that follows.
+    # From the log with the DDL above: the text "BEGIN", the checksum of its event, and the beginning of the TABLE_MAP
+    # that follows.
     dump = unhex("42 45 47 49 4e f8 10 6c 3e d3 a5 9b 58 13 e5 6b")
     assert dump[:5] == b"BEGIN"
     assert int.from_bytes(dump[5:9], "little") == 0x3E6C10F8
@@ -224,13 +226,13 @@ def test_the_end_of_an_event_and_the_next_ones_header() -> None:
 
 # -- FORMAT_DESCRIPTION ---------------------------------------------------------------------------------------
 
-# 5.6.34. The header's fields follow from the ROTATE above, which ended the file before it.
+# 5.6.34. The fields of the header follow from the ROTATE above, which ended the previous file.
 OLD_FORMAT = (
     HEADER.pack(1512699394, EventType.FORMAT_DESCRIPTION, 330619, 116, 120, 0)
     + unhex("0400352e362e33342d6c6f67") + bytes(40) + unhex("00000000 13")
     + unhex("380d0008001200040404041200005c00041a08000000080808020000000a0a0a191900 01 2eef23e2")
 )  # fmt: skip
-# 8.0.22, while the file was being written, and after.
+# 8.0.22: the event while the file is being written (OPEN), and after the file was closed.
 OPEN_FORMAT = (
     "hk6eXw8BAAAAeQAAAH0AAAABAAQAOC4wLjIyAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
     "AAAAAAAAAAAAAAAAAACGTp5fEwANAAgAAAAABAAEAAAAYQAEGggAAAAICAgCAAAACgoKKioAEjQACigBIzeHUg=="
@@ -251,7 +253,7 @@ def test_how_an_old_file_begins() -> None:
 
 
 def test_how_a_newer_file_begins() -> None:
-    # The tool prints positions that are off by 152 for this event alone: a defect that the article found.
+    # Only for this event, the tool prints positions that are wrong by 152, as the article has found.
     event = unhex(FORMAT_DUMP)
     assert base64.b64decode(OPEN_FORMAT) == event
     assert HEADER.unpack_from(event) == (
@@ -274,7 +276,7 @@ def test_how_a_newer_file_begins() -> None:
 def decoded(
     columns: bytes, names: str, *rows: tuple[int, str], charsets: tuple[int, ...] = ()
 ) -> list[dict[str, Any]]:
-    """Rows events (type, body) under a TABLE_MAP's body, which gets names for its columns."""
+    """Decodes rows events (type, body) with the TABLE_MAP `columns`, to which the column names `names` are added."""
     extra = optional(4, b"".join(packed_bytes(len(name)) + name.encode() for name in names.split()))
     if charsets:
         extra += optional(3, b"".join(map(packed_bytes, charsets)))
@@ -313,14 +315,15 @@ ROWS = {
         EventType.WRITE_ROWS, 1514992880, 395,
         "640000000000 0100 0200 06 ff c0 01 0b00 6f0000 57040000 672b000000000000 01", "107e1750", None, ROW,
     ),
-    # The listing of this event in the article is from another run (table id 231). These bytes are from the run whose
-    # prompt the article shows, at 10:21:44.
+    # The article's listing of this event is from another run (table id 231). These bytes are from the run at 10:21:44,
+    # whose prompt the article shows.
     "UPDATE_ROWS": RowsVector(
         EventType.UPDATE_ROWS, 1514992904, 718,
         "640000000000 0100 0200 06 ff ff c0 01 0b00 6f0000 57040000 672b000000000000 01"
         "c0 01 1600 de0000 57040000 672b000000000000 01", "16a3debb", ROW, CHANGED,
     ),
-    # The article's bytes end in the checksum of the WRITE_ROWS above; the checksum in its listing is right.
+    # The article's bytes end with the checksum of the WRITE_ROWS above by mistake. The checksum in its listing is
+    # right.
     "DELETE_ROWS": RowsVector(
         EventType.DELETE_ROWS, 1515007494, 375,
         "640000000000 0100 0200 06 ff c0 01 1600 de0000 57040000 672b000000000000 01", "b21848ce", CHANGED, None,
@@ -361,14 +364,15 @@ def test_numbers() -> None:
     (found,) = decoded(table, "a b c d e f g h i", (EventType.WRITE_ROWS, row))
     values = list(found["after"].values())
     assert values[:6] == [2, -22, 222, -2222, 22222, Decimal("123123123123.1122330000")]
-    # The article shows the FLOAT as 123.099998, as C prints it: the nearest to 123.1 that 32 bits hold.
+    # The article shows the FLOAT as C prints it, 123.099998: the 32-bit number nearest to 123.1.
     assert np.float32(values[6]) == np.float32(123.1)
     assert values[7] == 123.2
     assert values[8] == bytes((0b00110,))
 
 
 def test_dates_and_times() -> None:
-    # Comments in the article's listing are of other tables: 6 bytes of metadata, not 9, a name of 10 letters, not 5.
+    # Comments in the article's listing belong to other tables: they say 6 bytes of metadata instead of 9, and a name of
+    # 10 letters instead of 5.
     table = unhex(
         "4e0000000000 0100 0867616e677368656e00 0a74696d655f7461626c6500 09 0a12121111 13130d0d 06 000300040005 ff01"
     )
@@ -378,7 +382,7 @@ def test_dates_and_times() -> None:
     )
     (found,) = decoded(table, "a b c d e f g h i", (EventType.WRITE_ROWS, row))
     day = dt.datetime(2017, 12, 14, 9, 54)  # noqa: DTZ001
-    # A TIMESTAMP is an instant: 09:54 where the article was written is 01:54 UTC.
+    # A TIMESTAMP is an instant: 09:54 in the time zone of the article's author is 01:54 UTC.
     instant = dt.datetime(2017, 12, 14, 1, 54, tzinfo=dt.UTC)
     assert int(instant.timestamp()) == 1513216440
     time = (9 * 60 + 54) * 60 * 1_000_000
@@ -396,9 +400,9 @@ def test_dates_and_times() -> None:
 
 
 def test_the_first_bit_of_a_decimal() -> None:
-    # The article writes 12.34 as 0c22. That lacks the bit that says "not negative", and so is no DECIMAL(4,2) at all:
-    # inverted, its fraction would be 221. The article also says that the remaining digits of a fraction lose that bit,
-    # but they have no such bit.
+    # The article writes 12.34 as 0c22. These bytes lack the bit for "not negative", so they are no valid DECIMAL(4,2):
+    # inverted, the fraction would be 221. The article also says that this bit is removed from the remaining digits of a
+    # fraction, but these digits have no such bit.
     spec = Spec("d", Type.NEWDECIMAL, bytes((4, 2)))
 
     def value(raw: str) -> Any:
@@ -440,7 +444,7 @@ def test_bytes_of_a_decimals_digits(digits: int, size: int) -> None:
     ("raw", "wanted"),
     [
         ("08", 8),
-        # The article adds the first byte to the others, and reads those from the left: 260, 1193299 and 263.
+        # The article adds the first byte to the value, and reads the other bytes from the left: 260, 1193299 and 263.
         ("fc0008", 0x0800),
         ("fd123456", 0x563412),
         ("fe0000000000000009", 9 << 56),

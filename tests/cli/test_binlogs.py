@@ -1,4 +1,4 @@
-"""`binlogs`, `top` and `consumers` with several kinds of answers."""
+"""The commands `binlogs`, `top` and `consumers`, with several kinds of answers of the daemon."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ ROWS = json.dumps([ROW, FAILED]).encode()
 
 
 def on_terminal(*arguments: str, keys: bytes = b"", columns: int = 80) -> tuple[int, str]:
-    """The exit code and the output of a command on a terminal of 24 lines. `keys` are typed after its first output."""
+    """Runs a command on a terminal of 24 lines. Returns its exit code and output. `keys`: sent to the command after its
+    first output."""
     main, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, columns))
     env = environment({"TERM": "xterm"})
@@ -212,7 +213,7 @@ CALLS = (("binlogs",), ("consumers", "forget", "shop", "--yes"))
 
 
 def one_line(url: str, *words: str) -> str:
-    """The output of a command for this URL: one line, with exit code 1."""
+    """Runs a command for this URL, and asserts exit code 1. Returns its output, which is one line."""
     done = call(*words, "--url", url)
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
     return done.stderr

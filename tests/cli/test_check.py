@@ -25,7 +25,8 @@ NewDatabase = Callable[[Server], str]
 
 @pytest.fixture(scope="module")
 def server(module_server_factory: ServerFactory) -> Instance:
-    """A server with a retention of an hour, an account `cli`, and `cli_shop`, which sees the database shop only."""
+    """A server with a retention of one hour, an account `cli`, and an account `cli_shop`, which sees only the database
+    shop."""
     server = module_server_factory("mysql97", "--binlog-expire-logs-seconds=3600")
     server.add_user("cli", PASSWORD)
     server.add_user("cli_shop", PASSWORD, "REPLICATION SLAVE, REPLICATION CLIENT ON *.*")
@@ -41,7 +42,7 @@ def server(module_server_factory: ServerFactory) -> Instance:
 
 
 def checked(tmp_path: Path, *consumers: tuple[str, str]) -> tuple[int, list[str], list[str]]:
-    """The exit code, the errors and the warnings of `check`."""
+    """Runs `check`. Returns its exit code, errors and warnings."""
     done = call("check", "--config", write(tmp_path, *consumers))
     lines = done.stderr.splitlines()
     errors = [line for line in lines if not line.startswith("warning: ")]
@@ -109,7 +110,7 @@ def test_starts_that_the_server_does_not_have(server: Instance, tmp_path: Path) 
     assert code == 2 and len(errors) == 2
     assert "start: " in errors[0] and errors[0].endswith("(for consumers.file)")
     assert "never executed" in errors[1] and errors[1].endswith("(for consumers.set)")
-    # Where a position is stored, the start has no effect.
+    # If a position is stored, the setting `start` has no effect.
     position = Position("server", "", "binlog.000001", 4, 5, 7)
     with closing(StateStore(tmp_path / "state.db")) as store:
         store.save([("file", position, position, 0), ("set", position, position, 0)])

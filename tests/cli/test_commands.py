@@ -1,4 +1,4 @@
-"""The command line, as a person runs it: the installed script, its output and its exit code."""
+"""Runs the installed script as a person does, and checks its output and its exit code."""
 
 from __future__ import annotations
 
@@ -139,7 +139,8 @@ def test_options_and_environment_override_files(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def account(mysql97: Server) -> Iterator[Server]:
-    """The shared server with a good account `cli`, and an account `cli_bare` that may only log in."""
+    """The shared server with an account `cli` that has all privileges that the daemon needs, and an account `cli_bare`
+    that may only log in."""
     mysql97.add_user("cli", PASSWORD)
     mysql97.add_user("cli_bare", PASSWORD, "USAGE ON *.*")
     yield mysql97
@@ -224,7 +225,7 @@ def test_check_reports_the_errors_of_all_servers(
         assert all(line.endswith("(for consumers.bare_a, consumers.bare_b)") for line in bare)
         assert "log_bin=OFF" in lines[6] and lines[6].endswith("(for consumers.logless)")
         assert "binlog_format=STATEMENT" in lines[7] and "binlog_format = ROW" in lines[7]
-        assert lines[8] == lines[0].replace("unreachable", "hosts")  # names one of the two hosts
+        assert lines[8] == lines[0].replace("unreachable", "hosts")  # names one of the hosts
         assert len(lines) == 9
 
 
@@ -251,7 +252,7 @@ class Daemon:
         return {row["name"]: row for row in self.get("/v1/binlogs")}
 
     def until(self, condition: Callable[[dict[str, dict[str, Any]]], bool]) -> dict[str, Any]:
-        """The rows of /v1/binlogs once they satisfy a condition."""
+        """Waits until the rows of /v1/binlogs satisfy a condition, and returns them."""
         deadline = monotonic() + DEADLINE_S
         seen: dict[str, Any] = {}
         while monotonic() < deadline:

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 _WRITERS = ("typer.echo", "typer.secho", "print", "sys.stdout.write", "sys.stderr.write")
-# Modules that print paths of folders and jars for scripts, or how they are used.
+# Modules that print paths of folders and jars for scripts, or their usage.
 _EXEMPT = ("spark_sink/kernels.py", "spark_sink/jars.py")
 
 

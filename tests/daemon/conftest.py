@@ -1,4 +1,4 @@
-"""Fixtures: daemons that end with the test, and an account to replicate with on each server."""
+"""Fixtures: daemons that end with the test, and a replication account on each server."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MakePair = Callable[..., Pair]
 
 @pytest.fixture
 def make_daemon(tmp_path: Path) -> Iterator[MakeDaemon]:
-    """`make_daemon({consumer: settings}, api=..., defaults=...)` returns a daemon that is not started yet. It ends with
-    the test."""
+    """`make_daemon({consumer: settings}, api=..., defaults=...)` returns a daemon that is not started yet. The daemon
+    ends with the test."""
     with ExitStack() as stack:
 
         def make(consumers: Json, **sections: Any) -> Daemon:
@@ -42,7 +42,8 @@ def make_daemon(tmp_path: Path) -> Iterator[MakeDaemon]:
 
 @pytest.fixture
 def source() -> Iterator[Source]:
-    """`source(server, "shop", ...)` returns settings of a consumer of these databases, and makes an account for it.
+    """`source(server, "shop", ...)` creates an account, and returns the settings of a consumer that reads these
+    databases with this account.
 
     `user=` names the account, so that a test can have several accounts; `**more` are further settings.
     """
@@ -51,7 +52,7 @@ def source() -> Iterator[Source]:
     def settings(server: Server, *databases: str, user: str = "repl", **more: Any) -> Json:
         key = server.port, user
         if key not in made:
-            # MySQL 5.6 has room for 16 characters.
+            # MySQL 5.6 limits user names to 16 characters.
             name = f"{user[:6]}{os.getpid() % 10**6}_{next(_numbers)}"
             server.add_user(name, PASSWORD)
             made[key] = server, name
@@ -100,9 +101,9 @@ def make_pair(
     state_server: Instance,
     database_name: str,
 ) -> Iterator[MakePair]:
-    """`make_pair(lease, mqtt=...)`: two daemons with a consumer `d` of the database d, or with other `consumers`, and
-    their state in a database. They are started, unless `begun` is False. `on_source`: the state is on the server that
-    is read."""
+    """`make_pair(lease, mqtt=...)` returns two daemons with one state in a database. They have a consumer `d` of the
+    database d, or the `consumers` that the test passes. The fixture starts them if `begun` is True. `on_source`: True
+    if the state is on the server that the daemons read."""
     server = source_server
     server.execute("DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "FLUSH BINARY LOGS")
     with ExitStack() as stack:

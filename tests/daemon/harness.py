@@ -1,9 +1,10 @@
-"""Runs the daemon as a user does, and reads it as a careful client does.
+"""Runs the daemon as a user does, and reads from the daemon as a careful client does.
 
-`Daemon` runs the command line with its own settings file, on a free port of the loopback, and ends it by its pid. It
-forks the daemon from a process that has imported it, or starts the console script if the daemon needs an environment of
-its own. `Api` makes single HTTP calls. `Reader` keeps its own checkpoint as Spark does: it stores a range before it
-asks for the next one, so it can continue after the daemon is killed. `load` writes to a server until its block ends.
+`Daemon` runs the command line with its own settings file, on a free port of the loopback interface, and ends the daemon
+by its pid. It forks the daemon from a process that has imported the daemon's modules. If the daemon needs its own
+environment, it starts the console script instead. `Api` makes single HTTP calls. `Reader` keeps its own checkpoint as
+Spark does: it stores a range before it asks for the next range, so it can continue after the daemon is killed. `load`
+writes to a server until its block ends.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], what: str, *, timeout_s: float = DEADLINE_S) -> T:
-    """Call `condition` until it returns a true value, and return that value. An error counts as false."""
+    """Call `condition` until it returns a true value, and return that value. An exception counts as a false value."""
     deadline = time.monotonic() + timeout_s
     pause = threading.Event()
     last: object = None
@@ -86,7 +87,8 @@ def _processor_wait_s(pid: int, thread: int) -> float:
 
 
 class Api:
-    """The daemon's HTTP API; every call has a connection of its own, with TLS if `ca` names an authority's file."""
+    """The daemon's HTTP API. Every call opens a new connection, with TLS if `ca` names the certificate file of an
+    authority."""
 
     def __init__(
         self, port: int, token: str = "", ca: Path | None = None, timeout_s: float = TIMEOUT_S
@@ -165,7 +167,7 @@ class Api:
 class Daemon:
     """One daemon with its settings, state and log in `folder`.
 
-    `settings`: as in the YAML file; state, log and the address of the API are added.
+    `settings`: the content of the YAML file, without state, log and address of the API, which this class adds.
     """
 
     def __init__(self, folder: Path, settings: Json) -> None:
@@ -181,8 +183,8 @@ class Daemon:
         self.state = folder / "state.db"
         self.within: tuple[
             str, ...
-        ] = ()  # a command that runs the daemon's command in an environment of its own
-        self._secrets = {PASSWORD}  # all secrets of its settings so far
+        ] = ()  # a command that runs the daemon's command in a separate environment
+        self._secrets = {PASSWORD}  # all secrets that the settings have contained so far
         self._said = 0  # length of the log at the last start
 
     @property
@@ -210,8 +212,8 @@ class Daemon:
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def livez_s(self) -> float:
-        """Ask `/livez`. Returns how long the answer took, without the time in which the daemon's event loop or this
-        thread waited for a processor that another program used."""
+        """Call `/livez`. Returns the time until the answer, minus the time in which the daemon's event loop or this
+        thread waited for a processor."""
         threads = (self.pid, self.pid), (os.getpid(), threading.get_native_id())
         waited_s = sum(_processor_wait_s(*thread) for thread in threads)
         began = time.monotonic()
@@ -220,14 +222,14 @@ class Daemon:
         return took_s - (sum(_processor_wait_s(*thread) for thread in threads) - waited_s)
 
     def stored(self, consumer: str) -> Json:
-        """The consumer's row in the state store: acknowledged and covered positions."""
+        """Returns the consumer's row in the state store, with acknowledged and covered position."""
         with closing(sqlite3.connect(f"file:{self.state}?mode=ro", uri=True)) as db:
             query = "SELECT acknowledged, covered FROM consumer WHERE name = ?"
             acknowledged, covered = db.execute(query, (consumer,)).fetchone()
         return {"acknowledged": json.loads(acknowledged), "covered": json.loads(covered)}
 
     def store(self, consumer: str, position: Json | str) -> None:
-        """Write a position, or any text in place of one, into the state store of a stopped daemon."""
+        """Write a position, or an invalid text instead, into the state store of a stopped daemon."""
         text = (
             position if isinstance(position, str) else json.dumps(position, separators=(",", ":"))
         )
@@ -238,8 +240,8 @@ class Daemon:
             assert db.execute(query, (text, text, consumer)).rowcount == 1
 
     def start(self, *, kill_at: str = "", kill_after: int = 0) -> Api:
-        """Start the daemon and wait until it answers. With `kill_at` (see killing/sitecustomize.py) it may be killed
-        before that."""
+        """Start the daemon and wait until it answers. With `kill_at` (see killing/sitecustomize.py) the daemon may kill
+        itself before it answers."""
         config = self._write_settings()
         environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
         environment |= {"PYTHONFAULTHANDLER": "1", **self.environment}
@@ -291,17 +293,17 @@ class Daemon:
         assert self.process is not None
         if self.process.poll() is not None:
             return True
-        # Another process may have taken the port, and would answer, too.
+        # Another process may use the port, and would also answer.
         listening = f"Uvicorn running on {self.url}"
         return listening in self.log[self._said :] and self.api.text("/livez") == "ok\n"
 
     def stop(self) -> None:
-        """Send SIGTERM. The exit code must be 0."""
+        """Send SIGTERM, and assert that the exit code is 0."""
         assert self._end(signal.SIGTERM) == 0, self.log
 
     def stop_at_once(self, while_: str) -> int:
-        """Send SIGTERM. Send it again when the log contains `while_`, the name of an event that delays the end. Returns
-        the exit code."""
+        """Send SIGTERM, and a second SIGTERM when the log contains `while_`, the name of an event that delays the
+        daemon's end. Returns the exit code."""
         assert self.process is not None
         said = len(self.log)
         self.process.send_signal(signal.SIGTERM)
@@ -319,7 +321,8 @@ class Daemon:
         return self.start()
 
     def reload(self) -> Json:
-        """Write the present settings and send SIGHUP. Returns the log line that says that they are applied."""
+        """Write the present settings and send SIGHUP. Returns the log line that reports that the daemon has applied the
+        settings."""
         return self.hang_up("settings reloaded")
 
     def hang_up(self, event: str) -> Json:
@@ -337,7 +340,7 @@ class Daemon:
         return until(matching, event)[0]
 
     def until_killed(self) -> None:
-        """Wait until the daemon has killed itself at the point that `start` got."""
+        """Wait until the daemon has killed itself at the point `kill_at` of `start`."""
         process, self.process = self.process, None
         assert process is not None
         assert process.wait(DEADLINE_S) == -signal.SIGKILL, self.log
@@ -354,7 +357,7 @@ class Daemon:
             raise
 
     def close(self) -> None:
-        """End the daemon, if it runs. Assert that its log has only documented keys, and no traceback and no secret."""
+        """End the daemon if it runs. Assert that its log has only documented keys, no traceback and no secret."""
         if self.process is not None:
             died = self.process.poll()
             self.kill()
@@ -368,7 +371,7 @@ class Daemon:
 
 @dataclass
 class Reader:
-    """Reads one consumer. `position` and `chunks` stand for what a real reader stores durably."""
+    """Reads one consumer. A real reader would store `position` and `chunks` durably."""
 
     daemon: Daemon
     consumer: str
@@ -384,7 +387,8 @@ class Reader:
     def step(
         self, *, max_bytes: int | None = None, wait_ms: int = 500, markers: bool = True
     ) -> int:
-        """Acknowledge what is stored, read the next range, and store it. Returns its number of transactions."""
+        """Acknowledge the stored position, read the next range, and store it. Returns the range's number of
+        transactions."""
         api = self.daemon.api
         answer = api.poll(
             self.consumer,
@@ -441,8 +445,8 @@ class Transaction:
 
 
 def events(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields (type, event) of a binlog. It splits the binlog by the sizes in the headers, and does not use the code
-    under test."""
+    """Yields (type, event) of a binlog. The function splits the binlog by the sizes in the event headers, without the
+    code under test."""
     assert data[:4] == MAGIC
     at = 4
     while at < len(data):
@@ -493,7 +497,7 @@ def dumps(server: Server, user: str = "") -> list[int]:
 
 @contextmanager
 def load(server: Server, database: str, *, rows: int = 3) -> Iterator[Load]:
-    """Write transactions of `rows` rows into `database`.load until the block or the server ends."""
+    """Write transactions of `rows` rows into the table `database`.load until the block or the server ends."""
     made = Load(server, database, rows)
     made.thread.start()
     try:

@@ -1,4 +1,4 @@
-"""Two daemons with one state in a database, and a reader that reads from the leader."""
+"""Two daemons that share one state in a database, and a reader that reads from the leader."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LEASE_S = 2
 LONG_LEASE_S = 10  # for tests under load, where a daemon may wait seconds for a processor
 PASSING = ("NOT_LEADER", "RANGE_UNAVAILABLE", "SESSION_FENCED")
 """The kinds of problems for which a reader goes to the next daemon and opens a session again."""
-ROLES_S = 120.0  # how long to wait for the roles: on a busy machine, a daemon that takes the lease may lose it again
-NEVER_S = 3600  # so long that the lease ends only when a daemon hands over
+ROLES_S = 120.0  # time limit for `roles`: on a busy machine, a daemon that takes the lease may lose the lease again
+NEVER_S = 3600  # a lease so long that it ends only when a daemon hands over
 
 
 @dataclass
 class Pair:
-    """`a` leads at first, `b` stands by. `store`: the server with the state; `server`: the server that the daemons
-    read."""
+    """At first, `a` is the leader and `b` the standby. `store`: the server with the state; `server`: the server that
+    the daemons read."""
 
     a: Daemon
     b: Daemon
@@ -43,7 +43,7 @@ class Pair:
         return str(self.a.settings["state"]["mysql"]).rpartition("/")[2]
 
     def lease(self) -> tuple[str, int]:
-        """(address of the holder, term)"""
+        """Returns (address of the leader, term) from the lease."""
         ((address, term),) = self.store.execute(
             "SELECT address, term FROM lease", database=self.database
         )
@@ -71,13 +71,13 @@ class Pair:
         return found_roles
 
     def kill_the_leader(self) -> None:
-        """Kill the leader and start it again when the other daemon leads."""
+        """Kill the leader, and start it again when the other daemon is the leader."""
         leader, standby = self.roles()
         leader.kill()
         self._come_back(leader, standby)
 
     def end_the_leader(self) -> None:
-        """End the leader with SIGTERM and start it again when the other daemon leads."""
+        """End the leader with SIGTERM, and start it again when the other daemon is the leader."""
         leader, standby = self.roles()
         leader.stop()
         self._come_back(leader, standby)
@@ -114,7 +114,7 @@ def until_stands_by(daemon: Daemon, leader: Daemon) -> None:
 
 
 def reach_state_through(daemon: Daemon, port: int) -> None:
-    """Let the daemon, which is not started yet, connect to its state at this port."""
+    """Change the settings of a daemon that is not started yet: it will connect to its state at this port."""
     state = daemon.settings["state"]
     user, _, place = state["mysql"].partition("@")
     state["mysql"] = f"{user}@127.0.0.1:{port}/{place.partition('/')[2]}"
@@ -122,7 +122,7 @@ def reach_state_through(daemon: Daemon, port: int) -> None:
 
 @contextmanager
 def suspended(daemon: Daemon) -> Iterator[None]:
-    """Stop the process (SIGSTOP), and let it go on at the end of the block."""
+    """Suspend the daemon's process (SIGSTOP), and continue it at the end of the block."""
     assert daemon.process is not None
     daemon.process.send_signal(signal.SIGSTOP)
     try:
@@ -142,7 +142,7 @@ def stopped(server: Instance) -> Iterator[None]:
 
 
 def refusal(daemon: Daemon, consumer: str = "d") -> Problem:
-    """The error with which a daemon refuses a reader's call."""
+    """Makes a reader's call that the daemon must refuse. Returns the daemon's error."""
     try:
         daemon.api.session(consumer)
     except Problem as problem:
@@ -151,8 +151,8 @@ def refusal(daemon: Daemon, consumer: str = "d") -> Problem:
 
 
 class Follower:
-    """A reader with a checkpoint of its own. It reads from the daemon that leads. `refusals` counts the answers and
-    errors for which it went to the other daemon, by their kind."""
+    """A reader with its own checkpoint, which reads from the leader. `refusals` counts, by kind, the answers and errors
+    after which the reader tried the other daemon."""
 
     passing: tuple[str, ...] = PASSING
 
@@ -166,7 +166,7 @@ class Follower:
         until(lambda: self._read(ids), f"{ids} transactions are read and acknowledged")
 
     def attempt(self, read: Callable[[], object]) -> bool:
-        """Call `read`. If the daemon refuses or does not answer, go to the next daemon and return False."""
+        """Call `read`. If the daemon refuses or does not answer, change to the other daemon and return False."""
         try:
             read()
         except Problem as problem:

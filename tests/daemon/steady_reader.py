@@ -1,7 +1,7 @@
 """Readers that follow the leader through takeovers, and check each answer.
 
-A `SteadyReader` reads in a thread of the test (`repeated(reader.step, ...)`). It keeps the data that it has read
-together with its position, as a real reader does, and acknowledges this data.
+A `SteadyReader` reads in a thread of the test (`repeated(reader.step, ...)`). As a real reader, it stores the data that
+it has read together with its position, and then acknowledges this position.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.daemon.harness import Api, Daemon, Json, transactions
 from tests.daemon.pair import Follower
 
 _WAIT_MS = 500
-# How long a call may take, in s. Each time-out doubles this limit, until a call is answered.
+# The time limit of a call, in s. Each time-out doubles the limit, until the daemon answers a call.
 PATIENCE_S = 5.0
 _PATIENCE_MAX_S = 60.0
 
@@ -30,9 +30,9 @@ class Habit(Enum):
 
 
 class SteadyReader(Follower):
-    """`acknowledged`: the newest acknowledgement that was answered."""
+    """`acknowledged`: the position of the newest acknowledgement that a daemon has answered."""
 
-    # Not SESSION_FENCED: a consumer has one reader, so no takeover may end its session.
+    # SESSION_FENCED is not in this list: each consumer has only one reader, so no takeover may fence its session.
     passing = tuple(
         kind.name
         for kind in (
@@ -65,7 +65,7 @@ class SteadyReader(Follower):
         return order(self.acknowledged)[1] >= seq
 
     def step(self) -> None:
-        """Acknowledge what is kept, then read and keep the next range."""
+        """Acknowledge the stored data, then read and store the next range."""
         with self.stepping:
             if self.resting:
                 return
@@ -73,7 +73,8 @@ class SteadyReader(Follower):
                 self.reader.session, self._planned = 0, None
 
     def set_back(self, acknowledged: Json) -> None:
-        """Note that the state has lost the acknowledgements after this position. The reader must be at rest."""
+        """Tell the reader that the state has lost the acknowledgements after this position. The caller must have called
+        `at_rest`."""
         self.acknowledged = acknowledged
         if self.habit is Habit.STORED:
             self.reader.session, self._planned = 0, None
@@ -105,7 +106,7 @@ class SteadyReader(Follower):
         reader.position, self._planned = end, None
 
     def _check(self, data: bytes, end: Json) -> None:
-        """Assert that the data is the planned range, with no transaction at or before the position of this reader."""
+        """Assert that the data is the planned range, and contains no transaction at or before the reader's position."""
         assert self._planned is not None
         found = [(each.epoch, each.seq) for each in transactions(data)]
         assert found == sorted(set(found)), (self.consumer, found)
@@ -132,7 +133,7 @@ class SteadyReader(Follower):
 
 @contextmanager
 def at_rest(readers: Sequence[SteadyReader]) -> Iterator[None]:
-    """Let the readers make no calls until the block ends."""
+    """Prevent all calls of the readers until the block ends."""
     for reader in readers:
         reader.resting = True
     for reader in readers:
@@ -146,5 +147,5 @@ def at_rest(readers: Sequence[SteadyReader]) -> Iterator[None]:
 
 
 def order(position: Json) -> tuple[int, int]:
-    """(epoch, seq) of a position, which order the positions of a consumer."""
+    """Returns (epoch, seq) of a position. These numbers order the positions of a consumer."""
     return (position["epoch"], position["seq"]) if position else (0, 0)

@@ -1,8 +1,8 @@
-"""Events by which another daemon may become the leader. Each method of `Takeovers` makes one such event happen to two
-running daemons, and returns when one of them leads and the other one stands by.
+"""Events by which another daemon may become the leader. Each method of `Takeovers` causes one such event for two
+running daemons, and returns when one daemon is the leader and the other daemon is the standby.
 
-Each daemon reaches the state through a proxy of its own. Both reach the server that they read through one proxy,
-because that server's address is part of the identity that they share there.
+Each daemon connects to the state through its own proxy. Both daemons connect to the server that they read through one
+common proxy, because that server's address is part of the identity that they share there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.daemon.steady_reader import SteadyReader, at_rest, order
 from tests.support.proxy import FAIR, SWALLOWING, Proxy, Weather
 
 LONG_PAUSE_S = 60.0
-# Longer than the lease, the time-outs of calls and the pauses between attempts.
+# A time longer than the lease, the time-outs of calls and the pauses between attempts.
 ABSENCE_S = 120.0
 
 
@@ -57,7 +57,7 @@ class Takeovers:
             self.pair.until_one_dump()
 
     def leader_cut_off_from_the_source(self) -> None:
-        """No takeover: the leader stays, and its consumers wait."""
+        """This event causes no takeover: the leader keeps the lease, and its consumers wait."""
         leader, _ = self.pair.roles()
         before = self.pair.lease()
         with weather(self.to_source, SWALLOWING):
@@ -67,7 +67,7 @@ class Takeovers:
         assert self.pair.lease() == before
 
     def state_restarted(self) -> None:
-        """May cause no takeover: the state's server may be back before the lease expires."""
+        """Possibly without a takeover: the state's server may run again before the lease expires."""
         self.pair.store.restart(kill=self.chance.random() < 0.5)
         self._follow_the_state()
 
@@ -80,8 +80,8 @@ class Takeovers:
         self._follow_the_state()
 
     def state_loses_its_newest_commits(self) -> None:
-        """Restore an older state, as if a lagging replica had replaced the state's server. The stored positions go
-        back, and the leader gives up its term."""
+        """Restore an older state, as if a lagging replica had replaced the state's server. The stored positions become
+        older, and the leader gives up its term."""
         _, term = self.pair.lease()
         with copy_of(self.pair) as restore:
             for reader in self.readers:
@@ -98,7 +98,7 @@ class Takeovers:
         return self.readers[0].consumer
 
     def _follow_the_state(self) -> None:
-        """A server that is started again may have another port."""
+        """Set the proxies' target to the state's server, which may have another port after a restart."""
         for proxy in self.to_state.values():
             proxy.lead_to(self.pair.store.port)
 
@@ -131,7 +131,7 @@ def knows_no_leader(daemon: Daemon) -> bool:
 
 @contextmanager
 def copy_of(pair: Pair) -> Iterator[Callable[[], None]]:
-    """Copy the tables of the state. Yields a function that restores them, except the lease's holder and its end."""
+    """Copy the tables of the state. Yields a function that restores the tables, except the lease's holder and end."""
     state, copy = pair.database, f"{pair.database}_copy"
     execute = pair.store.execute
     tables = [str(name) for (name,) in execute("SHOW TABLES", database=state)]

@@ -1,4 +1,4 @@
-"""The calls of a reader, and the problems that refuse wrong calls."""
+"""The calls of a reader, and the problem documents with which the daemon refuses wrong calls."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def insert(mysql97: Server, database: str) -> Any:
 
 @dataclass
 class Refused:
-    """The problem that a call has raised."""
+    """Contains the problem that a call has raised."""
 
     problem: Problem | None = None
 
@@ -308,7 +308,8 @@ def test_a_quiet_consumer_moves_on_and_its_reader_gets_few_markers(
     assert (answer["transactions"], answer["bytes"]) == (0, 0)
     assert api.call("quiet", "ack", session=reader.session, position=answer["end"])
     assert daemon.stored("quiet")["acknowledged"] == answer["end"]
-    # There are only markers between: a reader that continues at its old position gets the same end.
+    # Between the two positions there are only markers, so a reader that continues at its old position gets the same
+    # end.
     assert api.session("quiet", read_only=True)["head"]["seq"] >= tip
 
     told = Reader(daemon, "told").open()
@@ -455,7 +456,8 @@ def test_a_server_that_is_down_delays_no_other_consumer(
     server.execute("INSERT INTO d.t VALUES (1)")
     assert len(second.read_to(server).transactions) == 1
     until(lambda: api.row("late")["lag_seconds"] == 0, "all is acknowledged")
-    # The server stops: its reader waits, and then gets the reason; the other reader is not affected.
+    # When the server stops, its consumer's reader waits, and then gets the reason. The reader of the other server is
+    # not affected.
     server.stop()
     api.until_state("late", "connecting")
     until(lambda: api.row("late")["lag_seconds"] > 1, "the lag grows without the server")

@@ -1,7 +1,7 @@
-"""One client of the API must not disturb the others: their delivery goes on, `/livez` answers within a second, and
-memory stays within limits.
+"""A client that attacks the API must not disturb other clients: the daemon continues to deliver to them, `/livez`
+answers within a second, and memory stays within limits.
 
-All tests share one daemon with small limits; its consumer `other` is read during each attack.
+All tests share one daemon with small limits. During each attack, a reader reads its consumer `other`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONNECTIONS_MAX = 150
 POLLS_MAX = 10
 QUEUE = 8 * MIB
 TIMEOUT_S = 3
-GROWTH_MAX = 48 * MIB  # of resident memory; each attack sends or asks for much more than this
+GROWTH_MAX = 48 * MIB  # of resident memory; each attack sends or requests much more than this
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +83,8 @@ def daemon(
 
 @pytest.fixture
 def watch(daemon: Daemon, mysql97: Server, database: str) -> Iterator[Watch]:
-    """While the test runs, read the other consumer and send probes. Then assert that the attack has not disturbed
-    them."""
+    """While the test runs, read the consumer `other` and call `/livez`. At the end, assert that the attack has delayed
+    neither."""
 
     def read(watch: Watch) -> None:
         reader = Reader(daemon, "other").open()
@@ -102,7 +102,7 @@ def open_socket(daemon: Daemon) -> socket.socket:
 
 
 def send_until_refused(daemon: Daemon, head: bytes, piece: bytes, pieces: int) -> bytes:
-    """Send a request piece by piece, until all is sent or the daemon closes the connection. Returns the answer."""
+    """Send a request in pieces until all pieces are sent or the daemon closes the connection. Returns the answer."""
     with open_socket(daemon) as connection:
         try:
             connection.sendall(head)
@@ -149,7 +149,7 @@ def test_pipelined_requests_take_no_memory(daemon: Daemon, watch: Watch) -> None
     with ExitStack() as stack:
         for _ in range(30):
             flooding = stack.enter_context(open_socket(daemon))
-            with suppress(BrokenPipeError, ConnectionResetError):  # the daemon closes it
+            with suppress(BrokenPipeError, ConnectionResetError):  # the daemon disconnects
                 flooding.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 7000)
         watch.until_delivered()
 
@@ -271,7 +271,7 @@ def test_unread_answers_are_counted_limited_and_cut(
         unread: list[socket.socket] = []
 
         def answer_and_acknowledge() -> bool:
-            """Read and acknowledge. Returns False if the daemon refuses to answer."""
+            """Fetch the answer and acknowledge. Returns False if the daemon refuses the call."""
             mysql97.execute(
                 f"INSERT INTO {database}.t (data) VALUES {', '.join(['(REPEAT(0x01, 1000000))'] * 6)}"
             )

@@ -1,4 +1,4 @@
-"""The daemon answers as its OpenAPI document says: schemathesis calls a daemon that streams, and checks each answer."""
+"""The daemon's answers agree with its OpenAPI document: schemathesis calls a running daemon, and checks each answer."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ EXAMPLES = 25  # how often each call is made
 FLOWS = 25  # sequences of calls that follow the document's links: session, poll, binlog, ack, ...
 WAIT_MAX_MS = 20
 
-# Calls that the flows must have made with success; otherwise the flows test too little.
+# Calls of which each must have succeeded at least once in a flow; otherwise the flows test too little.
 REACHED = {"session", "poll", "binlog", "slices", "ack"}
 
 
 def answers_what_is_declared(context: CheckContext, response: Response, case: Case[Any]) -> None:
-    """Fails if the document does not declare status, content type, headers or body. The only 5xx that is allowed is 503
+    """Fails if the document does not declare status, content type, headers or body. The only allowed 5xx status is 503
     with Retry-After."""
     if response.status_code >= 500:
         assert response.status_code == 503 and response.headers["retry-after"], response.text
@@ -79,7 +79,7 @@ def daemon(mysql97: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def schema(daemon: Daemon) -> Any:
-    """The daemon's own OpenAPI document. Most calls go to consumers that exist, and no poll waits for long."""
+    """The daemon's OpenAPI document, changed so that most calls are for existing consumers and no poll waits long."""
     read = schemathesis.openapi.from_dict(daemon.api.get("/openapi.json"))
     read.config.update(base_url=f"http://127.0.0.1:{daemon.port}")
 

@@ -1,5 +1,5 @@
-"""A folder of binlog files is a source like the server that writes them. Consumers receive the same bytes from a copy
-and from the live folder of a running server, also if the daemon is restarted or killed.
+"""A folder of binlog files is a source, like the server that writes the files. Consumers receive the same bytes from a
+copy and from the live folder of a running server, also if the daemon is restarted or killed.
 """
 
 from __future__ import annotations
@@ -107,14 +107,14 @@ def test_a_folder_of_files_delivers_the_same_bytes_as_the_server(
     again = unacknowledged(api, readers["copy"])
     daemon.kill()
     write(server, *MORE.get(kind, ()))
-    copy(server, archive)  # new files, and the rest of the file that was the newest one
+    copy(server, archive)  # new files, and the rest of the file that was the newest before
     api = daemon.start()
     assert transactions(again(api)) == transactions(again.data)
     write(server, *MORE.get(kind, ()))
 
     def at_one_place() -> bool:
-        """True if both readers have the same seq. They may differ for a while, because MariaDB writes a checkpoint
-        event some time after it begins a file."""
+        """True if both readers have the same seq. The seqs may differ for a while, because MariaDB writes a checkpoint
+        event some time after it has begun a file."""
         ends = [readers[name].read_to(server).position["seq"] for name in ("server", "live")]
         return bool(ends[0] == ends[1])
 
@@ -140,8 +140,8 @@ def test_a_folder_of_files_delivers_the_same_bytes_as_the_server(
 
 
 class unacknowledged:  # noqa: N801 - reads as a verb
-    """A range that a reader has got and has not acknowledged. `data`: its bytes; a call of the object fetches the range
-    again."""
+    """A range that a reader has fetched and not acknowledged. `data`: the bytes of the range. A call of the object
+    fetches the range again."""
 
     def __init__(self, api: Api, reader: Reader) -> None:
         self._reader = reader
@@ -173,7 +173,7 @@ def read_to_the_end(api: Api, reader: Reader) -> None:
 def test_the_daemon_follows_files_without_gtids_over_a_server_crash(
     server_factory: ServerFactory, make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
-    """The server is killed inside a transaction, and shortens its newest file when it starts again."""
+    """The server is killed during a transaction, and truncates its newest file when it starts again."""
     server = server_factory("mysql97", "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
     server.execute("CREATE DATABASE a", "CREATE DATABASE b")
     write(server)

@@ -1,5 +1,5 @@
-"""Which consumers share a connection, according to the server's thread list: consumers far apart in the log, a consumer
-without a reader, and settings that change while the daemon runs.
+"""The tests use the server's thread list to check which consumers share a connection. Cases: consumers far apart in the
+log, a consumer without a reader, and settings that change while the daemon runs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_consumers_far_apart_begin_on_three_connections_and_end_on_one(
     make_daemon: MakeDaemon,
     source: Source,
 ) -> None:
-    # Full queues keep each consumer where it begins until its reader comes.
+    # A full queue keeps the consumer at its start until its reader reads.
     one = source(mysql97, database, max_bytes_in_binlog_queue="32KiB", **NEAR)
     begin = start_here(mysql97)
     insert(40)
@@ -91,7 +91,7 @@ def test_consumers_far_apart_begin_on_three_connections_and_end_on_one(
     assert len(dumps(mysql97, user)) == 1
     rows = api.rows()
     assert len({row["dispatcher_name"] for row in rows.values()}) == 1
-    # The daemon has asked the server for how long it keeps its log.
+    # The daemon has asked the server how long it keeps its log.
     assert all(row["runway_seconds"] is None or row["runway_seconds"] > 0 for row in rows.values())
 
 
@@ -175,14 +175,14 @@ def test_a_reload_of_settings_does_not_disturb_other_consumers(
     assert [t.seq for t in new["comes"].transactions] == expected[-2:]
     assert api.row("changes")["max_bytes"] == 1 << 20
 
-    # Invalid settings change nothing, and are reported in one line.
+    # Invalid settings change nothing, and the daemon reports them in one line.
     good = dict(consumers)
     consumers["stays"] = {**one, "databases": []}
     line = daemon.hang_up("settings not reloaded")
     assert "consumers.stays.databases" in line["error"]
     assert sorted(api.rows()) == sorted(good)
     assert dumps(mysql97, user_of(one)) == threads
-    # A setting that cannot change at a reload is reported in one line, too.
+    # The daemon also reports a setting that cannot change at a reload in one line.
     daemon.settings["consumers"] = {name: good[name] for name in good if name != "elsewhere"}
     daemon.settings["state"] = {"max_bytes_in_spill": "1GiB"}
     assert daemon.reload()["removed"] == ["elsewhere"]

@@ -1,7 +1,7 @@
 """Forged positions: a reader with a token for one consumer harms neither the daemon nor the other consumers.
 
-The daemon stores only positions that it has recorded. So a position whose other fields do not fit its seq is refused or
-changes nothing.
+The daemon stores only positions that it has recorded itself. So if the other fields of a position do not belong to its
+seq, the daemon refuses the position, or the position changes nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FORGERIES: dict[str, Callable[[Json], Json]] = {
 
 @dataclass
 class Watch:
-    """Asks for /livez again and again. `most_s`: the longest time that an answer took."""
+    """Calls /livez repeatedly. `most_s`: the longest time until an answer."""
 
     daemon: Daemon
     most_s: float = 0.0

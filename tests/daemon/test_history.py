@@ -1,4 +1,4 @@
-"""If the log of a server is not the log that was read before, readers get a typed error and no data of the new log."""
+"""If a server's log is another log than before, readers get a typed error, and no data of the new log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def prepare(
 
 
 def reset(server: Instance) -> None:
-    """Begin a new history, which is soon longer than the old one."""
+    """Begin a new history on the server. The new log is soon longer than the old log."""
     # The daemon distinguishes logs by the second in which they were created.
     born = (server.folder / "pid").stat().st_mtime
     until(lambda: time.time() > born + 1.1, "the log's second is over")
@@ -46,12 +46,12 @@ def reset(server: Instance) -> None:
 
 
 def purge(server: Instance) -> None:
-    """Remove all logs but the newest."""
+    """Remove all logs except the newest log."""
     purge_to(server, server.binlog_position()[0])
 
 
 def purge_to(server: Instance, oldest: str) -> None:
-    """Remove all logs before one. MariaDB may take a while to remove a log."""
+    """Remove all logs before `oldest`. MariaDB may remove a log only after some time."""
 
     def purged() -> bool:
         server.execute(f"PURGE BINARY LOGS TO '{oldest}'")
@@ -61,7 +61,7 @@ def purge_to(server: Instance, oldest: str) -> None:
 
 
 def refused(api: Api, consumer: str, session: int, position: Json) -> Problem:
-    """Returns the problem that a poll raises. The reader may get no data before it."""
+    """Returns the problem that a poll raises. Asserts that the reader gets no data before the problem."""
     try:
         while True:
             answer = api.poll(consumer, session, position, wait_ms=2000, markers=True)
@@ -105,7 +105,7 @@ def test_a_reset_while_the_daemon_is_down_fails_the_consumers(
         assert caught.value.kind == "HISTORY_DIFFERS"
     until(lambda: not dumps(server), "no dump is open")
     assert api.text("/readyz").startswith("ok")
-    # The failure is stored: the next start reports the same.
+    # The failure is stored: the daemon reports it again after the next start.
     api = daemon.restart()
     check_failed(api, "d", "HISTORY_DIFFERS", "server history differs")
 

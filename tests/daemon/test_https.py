@@ -22,7 +22,7 @@ MIB = 1 << 20
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     make_certificate(tmp_path)
     tls = {"cert": str(tmp_path / "ca.pem"), "key": str(tmp_path / "key.pem")}
-    # No server is needed.
+    # These tests need no MySQL server.
     consumer = {"mysql": "reader@127.0.0.1:1", "password": PASSWORD, "databases": ["d"]}
     api = {"tls": tls, "max_connections": CONNECTIONS_MAX}
     daemon = Daemon(tmp_path, {"consumers": {"c": consumer}, "api": api})
@@ -66,7 +66,7 @@ def test_connections_in_the_handshake_are_counted_and_make_room(daemon: Daemon) 
         for _ in range(3 * CONNECTIONS_MAX):
             connection = socket.create_connection(("127.0.0.1", daemon.port), timeout=20)
             half_sent.append(stack.enter_context(connection))
-            connection.sendall(b"\x16\x03\x01\x40\x00\x01")  # the beginning of a record
+            connection.sendall(b"\x16\x03\x01\x40\x00\x01")  # the beginning of a TLS record
         until(
             lambda: sum(not is_closed(one) for one in half_sent) <= CONNECTIONS_MAX,
             "the daemon closes those beyond the limit",

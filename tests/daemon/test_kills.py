@@ -1,4 +1,4 @@
-"""A reader that keeps its own checkpoint gets each change exactly once, whichever process is killed and whenever.
+"""A reader with its own checkpoint gets each change exactly once, whichever process is killed at whatever moment.
 
 For each named point there are three runs, with kills at different moments and with different kinds of positions: GTIDs,
 files and offsets, MariaDB.
@@ -33,7 +33,7 @@ from tests.servers.plugin import ServerFactory
 pytestmark = pytest.mark.kills
 
 RUNS = [0, 1, 2]
-BIG_ROWS = 20_000  # some 4 MB: several receive buffers
+BIG_ROWS = 20_000  # about 4 MB, which is several receive buffers
 
 
 NewServer = Callable[[int], Instance]
@@ -41,7 +41,7 @@ NewServer = Callable[[int], Instance]
 
 @pytest.fixture(scope="module")
 def servers(module_server_factory: ServerFactory) -> Callable[[int], Instance]:
-    """The server of each run. It is started when it is first used."""
+    """Returns a function that returns the server of a run. A server is started at its first use."""
     without_gtids = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF")
     start: list[Callable[[], Instance]] = [
         lambda: module_server_factory("mysql97"),
@@ -53,8 +53,8 @@ def servers(module_server_factory: ServerFactory) -> Callable[[int], Instance]:
 
 @pytest.fixture
 def new_server(servers: Callable[[int], Instance]) -> NewServer:
-    """`new_server(run)` returns the server of that run, with an empty database, after all dumps of the test before have
-    ended."""
+    """`new_server(run)` waits until all dumps of the previous test have ended, and returns the server of that run with
+    an empty database."""
 
     def prepare(run: int) -> Instance:
         server = servers(run)
@@ -142,7 +142,7 @@ def test_killed_between_the_stored_acknowledgement_and_its_answer(
         read_until_killed(reader)
         daemon.start()
         row = until(lambda: daemon.api.row("d")["acknowledged"], "it has its place again")
-        assert row["seq"] == reader.position["seq"]  # the stored position is the reader's
+        assert row["seq"] == reader.position["seq"]  # the stored position is the reader's position
         reader.step()
     check_complete(reader, server, writing.ids())
 
@@ -248,7 +248,7 @@ def test_an_unacknowledged_range_is_the_same_after_a_restart(
     before = [api.binlog("d", reader.session, start, edge) for edge in edges]
     server.execute("FLUSH BINARY LOGS")
     daemon.restart(kill=True)
-    # This call comes right after the restart. The range is not in the queue yet, so the daemon waits for it.
+    # This call follows the restart at once. The range is not in the queue yet, so the daemon waits until it is.
     assert api.binlog("d", reader.session, start, end) == before[-1]
     assert [api.binlog("d", reader.session, start, edge) for edge in edges] == before
     middle = edges[len(edges) // 2]
@@ -260,7 +260,7 @@ def test_an_unacknowledged_range_is_the_same_after_a_restart(
     with pytest.raises(Problem) as caught:
         api.binlog("d", reader.session, start, middle)
     assert (caught.value.status, caught.value.kind) == (409, "POSITION_UNKNOWN")
-    # Stored positions are read back byte for byte.
+    # Ranges after stored positions have the same bytes as before.
     again = [middle]
     while again[-1]["seq"] < end["seq"]:
         answer = api.poll("d", 0, again[-1], max_bytes=2000, wait_ms=5000, markers=True)
@@ -300,7 +300,8 @@ def test_a_reader_goes_on_when_the_stored_state_is_older_or_newer_than_its_check
     reader.read_to(server)
     assert inserted_ids(reader) == writing.ids()
 
-    # The reader's checkpoint is older than the daemon's state: the daemon delivers again from the checkpoint on.
+    # The reader's checkpoint is older than the daemon's state: the daemon delivers everything after the checkpoint
+    # again.
     again = Reader(daemon, "d").open(first)
     again.read_to(server)
     seqs = [t.seq for t in reader.transactions if t.seq > first["seq"]]

@@ -1,6 +1,7 @@
-"""Servers that do not name columns in their log: the daemon adds the names, or refuses to.
+"""Servers that do not log the names of columns: the daemon adds the names to table maps, or fails the consumer with an
+error.
 
-The altered tables have the same TABLE_MAP before and after.
+An altered table has the same TABLE_MAP before and after the ALTER.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Case:
-    """A table, a row, a statement that alters the table, another row. `old`, `new`: the two rows, with the names that
-    the columns had at that time."""
+    """A table, a row, a statement that alters the table, and a second row. `old`, `new`: the two rows, each with the
+    column names of its time."""
 
     table: str
     old_row: str
@@ -58,7 +59,7 @@ CASES = {
 
 @pytest.fixture(params=["mysql97", "mysql56"])
 def nameless_server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server that does not name columns in its log: by its settings, or because it is too old."""
+    """A server that does not log the names of columns, because of its settings or its age."""
     server: Server = request.getfixturevalue(request.param)
     if request.param == "mysql56":
         yield server
@@ -125,13 +126,13 @@ def test_a_row_has_the_columns_of_its_time_or_its_consumer_fails(
     daemon = make_daemon(consumers)
     api = daemon.start()
 
-    # The daemon cannot know the definition before the change, and the consumer's error says so.
+    # The daemon cannot know the definition before the ALTER, so the consumer fails with an error that says this.
     for n, (what, database) in enumerate(databases.items()):
         row = api.until_state(f"early{n}", "failed")
         assert f"table {database}.t" in row["last_error"], what
         assert "assume_current_schema" in row["last_error"]
         assert "binlog_row_metadata=FULL" in row["last_error"]
-    # The other consumers go on.
+    # The other consumers continue.
     assert rows(Reader(daemon, "quiet").open().read_to(server)) == [{"n": 7}]
     assert rows(Reader(daemon, "lax").open().read_to(server)) == [
         {"b": 1, "a": 2},
@@ -177,7 +178,8 @@ def test_labels_come_from_the_log_where_the_schema_shows_them_wrong(
     make_daemon: MakeDaemon,
     source: Source,
 ) -> None:
-    """The daemon looks up each table with a UUID or INET column. The schema shows an emoji in a label as '?'."""
+    """The daemon looks up each table with a UUID or INET column. information_schema shows an emoji in a label as
+    '?'."""
     database = new_database(mariadb118)
     daemon = make_daemon({"c": source(mariadb118, database)})
     daemon.start().until_state("c", "streaming")
@@ -201,7 +203,7 @@ def test_mariadb_addresses_have_the_form_of_select(
     make_daemon: MakeDaemon,
     source: Source,
 ) -> None:
-    """MariaDB writes addresses as BINARY, even with full metadata."""
+    """MariaDB logs an INET column as BINARY, even with full metadata."""
     database = new_database(mariadb118)
     daemon = make_daemon({"c": source(mariadb118, database)})
     daemon.start().until_state("c", "streaming")

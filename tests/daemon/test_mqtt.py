@@ -1,4 +1,4 @@
-"""The daemon with a real broker: what it publishes, and that a bad broker does not delay it."""
+"""The daemon with a real MQTT broker: the messages that it publishes; a bad broker does not delay the daemon."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_broker_that_is_killed_and_started_again_gets_all_statuses_again(
     until(lambda: "mqtt not connected" in daemon.log, "the loss is said")
     until(lambda: "check mqtt.url, the firewall" in daemon.log, "why no new connection is made")
     assert "look whether the broker runs, and at its log" in daemon.log
-    daemon.reload()  # an event that waits for the broker
+    daemon.reload()  # the daemon has an event to publish when the broker starts
     broker.start()  # the broker has no persistence, so it has forgotten everything
     with broker.subscriber() as subscriber:
         until_status(subscriber, "a", "streaming")
@@ -198,7 +198,7 @@ def test_tls_with_an_authority_of_its_own_and_without(
 
 
 def read_all(daemon: Daemon, server: Server, transactions: int) -> float:
-    """Write this number of transactions while a reader reads. Returns the seconds until the reader has them."""
+    """Write this number of transactions while a reader reads. Returns the seconds until the reader has all of them."""
     reader = Reader(daemon, "a").open()
     began = time.monotonic()
     with load(server, "m") as writing:
@@ -252,7 +252,7 @@ def test_a_broker_that_stops_delays_no_reader_and_costs_the_oldest_commits_only(
     daemon.stop()
     assert (
         time.monotonic() - began < 9
-    )  # a broker that does not answer does not keep the daemon from ending
+    )  # a broker that does not answer does not delay the daemon's end
     broker.signal(signal.SIGCONT)
 
 

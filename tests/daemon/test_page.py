@@ -1,4 +1,4 @@
-"""The status page in a real browser, of a real daemon."""
+"""The status page of a real daemon in a real browser."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.daemon.test_readers import leave_poll
 from tests.servers import Server
 from tests.support.browser import chromium
 
-# The time limit of other conditions applies here, too: on a busy machine, daemon and browser need several seconds.
+# The same time limit as for other conditions, because daemon and browser need several seconds on a busy machine.
 expect.set_options(timeout=DEADLINE_S * 1000)
 
 TOKEN, SCOPED = "token-of-an-operator", "token-of-the-shop-team"
 DATABASE = "status_page"
-# Fields of which the page shows only the beginning.
+# Finds the elements of which the page shows only the beginning.
 CUT = """[...document.querySelectorAll("main *")].filter(one => one.childElementCount === 0 || one.matches("p, ol"))
     .filter(one => getComputedStyle(one).overflow !== "visible"
         && (one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1))
@@ -35,7 +35,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def daemon(mysql97: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """Consumers that are read (`c`), that cannot begin (`lost`), and whose server is down (`down`)."""
+    """A daemon with three consumers: `c` has a reader, `lost` cannot begin, and the server of `down` is not running."""
     mysql97.execute(f"CREATE DATABASE {DATABASE}", f"CREATE TABLE {DATABASE}.t (id INT)")
     mysql97.add_user("page", PASSWORD)
     shared = {
@@ -118,7 +118,7 @@ def shown(visit: Visit, consumer: str) -> Json:
 
 
 def told(row: Json, fields: Json) -> Json:
-    """Returns the same fields from a row of /v1/binlogs; `seq` is that of the acknowledged position."""
+    """Returns the same fields from a row of /v1/binlogs. `seq` is the seq of the acknowledged position."""
     values = {**row, "seq": (row["acknowledged"] or {}).get("seq")}
     return {name: "" if values[name] is None else str(values[name]) for name in fields}
 
@@ -180,7 +180,7 @@ def test_the_page_shows_what_the_api_tells(
             problem = seen.text(f"[data-problem~={name}]")
             assert rows[name]["last_error_remedy"] in problem
             assert rows[name]["last_error"].split(";")[0] in problem
-        # Plots begin with the data of the last minutes, which the daemon keeps.
+        # Plots begin with the data of the last minutes, which the daemon has in memory.
         seen.page.locator("[data-consumer=c] .canvas").last.scroll_into_view_if_needed()
         expect(seen.page.locator("[data-consumer=c] canvas")).to_have_count(3)
         assert f"{seen.origin}status/consumers/c" in [request.url for request in seen.requests]

@@ -27,7 +27,7 @@ def test_a_paused_consumer_delivers_nothing_new_until_it_is_resumed(scene: Scene
     row = api.row("d")
     assert (row["reader"], row["state"]) == ("paused", "streaming")
     assert api.row("beside")["reader"] != "paused"
-    # A restart does not resume it.
+    # After a restart, the delivery is still paused.
     scene.daemon.restart()
     api = scene.daemon.api
     polled = api.poll("d", reader.session, reader.position, **asked)

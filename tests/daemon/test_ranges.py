@@ -1,8 +1,8 @@
-"""Ranges that are saved as files are binlogs: the server's own tool prints from them the rows of the server's log that
-the consumer's filter accepts.
+"""A range that is saved as a file is a binlog: from this file, the server's own tool prints the rows of the server's
+log that the consumer's filter accepts.
 
-The reference is the server's log itself. The same tool prints it, and the test filters its rows by name.
-python-mysql-replication, which shares no code with this project, counts them again.
+The reference is the server's log: the same tool prints the log, and the test filters the rows by name. The tests also
+count the rows with python-mysql-replication, which shares no code with this project.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.daemon.conftest import MakeDaemon, Source
 from tests.daemon.harness import PASSWORD, Api, Daemon, Json, events, tip_seq, transactions
 from tests.servers import Server
 
-# The first line of a row that the tool prints; it names the table.
+# The beginning of the first line of a printed row, which names the table.
 Printed = dict[str, list[str]]
 _GTID = re.compile(r"GTID_NEXT= ?'([^']+)'|\bGTID (\d+-\d+-\d+)\b")
 _ROW = re.compile(r"(?:INSERT INTO|UPDATE|DELETE FROM) `([^`]+)`\.`([^`]+)`")
@@ -33,8 +33,8 @@ _ROW = re.compile(r"(?:INSERT INTO|UPDATE|DELETE FROM) `([^`]+)`\.`([^`]+)`")
 def write_history(
     server: Server, a: str, b: str, before_altering: Callable[[], object] = lambda: None
 ) -> None:
-    """Execute statements over two databases, triggers from one into the other, cascades, savepoints, statements with
-    many rows, and rotations; and at the end a statement that alters a table."""
+    """Execute statements in two databases: with triggers that write into the other database, cascades, savepoints, many
+    rows, and rotations. The last statement alters a table."""
     cascade = (
         f"CONSTRAINT fk_{a} FOREIGN KEY (customer) REFERENCES {a}.customer (id)"
         " ON DELETE CASCADE ON UPDATE CASCADE"
@@ -105,7 +105,7 @@ def printed(text: str) -> Printed:
 
 
 def only(rows: Printed, *wanted: str) -> Printed:
-    """Returns the rows of these names, each a database or `database.table`."""
+    """Returns the rows of the named databases and tables. A name is a database or `database.table`."""
 
     def mine(row: str) -> bool:
         match = _ROW.match(row)
@@ -185,7 +185,7 @@ def test_ranges_are_the_servers_log_filtered(
     saved = Saved(any_server, api, tmp_path)
 
     def all_is_read() -> None:
-        """Read everything, so that a daemon of a server that does not log column names looks them up before the table
+        """Read everything. If the server does not log column names, the daemon thus looks up the names before the table
         is altered."""
         for name in consumers:
             list(saved.positions(name, begin[name], 1 << 20))

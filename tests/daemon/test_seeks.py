@@ -1,5 +1,5 @@
-"""Readers that open a session at a position of their own. If the server has the position, the consumer moves to it;
-otherwise it is refused, and nothing changes.
+"""A reader opens a session at its own position. If the server has the position, the consumer moves to this position.
+Otherwise the daemon refuses the call, and nothing changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ ROWS = 12
 
 @dataclass
 class Scene:
-    """A server that has purged its first files. `positions`: after each transaction of `d`, oldest first."""
+    """A server that has purged its first files. `positions`: the position after each transaction of the database `d`,
+    oldest first."""
 
     server: Instance
     daemon: Daemon
@@ -49,7 +50,7 @@ class Scene:
         return {**end, "offset": end["offset"] + 999, "seq": end["seq"] + 999}
 
     def place(self, consumer: str) -> Json:
-        """Those parts of the consumer's state that a refused seek must not change."""
+        """Returns the parts of the consumer's state that a refused seek must not change."""
         row = self.daemon.api.row(consumer)
         shown = {key: row[key] for key in ("state", "acknowledged", "last_error")}
         return {**shown, "stored": self.daemon.stored(consumer)["acknowledged"]}

@@ -33,8 +33,8 @@ Row = tuple[Any, ...]
 
 
 def write(server: Server, database: str, other: str) -> None:
-    """Change tables in two databases: by inserts, updates and deletes, by transactions of several statements, and by
-    statements with several and with many rows."""
+    """Change tables in two databases with inserts, updates and deletes, transactions of several statements, and
+    statements with several and many rows."""
     for name in (database, other):
         server.execute(TABLE, database=name)
     many = ", ".join(
@@ -59,7 +59,8 @@ def write(server: Server, database: str, other: str) -> None:
 
 
 def replay(reader: Reader, *tables: str) -> dict[str, dict[int, Row]]:
-    """Returns the tables that result from the changes. Asserts that the before-image of each change equals the row."""
+    """Returns the tables that result from the changes. Asserts that the before image of each change equals the row in
+    the table so far."""
     found: dict[str, dict[int, Row]] = {table: {} for table in tables}
     for change in reader.changes(*tables):
         if isinstance(change, delivered.Ddl):
@@ -132,8 +133,7 @@ def test_rows_of_every_server_are_delivered(
 
 
 def positions_are_the_servers(server: Server, reader: Reader, file: str, offset: int) -> None:
-    """Assert that each delivered transaction has the GTID and the end of a transaction in the server's list of
-    events."""
+    """Assert that GTID and end position of each delivered transaction are in the server's list of events."""
     events = server.execute(f"SHOW BINLOG EVENTS IN '{file}' FROM {offset}")
     ends = {}
     gtid = ""

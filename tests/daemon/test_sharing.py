@@ -1,4 +1,4 @@
-"""According to the server's thread list, each connection key has one connection. A consumer without a reader takes a
+"""By the server's thread list, the daemon has one connection per connection key. A consumer without a reader uses a
 limited amount of memory."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BASE_BYTES_MAX = 250 * MIB
 
 @contextmanager
 def measured(daemon: Daemon) -> Iterator[list[int]]:
-    """Record the daemon's resident sizes during the block."""
+    """Record samples of the daemon's resident size during the block."""
     sizes = [daemon.resident_bytes]
     ended = threading.Event()
 
@@ -90,7 +90,8 @@ def test_consumers_of_a_key_share_one_connection_in_bounded_memory(
             reader.read_to(server)
             assert len(reader.transactions) == 2
 
-        # Now a reader reads the consumer: it gets all transactions in order, and the daemon stays within its limit.
+        # Now a reader reads from the consumer: it gets all transactions in order, and the daemon's memory stays within
+        # its limit.
         found = 0
         while unread.position["seq"] < tip_seq(server):
             unread.step(wait_ms=5000)
@@ -110,7 +111,8 @@ def test_consumers_of_a_key_share_one_connection_in_bounded_memory(
 def test_consumers_at_different_positions_share_one_connection(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """After a restart one dump serves three consumers: a new one, one that was read, and one that was not read."""
+    """After a restart, one dump serves three consumers: a new consumer, a consumer that was read before, and a consumer
+    that was not."""
     server = server_factory("mysql97")
     server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY)")
     first = source(server, "d")

@@ -1,5 +1,5 @@
-"""A transaction larger than its consumers' queues is spilled to disk. It is delivered completely, needs little memory,
-and no file remains.
+"""The daemon spills a transaction that is larger than its consumers' queues to disk. It delivers the transaction
+completely, needs little memory for it, and leaves no file.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def forget_peak(daemon: Daemon) -> None:
 
 
 def text(n: int) -> str:
-    """Returns an expression for a text of 7.5 kB."""
+    """Returns an SQL expression whose value is a text of 7.5 kB."""
     return 117 * hashlib.sha256(str(n).encode()).hexdigest()
 
 
 def write(server: Server, database: str) -> None:
-    """Write one transaction of 60 MB, whose rows differ from each other."""
+    """Write one transaction of 60 MB with different rows."""
     numbers = " UNION ALL ".join(f"SELECT {n} AS n" for n in range(20))
     server.execute(
         "INSERT INTO t SELECT a.n + 20 * b.n + 400 * c.n, REPEAT(SHA2(a.n + 20 * b.n + 400 * c.n, 256), 117)"

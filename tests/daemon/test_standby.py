@@ -1,6 +1,7 @@
-"""Two daemons with one state in a database: one leads, the other takes over, and readers get each change once.
+"""Two daemons share one state in a database. One daemon is the leader, the other daemon takes over, and readers get
+each change once.
 
-The state is on a server of its own, so that a test can restart it without the server that is read.
+The state is on a separate server, so that a test can restart this server without the server that the daemons read.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def test_a_leader_that_was_stopped_longer_than_its_lease_can_acknowledge_nothing
         stale = Reader(pair.a, "d", follower.reader.session, follower.reader.position)
         with suspended(pair.a):
             until_leads(pair.b)
-            pair.until_one_dump()  # the server has ended the dump of the daemon that is stopped
+            pair.until_one_dump()  # the server has ended the dump of the suspended daemon
             follower.reader.daemon, follower.reader.session = pair.b, 0
             follower.read_to(40)
         with pytest.raises(Problem, match="NOT_LEADER"):
@@ -127,7 +128,7 @@ def test_a_leader_that_was_stopped_longer_than_its_lease_can_acknowledge_nothing
 
 
 def test_a_daemon_that_ends_hands_over_at_once(make_pair: MakePair) -> None:
-    """The lease of the test lasts for an hour, so the standby does not wait until it expires."""
+    """The test's lease lasts for an hour, so the standby cannot have waited until the lease expired."""
     pair = make_pair(NEVER_S)
     follower = Follower(pair.a, pair.b)
     with load(pair.server, "d") as written:
@@ -169,7 +170,7 @@ def test_the_database_of_the_state_is_restarted(make_pair: MakePair, kill: bool)
 
 
 def test_the_state_may_be_on_the_server_that_is_read(make_pair: MakePair) -> None:
-    """The daemons' own writes are transactions of the log that they read."""
+    """In this case, the daemons' own writes are transactions in the log that the daemons read."""
     pair = make_pair(on_source=True)
     follower = Follower(pair.a, pair.b)
     with load(pair.server, "d") as written:
@@ -214,7 +215,7 @@ def test_a_daemon_can_lead_again_and_again_in_one_process(make_pair: MakePair) -
 
 
 def check_everything_was_read(pair: Pair, follower: Follower, ids: list[int]) -> None:
-    """Assert that the reader has got each row once, in order, and that the server has one dump."""
+    """Assert that the reader has received each row once, in order, and that the server sends one dump."""
     until(lambda: read_all(follower, ids), "the reader has all rows")
     pair.until_one_dump()
 

@@ -1,4 +1,4 @@
-"""Consumers begin at a GTID set, at a file and offset, or at a time. All these starts lead to the same position."""
+"""Consumers begin at a GTID set, at a file and offset, or at a time. All these starts denote the same position."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ CLOCK = "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ')"
 
 
 def written(server: Server, database: str) -> Json:
-    """Write six transactions. Returns starts by name: the position before the fourth transaction in all its forms, and
-    `inside`, a position inside a transaction."""
+    """Write six transactions. Returns starts by name: the position before the fourth transaction in each form that a
+    setting accepts, and `inside`, a position inside a transaction."""
     server.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)", "FLUSH BINARY LOGS")
     for n in range(3):
         server.execute(f"INSERT INTO {database}.t VALUES ({n})")

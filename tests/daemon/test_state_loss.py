@@ -1,5 +1,5 @@
-"""The state store of a running daemon is deleted, replaced or lost. The daemon reports that, and no reader mistakes one
-history for another.
+"""The state store of a running daemon is deleted, replaced or lost. The daemon reports the loss, and no reader
+continues in a wrong history.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def test_a_reader_goes_on_from_its_checkpoint_when_the_store_was_lost(
 
 
 def test_a_run_to_the_end_reaches_it_when_the_store_was_lost(scene: Scene, reader: Reader) -> None:
-    """The end of the run has the epoch of the new store until the first reader opens a session, and after that the
-    epoch of the reader's checkpoint."""
+    """The end of the run has the epoch of the new store until a reader opens the first session; later it has the epoch
+    of the reader's checkpoint."""
     daemon = scene.daemon
     scene.deliver_one(reader)
     checkpoint = reader.position
@@ -134,4 +134,4 @@ def test_a_run_to_the_end_reaches_it_when_the_store_was_lost(scene: Scene, reade
         end = run.latestOffset(end, ReadAllAvailable())
     run.stop()
     assert end["epoch"] == checkpoint["epoch"] and end["seq"] > checkpoint["seq"]
-    reader.open().read_to(scene.server)  # the tests share it
+    reader.open().read_to(scene.server)  # the next tests use the same reader

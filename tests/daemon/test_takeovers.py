@@ -1,5 +1,5 @@
-"""Many takeovers in a row, of all kinds, under load: each consumer gets the rows that the server's own tool prints for
-its filter.
+"""Many takeovers of all kinds, one after another, under load: each consumer gets the rows that the server's own tool
+prints for the consumer's filter.
 
 `TAKEOVERS=100` makes 100 takeovers. The seed of a run is `COMMIT_SEED`, which is printed.
 """
@@ -36,7 +36,7 @@ from tests.support.repeated import Repeated, repeated
 TAKEOVERS = int(os.environ.get("TAKEOVERS", "30"))
 CONSUMERS = 12
 KINDS_OF_STATE: tuple[Kind, ...] = ("mariadb118", "mysql97")
-SETTLED_S = 300.0  # until all readers have got what was written before a takeover
+SETTLED_S = 300.0  # time limit until all readers have everything that was written before a takeover
 
 # Two tables in each database, without DDL: the tool cannot tell which table a DDL statement concerns.
 PLAIN = ("c0", "c1")
@@ -51,7 +51,7 @@ FILTERED = (["c0.churn"], ["c0.beside", "c1.beside"], ["c0.beside", "c1.churn"])
 
 @dataclass
 class Consumer:
-    """`tables`: the tables of its filter, as `database.table`."""
+    """`tables`: the tables of the consumer's filter, as `database.table`."""
 
     name: str
     databases: list[str]
@@ -75,8 +75,8 @@ def histories(source_server: Instance) -> Iterator[list[History]]:
 def declared(
     chance: random.Random, source: Source, server: Instance, databases: list[str], start: str
 ) -> list[Consumer]:
-    """Consumers that begin after this GTID set. Some have a filter of tables from `FILTERS`; the others read all tables
-    of some databases."""
+    """Returns consumers that begin after the GTID set `start`. Some consumers have a filter of tables from `FILTERS`;
+    the other consumers read all tables of some databases."""
     consumers: list[Consumer] = []
     for number in range(CONSUMERS):
         if number < len(FILTERS):
@@ -96,7 +96,7 @@ def executed_set(server: Instance) -> str:
 
 @contextmanager
 def writing(server: Instance, histories: list[History]) -> Iterator[list[Repeated]]:
-    """Write until the block ends: random histories, and small transactions of tables without DDL."""
+    """Write random histories, and small transactions in tables without DDL, until the block ends."""
     with ExitStack() as stack:
         for seed, database in enumerate(PLAIN):
             stack.enter_context(churn(server, [database], tables=TABLES, seed=seed, pause_s=0.1))
@@ -187,7 +187,7 @@ def test_readers_lose_nothing_in_many_takeovers(
 
 
 def take_over(takeovers: Takeovers, names: list[str], threads: list[Repeated]) -> None:
-    """After each takeover wait until all readers continue, and the server has one dump."""
+    """Cause each takeover, and wait until all readers continue and the server sends one dump."""
     pair, readers = takeovers.pair, takeovers.readers
     until_acknowledged(pair.server, readers, threads)
     for number, name in enumerate(names, 1):
@@ -198,7 +198,7 @@ def take_over(takeovers: Takeovers, names: list[str], threads: list[Repeated]) -
         caught_up_s = time.monotonic() - began
         pair.until_one_dump()
         for reader in readers:
-            acknowledged = order(reader.acknowledged)  # read before the stored position
+            acknowledged = order(reader.acknowledged)  # must be read before the stored position is
             assert acknowledged <= order(pair.stored(reader.consumer)), reader.consumer
         print(
             f"{number}. {name}: {took_s:.1f} s, all readers after {caught_up_s:.1f} s,"
@@ -214,7 +214,8 @@ def check(
     readers: list[SteadyReader],
     folder: Path,
 ) -> None:
-    """Compare what each reader has acknowledged with what the server's own tool prints for its databases and tables."""
+    """Compare the acknowledged data of each reader with the output of the server's own tool for the consumer's
+    databases and tables."""
     logged = judge.executed(server, start)
     transactions = 0
     for consumer, reader in zip(consumers, readers, strict=True):

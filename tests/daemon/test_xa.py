@@ -1,5 +1,5 @@
-"""XA transactions through the daemon: one session prepares, another session commits, and the daemon is killed
-between."""
+"""The daemon delivers XA transactions: one session prepares, another session commits, and the daemon is killed between
+prepare and commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ XID_LOGGED = XID.replace("FF", "ff").replace("5C", "5c")
 
 
 def session(server: Server, *statements: str) -> None:
-    """Run statements on a connection, and close it."""
+    """Run statements on a new connection, and close the connection."""
     with closing(server.connect()) as connection, connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
@@ -33,7 +33,7 @@ def session(server: Server, *statements: str) -> None:
 
 @pytest.fixture
 def nothing_left() -> Iterator[list[Server]]:
-    """At the end, roll back all prepared transactions. Otherwise they keep their tables locked after a failed test."""
+    """At the end, roll back all prepared transactions. Otherwise a failed test would leave tables locked."""
     used: list[Server] = []
     yield used
     for server in used:
@@ -60,8 +60,8 @@ def prepared(daemon: Daemon, *, besides: str = "") -> int:
 
 
 def forgotten(server: Server, database: str, readers: dict[str, Reader], daemon: Daemon) -> bool:
-    """True if the daemon keeps no prepared transaction, after it has stored progress again. The transactions of the
-    failed consumer's connection are not counted, because that consumer may or may not have read on after its fault."""
+    """True if the daemon keeps no prepared transaction, after it has stored progress again. Transactions of the failed
+    consumer's connection are not counted, because this connection may or may not have read further after the fault."""
     session(server, f"DELETE FROM {database}.t LIMIT 1")
     for reader in readers.values():
         reader.read_to(server)

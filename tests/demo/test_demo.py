@@ -1,4 +1,4 @@
-"""The demo as `make demo` runs it, with a short load; and interrupted."""
+"""Runs the demo as `make demo` does, but with a short load, and interrupts it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPLICATED = re.compile(
 
 
 def start(temporary: Path, *arguments: str) -> subprocess.Popen[str]:
-    """The demo with all its files below `temporary`."""
+    """Starts the demo with all its files below `temporary`."""
     return subprocess.Popen(
         [sys.executable, "-m", "deploy.demo", *arguments],
         cwd=ROOT,

@@ -1,7 +1,7 @@
 """The Helm chart, the manifests that are rendered from it, and the Compose files.
 
-The quick tests need no Helm: they read the rendered manifests, which contain a digest of the files that they were
-rendered from. The deep tests render the chart in all its forms.
+The quick tests need no Helm: they read the rendered manifests. These contain a digest of the files from which they were
+rendered. The deep tests render the chart in all its forms.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SECRETS = {
     "COPY_PASSWORD": "secret",
     "STATE_PASSWORD": "secret",
 }
-# A deep test checks these with the schemas in the operators' Go modules.
+# A deep test checks objects of these API groups with the schemas in the operators' Go modules.
 OF_OPERATORS = ("monitoring.coreos.com/v1", "sparkoperator.k8s.io/v1beta2")
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 SPARK_OPERATOR = "github.com/kubeflow/spark-operator/v2@v2.4.0"
@@ -73,7 +73,7 @@ def two_daemons() -> list[Object]:
 
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_the_manifests_are_rendered_from_the_chart(name: str) -> None:
-    """Run `make manifests` after a change of the chart, the alerts or the dashboard."""
+    """If this test fails after a change of the chart, the alerts or the dashboard, run `make manifests`."""
     first = (RENDERED / name).read_text(encoding="utf-8").splitlines()[0]
     assert first.endswith(manifests.digest())
 
@@ -282,7 +282,7 @@ def compose(file: str) -> Object:
 
 
 def config(name: str, file: str = COMPOSE) -> str:
-    """A file that Compose makes; $$ is its dollar sign."""
+    """Returns the content of a config file that the Compose file declares. Compose writes a dollar sign as $$."""
     return str(compose(file)["configs"][name]["content"]).replace("$$", "$")
 
 
@@ -328,7 +328,7 @@ def test_the_compose_file_publishes_on_the_loopback_and_mounts_what_exists(file:
 
 @pytest.fixture(scope="module")
 def helm() -> None:
-    """Helm and the checker of the Compose specification. The first build takes minutes."""
+    """Builds Helm and the checker of the Compose specification. The first build takes minutes."""
     subprocess.run(["deploy/setup.sh", "helm", "compose"], cwd=ROOT, check=True, timeout=1700)
 
 
@@ -549,7 +549,7 @@ def operator_schemas() -> dict[str, Any]:
 
 
 def go_module(name: str) -> Path:
-    """The folder of a Go module, downloaded if it is not there."""
+    """Returns the folder of a Go module. Downloads the module if the folder does not exist."""
     done = subprocess.run(
         [go_program(), "mod", "download", "-json", name],
         capture_output=True, text=True, check=True, env={**os.environ, "GOFLAGS": "-modcacherw"}, cwd="/",
@@ -558,7 +558,7 @@ def go_module(name: str) -> Path:
 
 
 def schemas_of(files: Iterable[Path]) -> dict[str, Any]:
-    """The schemas of custom resource definitions, by kind."""
+    """Returns the schemas of the custom resource definitions in `files`, by kind."""
     specs = [yaml.safe_load(file.read_bytes())["spec"] for file in files]
     return {
         spec["names"]["kind"]: spec["versions"][0]["schema"]["openAPIV3Schema"] for spec in specs
@@ -566,7 +566,8 @@ def schemas_of(files: Iterable[Path]) -> dict[str, Any]:
 
 
 def without_unknown(schema: Any) -> Any:
-    """The schema, with which an object must not have other properties: Kubernetes would drop them."""
+    """Returns the schema, changed so that unknown properties are errors, because Kubernetes would silently drop these
+    properties."""
     if isinstance(schema, list):
         return [without_unknown(one) for one in schema]
     if not isinstance(schema, dict):

@@ -23,7 +23,7 @@ SPARK = ("pyspark", "py4j")
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the sdist, and the wheel that was built from it."""
+    """Returns the folder with the sdist and the wheel, which was built from the sdist."""
     folder = tmp_path_factory.mktemp("dist")
     build(folder)
     return folder
@@ -31,14 +31,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def base(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and its base dependencies, without an extra."""
+    """Returns an environment with the wheel and its base dependencies, without extras."""
     folder = tmp_path_factory.mktemp("base") / "venv"
     link(environment(folder, wheel_of(built)), BASE)
     return folder
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of the environment, away from the source tree."""
+    """Run a program of the environment in a working directory outside of the source tree."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return subprocess.run(
         [str(folder / "bin" / command[0]), *command[1:]],
@@ -61,7 +61,7 @@ def test_the_archives_hold_what_they_must(built: Path) -> None:
     shipped = {
         name for name in tracked if (ROOT / name).exists() and not name.endswith("/README.md")
     }
-    # Spark looks for this module at the top level; the wheel has it there only.
+    # Spark imports this module from the top level, so the wheel contains it only there.
     shipped.remove("spark_sink/default_source.py")
     assert shipped <= names
     assert not [name for name in names if name.endswith("README.md")]
@@ -95,7 +95,7 @@ def test_the_daemon_of_the_wheel_runs(built: Path, tmp_path: Path) -> None:
     dependencies = importlib.metadata.distribution("fastapi").locate_file("")
     (packages / "dependencies.pth").write_text(f"{dependencies}\n")
     assert run(folder, "binlog-dispatcher", "--version").stdout.split()[-1] == version()
-    port = Daemon(tmp_path / "unused", {}).port  # a free one
+    port = Daemon(tmp_path / "unused", {}).port  # a free port
     config = tmp_path / "dispatcher.yaml"
     config.write_text(
         f"consumers: {{files: {{files: {{path: {tmp_path}}}, databases: [shop]}}}}\n"
@@ -162,7 +162,8 @@ def test_an_executor_needs_the_base_alone(built: Path, tmp_path: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(600)
 def test_it_installs_with_its_dependencies(built: Path, tmp_path: Path) -> None:
-    """The test installs the wheel as `pip install 'binlog-dispatcher[daemon]'` does, with the versions of the lock."""
+    """The test installs the wheel as `pip install 'binlog-dispatcher[daemon]'` does, with the versions in the lock
+    file."""
     folder = tmp_path / "venv"
     venv.create(folder, with_pip=True)
     lock = (ROOT / "deploy/daemon.lock").read_text(encoding="utf-8")

@@ -1,4 +1,5 @@
-"""Alerts and dashboard, with a real Prometheus that scrapes a real daemon under load, and a mirror's exposition."""
+"""Alerts and dashboard, with a real Prometheus that scrapes a real daemon under load, and the metrics text of a
+mirror."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ from tests.support.stream_reports import progress_report, query_reported
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS = DEPLOY / "prometheus/alerts.yaml"
-# A control group without a limit has no sample. The daemon of the test has no broker, and its state in a file.
+# Metrics without samples in this test: the control group has no limit, the daemon has no broker, and its state is in a
+# file.
 MAY_BE_EMPTY = (
     "binlog_dispatcher_memory_limit_bytes",
     "binlog_dispatcher_mqtt_connected",
@@ -62,7 +64,8 @@ def test_the_rules_pass_their_unit_tests() -> None:
 
 
 def test_the_mirror_s_job_is_for_those_who_have_a_mirror(tmp_path: Path) -> None:
-    """BinlogMirrorAbsent fires for a job that Prometheus cannot reach."""
+    """The scrape job of the mirror is only for users with a mirror, because BinlogMirrorAbsent fires for a job that
+    Prometheus cannot reach."""
     text = (DEPLOY / "prometheus/prometheus.yaml").read_text(encoding="utf-8")
     jobs = [job["job_name"] for job in yaml.safe_load(text)["scrape_configs"]]
     assert jobs == ["binlog-dispatcher"]
@@ -101,7 +104,7 @@ def test_every_metric_that_is_asked_for_exists() -> None:
 
 
 def test_the_dashboard_is_what_its_program_writes() -> None:
-    """Run `python -m deploy.grafana.dashboard` after a change."""
+    """If this test fails after a change of the program, run `python -m deploy.grafana.dashboard`."""
     assert dashboard.PATH.read_text(encoding="utf-8") == dashboard.text()
 
 
@@ -145,7 +148,8 @@ def mirror_progress() -> list[ConsumerProgress]:
 def watched(
     module_server_factory: ServerFactory, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Watched]:
-    """A daemon whose consumer `d` is read while rows are written; `beside` is not read; `refused` cannot log in."""
+    """A daemon with three consumers: a reader reads `d` while rows are written, `beside` has no reader, and `refused`
+    cannot log in."""
     server = module_server_factory("mysql97")
     settings = consumer_settings(server)
     refused = settings | {"mysql": f"unknown@{server.host}:{server.port}"}
@@ -196,7 +200,7 @@ def test_every_query_of_the_dashboard_returns_data(watched: Watched) -> None:
     waiting = expressions()
 
     def all_answered() -> bool:
-        # An error of Prometheus is an invalid query and ends the wait.
+        # Prometheus returns an error for an invalid query, and the error ends the wait.
         waiting[:] = [one for one in waiting if not watched.prometheus.query(one)]
         return all(any(name in one for name in MAY_BE_EMPTY) for one in waiting)
 
@@ -217,7 +221,7 @@ def test_the_alerts_are_evaluated(watched: Watched) -> None:
     def expected() -> bool:
         seen = states()
         assert "firing" not in seen.values(), seen
-        # `refused` cannot log in, which is an alert after some minutes.
+        # `refused` cannot log in, so these alerts are pending; they fire after some minutes.
         return seen["BinlogConnectionDown"] == seen["BinlogConsumerFailed"] == "pending"
 
     until(expected, "the alerts of the consumer that cannot log in are pending")

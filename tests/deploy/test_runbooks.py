@@ -1,6 +1,8 @@
-"""The runbooks, followed: a fault raises its alert's condition in a real Prometheus, and the remedy ends it.
+"""Follows the runbooks: a fault makes the condition of its alert true in a real Prometheus, and the runbook's remedy
+makes it false.
 
-Rates and times of waiting (`for`) are tested in alerts_test.yaml; here the expressions see a real daemon and server.
+alerts_test.yaml tests rates and waiting times (`for`); these tests evaluate the expressions with a real daemon and
+server.
 """
 
 from __future__ import annotations
@@ -49,13 +51,13 @@ def table(server: Instance) -> Iterator[str]:
 
 @dataclass
 class OnCall:
-    """What a person on call has: alerts, the command line, `curl`, the settings."""
+    """The tools of a person on call: alerts, the command line, `curl`, the settings."""
 
     daemon: Daemon
     prometheus: Prometheus
 
     def condition(self, alert: str) -> str:
-        """The expression of an alert, in which ranges of minutes are shortened to seconds."""
+        """Returns the expression of an alert, with ranges of seconds instead of minutes."""
         (rule,) = (rule for rule in rules() if rule["alert"] == alert)
         return re.sub(r"((?:_over_time|increase)\([^\[\]]*)\[\d+m\]", r"\1[10s]", rule["expr"])
 
@@ -67,7 +69,7 @@ class OnCall:
         )
 
     def quiet(self, alert: str) -> None:
-        # A daemon that is down has no samples, which is not the end of the fault.
+        # A daemon that is down has no samples; this does not mean that the fault has ended.
         until(
             lambda: (
                 self.prometheus.query('up{job="binlog-dispatcher"} == 1')
@@ -91,7 +93,7 @@ class OnCall:
 def on_call(
     server: Instance, table: str, make_daemon: MakeDaemon, source: Source, tmp_path: Path
 ) -> Iterator[OnCall]:
-    """A daemon with the consumer `d`, which begins at the earliest, watched by Prometheus."""
+    """A daemon with the consumer `d`, which begins at `earliest`, and a Prometheus that scrapes the daemon."""
     daemon = make_daemon({"d": source(server, "d", start="latest")}, state={})
     daemon.start()
     daemon.api.until_state("d", "streaming")

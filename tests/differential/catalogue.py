@@ -1,4 +1,5 @@
-"""The column types of each kind of server: their declarations, values to store, and the SELECT to read them."""
+"""The column types of each kind of server: their declarations, the values to store, and the SELECT that reads the
+values."""
 
 from __future__ import annotations
 
@@ -12,20 +13,20 @@ from tests.differential import literals
 from tests.differential.literals import Literals
 from tests.servers import Server
 
-_SMALL_KEY_CHARACTERS = 40  # at most so many: with four bytes each they fit into a key
+_SMALL_KEY_CHARACTERS = 40  # of a key column; with four bytes each, they fit into a key
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """`sql`: the type as in CREATE TABLE; `reading`: see `readings`; `keyed`: True if a key may contain it; `changes`:
-    expressions on the column itself, with {} for its name."""
+    """`sql`: the type as in CREATE TABLE; `reading`: see `readings`; `keyed`: True if a key may contain such a column;
+    `changes`: SQL expressions that change the column's value, with {} for the column's name."""
 
     sql: str
     reading: str
     literals: Literals
     keyed: bool = False
     changes: Literals | None = None
-    large: bool = False  # a BLOB of the server, which binlog_row_image=NOBLOB may leave out
+    large: bool = False  # True for a type that binlog_row_image=NOBLOB may omit, as a BLOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +36,15 @@ class Features:
     kind: str
     collations: Mapping[str, Sequence[str]] = field(repr=False)  # per character set
     generated: bool
-    invisible: str  # the clause of CREATE TABLE; "" if the server has no invisible columns
-    generated_left_out: bool = False  # images of UPDATE and DELETE lack them, as in MariaDB 11.8.9
+    invisible: str  # the clause for an invisible column; "" if the server has none
+    generated_left_out: bool = False  # True: images lack them, as in MariaDB 11.8.9
     old_temporals: bool = (
-        False  # the server creates TIME, DATETIME and TIMESTAMP in the form from before 5.6
+        False  # True: the server stores TIME, DATETIME and TIMESTAMP in the format from before 5.6
     )
 
     def _repr_pretty_(self, printer: RepresentationPrinter, _: bool) -> None:
-        """Hypothesis shows the arguments of a strategy when it rejects an example, and warns if they are long."""
+        """Keeps the text short, because Hypothesis shows the arguments of a strategy when it rejects an example, and
+        warns if they are long."""
         printer.text(repr(self))
 
     @property
@@ -69,7 +71,7 @@ Kinds = dict[str, st.SearchStrategy[Declared]]
 
 
 def kinds(features: Features) -> Kinds:
-    """Returns strategies for declarations, by a readable name."""
+    """Returns strategies that generate declarations, by the readable name of the kind."""
     by_name: Kinds = {**_numbers(), **_temporals(features), **_texts(features), **_bytes()}
     by_name["geometry"] = st.sampled_from(
         [
@@ -159,13 +161,13 @@ def _temporals(features: Features) -> Kinds:
 
 
 _TEXT_TYPES = ("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT")
-# The common collations of each family more often than by chance, and all others.
+# These common character sets are drawn more often than all others.
 _OFTEN = ("utf8mb4", "latin1", "gbk", "sjis", "utf16", "gb18030", "ujis", "ucs2")
 
 
 @st.composite
 def _charsets(draw: st.DrawFn, features: Features) -> str:
-    """`CHARACTER SET … COLLATE …`."""
+    """Draws a clause `CHARACTER SET … COLLATE …`."""
     often = [name for name in _OFTEN if name in features.collations]
     charset = draw(st.one_of(st.sampled_from(often), st.sampled_from(list(features.collations))))
     collation = draw(st.sampled_from(list(features.collations[charset])))
@@ -203,7 +205,8 @@ def _labelled(
 ) -> Declared:
     n = draw(st.sampled_from(counts))
     letters = st.sampled_from("aé €жк中語かｶ한'\\\"`-")
-    # The number makes labels differ in every collation; a letter that the character set lacks becomes a question mark.
+    # The number makes labels differ in every collation, also if letters that the character set lacks become question
+    # marks.
     odd = draw(st.lists(st.text(letters, max_size=4), min_size=min(n, 3), max_size=min(n, 3)))
     labels = [f"{odd[i] if i < len(odd) else 'v'}{i}" for i in range(n)]
     quoted = ", ".join(

@@ -1,4 +1,4 @@
-"""Strategies for the values to store, as SQL literals: extreme, zero, empty and random ones.
+"""Strategies that generate the values to store, as SQL literals: extreme, zero, empty and random values.
 
 Statements run with INSERT IGNORE and without strict mode, so the server clips, cuts or replaces a value that a
 column cannot hold. The expected value is always what SELECT returns.
@@ -17,7 +17,7 @@ Literals = st.SearchStrategy[str]
 
 
 def mixed(special: Sequence[str], random: Literals) -> Literals:
-    """Draws a special value about as often as a random one."""
+    """Draws special values and random values about equally often."""
     return st.one_of(st.sampled_from(list(special)), random)
 
 
@@ -117,7 +117,7 @@ def times() -> Literals:
     )  # fmt: skip
 
 
-# Letters that many, one or few character sets have; control characters, trailing spaces, quotes.
+# Letters that many, few or only one of the character sets have; control characters, trailing spaces, quotes.
 _LETTERS = (
     "abz AZ09'\"\\`%_;-\t\n\r\x00\x1a\x7f\x80\x9f\u00a0éäöüßÿœ€žŁĞışęąļяжЫЮїґΩαωÅאבتسุกพԱაბ中文漢字語かなカナｶﾅ한글"
     "\uff0c。①纊犾―\uff5e∥\uff0d￠￡￢¥‾〜‖\u2212丂亐㐂𠀀😀𝄞🇩\u200d\u0301\ufeff\ue000\uf8f0\U0010ffff\U0002f800"
@@ -139,7 +139,7 @@ def texts(length: int = 40) -> Literals:
 
 
 def raw_texts() -> Literals:
-    """Bytes in the column's character set. The server keeps the bytes before the first invalid one."""
+    """Bytes in the column's character set. The server stores only the bytes before the first invalid byte."""
     pairs = st.tuples(st.integers(0x81, 0xFE), st.integers(0x30, 0xFE)).map(bytes)
     raw = st.one_of(st.binary(max_size=6), st.lists(pairs, max_size=8).map(b"".join))
     return raw.map(lambda raw: f"_binary {hexadecimal(raw)}")
@@ -156,7 +156,7 @@ def binaries() -> Literals:
 
 
 def members(labels: int, *, many: bool) -> Literals:
-    """Members of an ENUM or SET, by number. 0 is the invalid value of an ENUM, and the empty SET."""
+    """Members of an ENUM or SET, by number. The number 0 is the invalid value of an ENUM, or the empty SET."""
     if not many:
         return mixed(["0", "1", str(labels)], st.integers(0, labels).map(str))
     return mixed(["0", str(2**labels - 1)], st.integers(0, 2**labels - 1).map(str))
@@ -200,7 +200,8 @@ def _json_inner(inner: Literals) -> Literals:
 
 
 def json_values() -> Literals:
-    """Documents made by the server's functions, so that they contain all its scalar types; some exceed 64 KiB."""
+    """JSON documents that the server's functions make, so that they contain all scalar types of the server. Some exceed
+    64 KiB."""
     made = st.recursive(_JSON_LEAVES, _json_inner, max_leaves=8)
     large = made.map(lambda value: f"JSON_ARRAY({value}, REPEAT('x', 70000), {value})")
     texts = st.recursive(
@@ -214,7 +215,7 @@ def json_values() -> Literals:
 
 
 def json_changes() -> Literals:
-    """Expressions that change a document in place; {} stands for the column."""
+    """SQL expressions that change a JSON document in place. {} stands for the column."""
     paths = st.sampled_from(("$.a", "$[0]", "$[1]", "$.b.a", "$[last]", '$."é"', "$"))
     values = _JSON_LEAVES
     some = [

@@ -1,9 +1,11 @@
-"""The SELECT expression for a column's value, and the Arrow value that docs/types.md demands for its answer.
+"""The expression with which a SELECT reads a column's value, and the conversion of the result to the Arrow value that
+docs/types.md defines.
 
 Connections for reading have no conversions (`conv={}`, `use_unicode=False`), `time_zone = '+00:00'` and utf8mb4 as
-the character set of results, so a column's answer is exactly the text that the server prints. Two kinds need more:
-the server rounds FLOAT and DOUBLE(m,d) when it prints them, but it prints an expression of type DOUBLE with all digits
-that its bits need. Multiplying by one changes no bit; adding zero would change the sign of -0.0.
+the character set of results, so the result for a column is exactly the text that the server prints. FLOAT and
+DOUBLE(m,d) need more than the column's name, because the server rounds them when it prints them. It prints an
+expression of type DOUBLE with all significant digits. Multiplying by one changes no bit; adding zero would change the
+sign of -0.0.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ Value = object
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`select`: the expression, {} for the column's quoted name; `value`: SELECT's bytes to the Arrow value."""
+    """`select`: the expression, with {} for the column's quoted name; `value`: converts the bytes of the result to the
+    Arrow value."""
 
     select: str
     value: Callable[[bytes], Value]
@@ -33,7 +36,7 @@ _TIME = re.compile(r"(-?)(\d{2,3}):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
 
 
 def _moment(raw: bytes) -> dt.datetime | None:
-    """Returns None for an invalid date, as the default policy does."""
+    """Parses a DATE or DATETIME. Returns None for an invalid date, as the default of `invalid_dates` does."""
     match = _DATE.fullmatch(raw.decode())
     if match is None:
         raise AssertionError(f"SELECT shows a date as {raw!r}")
@@ -66,7 +69,8 @@ def _time(raw: bytes) -> int:
 
 
 class Unholdable(Exception):
-    """SELECT sent text that is not Unicode (half of a surrogate pair in a ucs2 column), which Arrow cannot hold."""
+    """SELECT returned text that is not Unicode (half of a surrogate pair in a ucs2 column), which Arrow cannot
+    represent."""
 
 
 def _text(raw: bytes) -> str:
@@ -105,7 +109,7 @@ READINGS: dict[str, Reading] = {
     **dict.fromkeys(("uuid", "inet6", "inet4"), Reading("{}", _text)),
 }
 
-# If the log does not tell these types, the decoder returns the stored bytes.
+# If the log does not contain these types, the decoder returns the stored bytes.
 STORED = {
     "uuid": Reading("{}", _uuid),
     "inet6": Reading("{}", lambda raw: IPv6Address(raw.decode()).packed),
@@ -114,7 +118,7 @@ STORED = {
 
 
 def same(actual: Value, expected: Value) -> bool:
-    """True if the values have one type and are equal to the bit: -0.0 differs from 0.0, and 1.50 from 1.5."""
+    """True if the values have the same type and the same bits: -0.0 differs from 0.0, and 1.50 from 1.5."""
     if type(actual) is not type(expected):
         return False
     if isinstance(actual, float) and isinstance(expected, float):

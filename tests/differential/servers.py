@@ -1,4 +1,4 @@
-"""Runs generated tables on a server and reads the log back with the daemon's own code."""
+"""Creates and changes generated tables on a server, and reads the server's log with the daemon's code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.differential.tables import Table, quoted
 from tests.servers import Server
 from tests.support.server_log import fresh_log, read_log
 
-# The server clips values out of range instead of refusing them, and stores a zero in an AUTO_INCREMENT column.
+# With these settings, the server clips values that are out of range, and stores a zero in an AUTO_INCREMENT column.
 _SESSION = (
     "SET SESSION sql_mode = 'ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO'",
     "SET SESSION time_zone = '+00:00'",
@@ -39,9 +39,9 @@ Snapshot = dict[int, Row]
 
 @dataclass(slots=True)
 class Ran:
-    """What a server made of a table. `snapshots`: after each transaction, by row number; `refused`: statements that
-    the server refused, with its messages; `definition`: from information_schema; `unholdable`: True if
-    SELECT returned text that Arrow cannot hold."""
+    """The results of a table on a server. `snapshots`: the rows after each transaction, by row number; `refused`:
+    statements that the server refused, with the server's messages; `definition`: from information_schema; `unholdable`:
+    True if SELECT returned text that Arrow cannot represent."""
 
     table: Table
     database: str
@@ -73,9 +73,9 @@ def literal(value: object) -> str:
 def run(
     server: Server, database: str, tables: Sequence[Table], *, as_logged: bool
 ) -> tuple[list[Ran], bytes]:
-    """Create, fill, change and empty the tables. Returns what SELECT returned after each step, and the log.
+    """Create, fill, change and empty the tables. Returns the results of SELECT after each step, and the log.
 
-    `as_logged`: if the log does not show a type, read its values as the log stores them.
+    `as_logged`: True if values of a type that the log does not name are read in the form in which the log stores them.
     """
     file = fresh_log(server)
     done = []
@@ -183,7 +183,7 @@ def enriched(log: bytes, definitions: Mapping[str, Any], *, mariadb: bool) -> by
 
 
 def delivered_to(databases: Sequence[str], log: bytes, chunk: int = 1 << 20) -> bytes:
-    """Returns what the daemon delivers to a consumer of these databases, by its own splitter and copy kernel."""
+    """Returns the bytes that the daemon's splitter and copy kernel deliver to a consumer of these databases."""
     splitter = Splitter(Routes(), packets=False, checksum=True, buffer_bytes=1 << 16)
     consumer, taken, seq = Filter(databases), ConsumerLog(), 0
     out, written, raw = bytearray(MAGIC), 0, b""

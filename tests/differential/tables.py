@@ -1,4 +1,4 @@
-"""Generated tables and the operations on them, as plain values that can be printed as SQL, run, and reduced."""
+"""Generates tables and operations on them, as plain values that the tests can print as SQL, run, and reduce."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.differential.catalogue import Declared, Features, kinds
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`sql`: the type; `clauses`: the SQL behind the type; `written`: False for a generated column, which has no
-    value."""
+    """`sql`: the type; `clauses`: the SQL behind the type; `written`: False for a generated column, into which no value
+    is inserted."""
 
     name: str
     sql: str
@@ -26,7 +26,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Rows of literals for `columns`, which contain the row number `rid` like any other column."""
+    """Inserts rows of literals for `columns`. The row number `rid` is one of these columns."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -39,7 +39,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """`values`: (column, literal, or expression with {} for the column itself)."""
+    """`values`: (column, new value); the value is a literal, or an expression with {} for the column."""
 
     rid: str
     rids: tuple[int, ...]
@@ -76,10 +76,10 @@ Step = Insert | Update | Delete | Undone
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`rid`: name of the column that numbers the rows and is never updated; `keys`: clauses of CREATE TABLE;
-    `primary`: columns of the primary key; each of `transactions` is at most one in the log; `settings`:
-    statements that the session runs first; `full`: True if the session logs all columns of a row; `generated_left_out`:
-    the server leaves generated columns out of the images of UPDATE and DELETE in any case."""
+    """`rid`: name of the column that numbers the rows and is never updated; `keys`: clauses of CREATE TABLE for further
+    keys; `primary`: columns of the primary key; `transactions`: each makes at most one transaction in the log;
+    `settings`: statements that the session runs first; `full`: True if the session logs all columns of a row;
+    `generated_left_out`: True if the server always omits generated columns from the images of UPDATE and DELETE."""
 
     name: str
     rid: str
@@ -94,7 +94,7 @@ class Table:
 
     @property
     def left_out(self) -> frozenset[str]:
-        """The generated columns, if the server leaves them out."""
+        """Returns the generated columns if the server omits them from images, else nothing."""
         generated = (column.name for column in self.columns if not column.written)
         return frozenset(generated if self.generated_left_out else ())
 
@@ -133,9 +133,9 @@ def _list(numbers: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The tables to generate. `only`: names of kinds, None = all; `rows`, `columns`: at most; `settings`: of the
-    session; `full`: True if the session logs all columns of a row. If it does not, the row number must be in the
-    primary key, because otherwise a changed row could not be found."""
+    """The tables to generate. `only`: names of kinds, None for all; `rows`, `columns`: the largest numbers; `settings`:
+    statements that the session runs first; `full`: True if the session logs all columns of a row. If `full` is False,
+    the row number must be in the primary key, because otherwise the test could not find a changed row."""
 
     only: tuple[str, ...] | None = None
     rows: int = 6
@@ -150,7 +150,7 @@ _KINDS: dict[int, tuple[Features, dict[str, st.SearchStrategy[Declared]]]] = {}
 
 
 def _kinds(features: Features) -> dict[str, st.SearchStrategy[Declared]]:
-    """Cached: to build and check the strategies takes longer than to draw from them."""
+    """Returns `kinds(features)`. Cached, because building the strategies takes longer than drawing from them."""
     if id(features) not in _KINDS:
         _KINDS[id(features)] = (features, kinds(features))
     return _KINDS[id(features)][1]
@@ -171,8 +171,8 @@ def _name(draw: st.DrawFn, number: int, most: int = 64) -> str:
 def tables(draw: st.DrawFn, features: Features, wanted: Wanted) -> Table:
     catalogue = _kinds(features)
     names = list(wanted.only) if wanted.only else list(catalogue)
-    # Hypothesis prefers short lists. The beginning of a permutation has the wanted length, and all kinds are equally
-    # likely.
+    # Hypothesis prefers short lists. So the kinds are the beginning of a permutation, which has the drawn length and
+    # contains each kind with the same probability.
     number = draw(st.integers(2, wanted.columns))
     chosen = draw(st.permutations(names))[:number]
     declared = {draw(_name(i)): draw(catalogue[name]) for i, name in enumerate(chosen, start=1)}
@@ -272,11 +272,12 @@ def _transactions(
     numbered: bool,
     replaces: bool,
 ) -> tuple[tuple[Step, ...], ...]:
-    """`plain`: True if the engine has no transactions; `numbered`: True if the row number alone is the primary key, by
-    which REPLACE finds the row to replace."""
+    """Draws transactions. `plain`: True if the engine has no transactions; `numbered`: True if the primary key is only
+    the row number, by which REPLACE finds the row to replace."""
     n = draw(st.integers(1, rows))
-    # If MariaDB does not log all columns, the image of a row that REPLACE changes lacks the columns without a value.
-    # These columns get their defaults in the server; MariaDB's own replicas keep the old values.
+    # If MariaDB does not log all columns, the image of a row that REPLACE changes lacks the columns for which the
+    # statement has no value. The server sets these columns to their defaults, but MariaDB's own replicas keep the old
+    # values.
     verbs = ("INSERT IGNORE", "REPLACE") if replaces else ("INSERT IGNORE",)
     some = st.lists(st.integers(1, n), min_size=1, max_size=n, unique=True).map(tuple)
     transactions: list[tuple[Step, ...]] = [(draw(_insert(declared, rid, range(1, n + 1))),)]
@@ -335,10 +336,10 @@ def _update(
 def generate(
     features: Features, wanted: Wanted, number: int, random_seed: int, label: str = ""
 ) -> list[Table]:
-    """Returns `number` tables, the same for the same seed, server version and catalogue. `label`: a part of their
-    names."""
+    """Returns `number` tables. They depend only on the seed, the server version and the catalogue. `label`: a part of
+    the tables' names."""
     tables_: list[Table] = []
-    # After ten examples, hypothesis mostly varies earlier ones. But each table should be a new one.
+    # After ten examples, hypothesis mostly varies earlier examples, but each table should be new.
     for start in range(0, number, _AT_ONCE):
 
         @seed(random_seed * 10_000 + start)
@@ -355,7 +356,7 @@ def generate(
 
         collect()
         if start:
-            del tables_[start]  # hypothesis begins with the simplest table each time
+            del tables_[start]  # the first table of each run of hypothesis is the simplest table
     return [
         replace(table, name=f"{table.name} {label}.{i}"[-64:])
         for i, table in enumerate(tables_[:number])

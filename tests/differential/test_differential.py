@@ -1,9 +1,9 @@
-"""Against real servers: every cell decoded from the log equals what SELECT returned.
+"""With real servers: every cell decoded from the log equals the cell that SELECT returned.
 
-Tables over all types and character sets of a server are generated, filled, changed and emptied, under every setting of
-the server that changes what a log holds; all tables of one setting go into one log, which is read once. `make test`
-runs other tables for each commit; `make test-deep` runs for DEEP_MINUTES with random seeds, which it prints. A table
-that differs is reduced and printed as SQL.
+The test generates tables with all types and character sets of a server, and fills, changes and empties them. It does so
+with every setting of the server that changes the content of the log. All tables of one setting are in one log, which
+the test reads once. `make test` generates other tables for each commit. `make test-deep` runs for DEEP_MINUTES with
+random seeds, which it prints. If a table differs, the test reduces it and prints it as SQL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.commit_seed import VARIABLE, commit_seed
 
 _DEEP_MINUTES = float(os.environ.get("DEEP_MINUTES", "0"))
 _REFUSED_AT_MOST = (
-    0.2  # of the statements: if the server refuses more, the generator must be corrected
+    0.2  # if the server refuses a larger part of the statements, the generator must be corrected
 )
 
 NewDatabase = Callable[[Server], str]
@@ -40,7 +40,7 @@ _COMPRESSED = Wanted(settings=("SET SESSION binlog_transaction_compression = ON"
 
 
 def _settings(kind: str) -> list[Setting]:
-    """All settings, with the number of tables in one round."""
+    """Returns all settings, each with the number of tables in one round."""
     usual = [(Wanted(), 16), (_MINIMAL, 6), (_NOBLOB, 6)]
     bare = {"binlog_checksum": "NONE"}
     if kind == "mysql97":

@@ -32,7 +32,7 @@ def lag_s(play: World) -> float:
 
 
 def at_the_end(mode: Mode = Mode.GTID) -> World:
-    """A consumer whose reader has acknowledged all of the server's log."""
+    """Returns a world with a consumer whose reader has acknowledged the whole log of the server."""
     play = alone(small_log(gtid=WRITER[mode]), mode=mode)
     play.connect()
     play.read_all()
@@ -42,7 +42,7 @@ def at_the_end(mode: Mode = Mode.GTID) -> World:
 
 
 def acknowledge(play: World) -> None:
-    for _ in range(2):  # the second poll acknowledges what the first one returned
+    for _ in range(2):  # the second poll acknowledges the range of the first poll
         play.poll("a", 1 << 26, ack=True)
 
 
@@ -100,7 +100,7 @@ def test_the_lag_grows_without_a_connection_until_the_end_is_reached_again(mode:
     assert lag_s(play) == 0
     wait(play, 50)
     assert lag_s(play) == 50
-    play.connect()  # nothing new was written
+    play.connect()  # the server has written nothing new
     assert consumer_of(play).dispatcher == 1
     assert lag_s(play) == 0
 
@@ -115,7 +115,7 @@ def test_the_lag_does_not_end_before_the_end_of_the_log_is_read() -> None:
     assert lag_s(play) >= 50
     play.read_all()
     assert play.now == waited
-    assert lag_s(play) == LAST_COMMIT_AGE_S  # of the new transaction
+    assert lag_s(play) == LAST_COMMIT_AGE_S  # the age of the new transaction
     acknowledge(play)
     assert lag_s(play) == 0
 
@@ -134,7 +134,7 @@ def test_a_survey_tells_of_what_is_not_read() -> None:
 
 
 def test_executed_transactions_that_are_not_in_the_log_are_not_waited_for() -> None:
-    """A replica without log_replica_updates executes such transactions."""
+    """A replica without log_replica_updates does not log the transactions that it executes."""
     play = at_the_end()
     play.client.offsets_to_poll()
     view = play.server.view()

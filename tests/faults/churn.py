@@ -1,9 +1,9 @@
-"""Endless changes of tables, and a copy of the tables that is made from the delivered changes only.
+"""Changes tables without end, and builds a copy of the tables only from the delivered changes.
 
-`Churn` inserts, updates and deletes in tables of some databases, in small and large transactions, until it is stopped
-or its server goes away. `Copy` applies what a reader got to a copy of these tables, and asserts that each change fits:
-an inserted row did not exist, a changed or deleted row was as the event says. So a transaction that is lost, repeated
-or out of order is found at once. `check` compares the copy with the server's tables.
+`Churn` inserts, updates and deletes in tables of some databases, in small and large transactions, until the test stops
+it or its server ends. `Copy` applies the changes that a reader receives to a copy of these tables, and asserts that
+each change fits the copy: an inserted row did not exist, and a changed or deleted row equals the event's before image.
+So it detects a lost, repeated or misplaced transaction at once. `check` compares the copy with the server's tables.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def create(server: Server, databases: Iterable[str], tables: Iterable[str] = _NA
 
 
 class Churn:
-    """`written` counts committed transactions. `pause_s`: between two transactions."""
+    """`written`: the number of committed transactions. `pause_s`: the pause between two transactions."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Churn:
 
 @contextmanager
 def churn(server: Server, databases: list[str], **more: Any) -> Iterator[Churn]:
-    """Run a churn until the block ends. The tables must exist."""
+    """Run a `Churn` until the block ends. The tables must exist."""
     made = Churn(server, databases, **more)
     made._thread.start()
     try:
@@ -126,7 +126,8 @@ def _last_id(cursor: Cursor, place: str) -> int:
 
 
 class Copy:
-    """The tables that a consumer's reader has made of its changes. `problems`: answers that asked it to retry."""
+    """The tables that a consumer's reader has built from the delivered changes. `problems`: answers that asked the
+    reader to retry."""
 
     def __init__(self, reader: Reader, databases: Iterable[str]) -> None:
         self.reader = reader
@@ -148,7 +149,7 @@ class Copy:
         self.apply()
 
     def reopen(self) -> None:
-        """Open another reader at the position that this one has stored."""
+        """Replace the reader by another reader that begins at the stored position."""
         self.reader = Reader(
             self.reader.daemon, self.reader.consumer, position=self.reader.position
         )
@@ -196,7 +197,7 @@ class Copy:
 
 
 def read_all(copies: Iterable[Copy], wanted: int, *, timeout_s: float = DEADLINE_S) -> None:
-    """Read in turn until all are at this seq, and acknowledge it."""
+    """Read all copies in turn until all are at the seq `wanted`, and acknowledge it."""
     behind = list(copies)
     deadline = time.monotonic() + timeout_s
     while behind:

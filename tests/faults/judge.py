@@ -1,9 +1,10 @@
-"""Finds, by the server's own tool, what a consumer should have got.
+"""Computes with the server's own tool what a consumer should have received.
 
-`mysqlbinlog -vv` reads the server's log as a replica with the consumer's start would, and reads what the daemon
-delivered. Both outputs become lists of `Group`, which must be equal. None of the daemon's own decoding is used: GTIDs,
-the order of transactions, values and types of all columns, texts of statements and commit times are those that the tool
-prints. The tool cannot filter row events by table, so the filter is here; it uses only the names in the tool's output.
+`mysqlbinlog -vv` reads the server's log as a replica with the consumer's start would, and also reads the delivered
+binlogs. This module parses both outputs to lists of `Group`, which must be equal. It does not use the decoder under
+test: GTIDs, the order of transactions, values and types of all columns, texts of statements and commit times are from
+the tool's output. The tool cannot filter row events by table, so this module filters, by the names in the tool's
+output.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _NAMED = re.compile(
 
 @dataclass(frozen=True)
 class Item:
-    """A row change or a DDL statement: the databases that it concerns, and everything that the tool prints of it.
+    """A row change or a DDL statement: the databases that it concerns, and all lines that the tool prints for it.
     `table`: the table of a row change, as `database.table`."""
 
     databases: tuple[str, ...]
@@ -44,14 +45,14 @@ class Item:
 
 @dataclass
 class Group:
-    """The events of one GTID. `file`, `end`: where it ends in the log that was read."""
+    """The events of one GTID. `file`, `end`: the place in the log at which the group ends."""
 
     gtid: str
     committed_us: int
     file: str = ""
     end: int = 0
     items: list[Item] = field(default_factory=list)
-    prepares: str = ""  # XID of the XA transaction that these rows belong to; they are delivered with its commit
+    prepares: str = ""  # XID of the XA transaction that these rows belong to; the daemon delivers them at its commit
     commits: str = ""
     rolls_back: str = ""
 
@@ -60,7 +61,8 @@ Delivery = tuple[str, int, tuple[str, ...]]  # GTID, commit time, the consumer's
 
 
 def executed(server: Instance, start: str) -> list[Group]:
-    """Everything that the server has executed beyond a GTID set, as it would send it to a replica."""
+    """Returns everything that the server has executed beyond a GTID set, in the form in which it would send it to a
+    replica."""
     first = server.binlogs()[0][0]
     done = server.mysqlbinlog(
         "--read-from-remote-source=BINLOG-DUMP-GTIDS",
@@ -76,8 +78,8 @@ def executed(server: Instance, start: str) -> list[Group]:
 
 
 def delivered(server: Instance, chunks: Iterable[bytes], folder: Path) -> list[Group]:
-    """Returns the groups that a reader got, in chunks: binlogs, which are one binlog if they are joined without their
-    magic."""
+    """Returns the groups that a reader received. `chunks`: the received binlogs; without their magic numbers, they form
+    one binlog."""
     path = folder / "delivered"
     data = b"".join(chunk[4 * (n > 0) :] for n, chunk in enumerate(chunks))
     if not data:
@@ -93,7 +95,8 @@ def delivered(server: Instance, chunks: Iterable[bytes], folder: Path) -> list[G
 def expected(
     logged: Iterable[Group], databases: Collection[str], tables: Collection[str] = ()
 ) -> list[Delivery]:
-    """The part that a consumer of `databases` gets. Row changes of an XA transaction come when it is committed.
+    """Returns the part that a consumer of `databases` should get. Row changes of an XA transaction are at the place of
+    its commit.
 
     With `tables` the consumer gets only the rows of these tables. There must be no DDL of other tables then.
     """
@@ -120,7 +123,7 @@ def expected(
 
 
 def without_open(logged: Iterable[Group], held: list[str]) -> list[str]:
-    """`held` without the prepares of XA transactions that do not end within `held`."""
+    """Returns `held` without the prepares of XA transactions that have no commit or rollback in `held`."""
     having = set(held)
     open_ones: dict[str, str] = {}
     for group in logged:
@@ -132,7 +135,7 @@ def without_open(logged: Iterable[Group], held: list[str]) -> list[str]:
 
 
 def got(logged: Iterable[Group]) -> list[Delivery]:
-    """All delivered groups, unfiltered: they must not contain changes of other databases."""
+    """Returns all delivered groups without a filter, because they must not contain changes of other databases."""
     return [
         (group.gtid, group.committed_us, tuple(item.text for item in group.items))
         for group in logged
@@ -140,7 +143,7 @@ def got(logged: Iterable[Group]) -> list[Delivery]:
 
 
 def difference(wanted: list[Delivery], actual: list[Delivery]) -> str:
-    """A text that shows where the lists differ; "" if they are equal."""
+    """Returns a text that shows where the lists differ; "" if they are equal."""
     if wanted == actual:
         return ""
     at = next((n for n, (a, b) in enumerate(zip(wanted, actual, strict=False)) if a != b), None)
@@ -158,7 +161,7 @@ def difference(wanted: list[Delivery], actual: list[Delivery]) -> str:
 
 
 def groups(output: str) -> Iterator[Group]:
-    """The transactions that the tool printed."""
+    """Yields the transactions in the tool's output."""
     group: Group | None = None
     use = file = ""
     for end, header, lines in _events(output):
@@ -190,7 +193,7 @@ def groups(output: str) -> Iterator[Group]:
 
 
 def _events(output: str) -> Iterator[tuple[int, str, list[str]]]:
-    """(end in the file, text after the header, the lines below it) of each event."""
+    """Yields (end in the file, text after the header, the lines below the header) of each event."""
     end, header = 0, ""
     lines: list[str] = []
     for line in output.splitlines():
@@ -220,7 +223,7 @@ def _rows(lines: Iterable[str]) -> Iterator[Item]:
 
 
 def _statement(group: Group, use: str, lines: list[str]) -> str:
-    """Add a query's statement to the group. Returns the default database from here on."""
+    """Add a query's statement to the group. Returns the default database for the following statements."""
     text: list[str] = []
     time = ""
     for line in lines:
@@ -245,10 +248,10 @@ def _statement(group: Group, use: str, lines: list[str]) -> str:
 
 
 def _concerned(statement: str, use: str) -> tuple[str, ...]:
-    """The databases that a DDL statement concerns; `use` for names without a database."""
+    """Returns the databases that a DDL statement concerns. `use`: the database of names without a database."""
     if dropped := _DROP_TABLE.match(
         statement
-    ):  # the server rewrites it, and omits the default database
+    ):  # the server rewrites such a statement, and omits the default database
         names = (name.strip() for name in dropped[1].split(","))
         return tuple(
             dict.fromkeys(name.split(".")[0].strip("`") if "." in name else use for name in names)

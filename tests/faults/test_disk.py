@@ -1,5 +1,5 @@
-"""A full disk: nothing is acknowledged that is not stored, other consumers are not disturbed, and the daemon goes on
-when there is room.
+"""The disk is full: the daemon acknowledges nothing that it has not stored, does not disturb other consumers, and
+continues when there is room.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.servers.plugin import ServerFactory
 pytestmark = pytest.mark.rotate(1, of="full disks")
 
 MIB = 1 << 20
-BIG_ROWS = 8000  # of 1 kB each, in one transaction
+BIG_ROWS = 8000  # rows of 1 kB each, in one transaction
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_a_full_disk_refuses_acknowledgements_and_sessions(
                 assert "database or disk is full" in row["state_store_error"]
                 assert row["state_store_error"].endswith(row["state_store_remedy"])
             writing.until_written(50)
-            # A reader may not go on before its position is stored, and a session begins only after its number is
+            # A reader may continue only after its position is stored, and a session begins only after its number is
             # stored.
             with pytest.raises(Problem) as caught:
                 api.session("a")
@@ -107,7 +107,7 @@ def test_a_full_disk_refuses_acknowledgements_and_sessions(
 def test_a_transaction_without_room_on_disk_waits_for_room(
     by: str, server: Instance, make_daemon: MakeDaemon, source: Source, tmp_path: Path
 ) -> None:
-    """Only its own consumer waits for room."""
+    """Only the consumer of the transaction waits for room."""
     with SmallDisk(tmp_path / "disk", 24 * MIB) as disk:
         consumers = {
             "big": source(server, "a", max_bytes_in_binlog_queue=MIB),

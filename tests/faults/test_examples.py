@@ -1,7 +1,7 @@
-"""Which consumers share a connection, by the server's thread list and its general log.
+"""Checks with the server's thread list and general log which consumers share a connection.
 
-Positions are far apart by `max_bytes_to_merge`, which is small here. Connections go through a proxy that can be slow,
-so that states can be observed that would otherwise be over within milliseconds.
+`max_bytes_to_merge` decides which positions are far apart; here it is small. Connections go through a proxy that a test
+can make slow, so that the test can observe states that otherwise last only milliseconds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def consumer(port: int, *databases: str, user: str = "user", **more: Any) -> Jso
 
 
 def write(server: Instance, transactions: int, **more: Any) -> str:
-    """Write this many transactions more. Returns the executed set."""
+    """Write `transactions` further transactions. Returns the executed set."""
     with churn(server, ["a", "b"], **more) as writing:
         writing.until_written(transactions)
     return str(server.execute("SELECT @@GLOBAL.gtid_executed")[0][0])
@@ -71,13 +71,14 @@ def open_copies(daemon: Daemon, *names: str) -> list[Copy]:
 def test_six_databases_give_the_documented_clients_and_dispatchers(
     server: Instance, proxy: Proxy, server_factory: ServerFactory, make_daemon: MakeDaemon
 ) -> None:
-    """Three consumers of one client begin at three positions far apart: they have three connections, and later one.
-    Three more consumers have connections of their own: one on another server, and two of another account, of which one
-    never merges."""
+    """Three consumers of one client begin at three positions far apart: they have three connections, later one
+    connection. Three more consumers have separate connections: one consumer of another server, and two consumers of
+    another account, of which one never merges."""
     other = server_factory("mysql97")
     other.add_user("user", PASSWORD)
     create(other, ["a"])
-    # For a bare GTID set, file and offset are not known. Then more than 1000 transactions count as far.
+    # For a GTID set alone, the daemon does not know file and offset. Then a distance of more than 1000 transactions is
+    # far.
     create(server, ["filler"])
     places = []
     for part in range(3):
@@ -141,14 +142,14 @@ def test_a_consumer_far_behind_has_a_connection_of_its_own_until_it_is_near(
     copies = open_copies(daemon, "one", "two")
     write(server, 400)
     read_all(copies, tip_seq(server))
-    proxy.set(SLOW)  # for the transactions that follow
+    proxy.set(SLOW)  # slow for the transactions that follow
     proxy.set(FAIR, *proxy.open_links)
     daemon.settings["consumers"]["behind"] = consumer(proxy.port, "a", "b")
     daemon.reload()
     with churn(server, ["a", "b"]) as writing:
         until(lambda: len(dumps(server, "user")) == 2, "the one behind has its own dump")
         copies += open_copies(daemon, "behind")
-        for copy in copies[:2]:  # the others go on
+        for copy in copies[:2]:  # the readers of the other consumers continue
             writing.until_written(20)
             seq = tip_seq(server)
             copy.read_to(seq)

@@ -1,9 +1,9 @@
-"""Failover from a primary that dies to its replica, by GTID: nothing is lost, and nothing comes twice.
+"""Failover by GTID from a killed primary to its replica: readers get each transaction exactly once.
 
-The primary is killed during writes. Its replica is promoted, and gets the following writes. Consumers of
-`user@primary,replica` go on at the replica from their own sets. If the replica lacks transactions that consumers
-already have, the daemon waits until the replica has applied them. After `failover_wait_seconds`, the consumers fail
-with the error that the history differs.
+The test kills the primary during writes, promotes its replica, and writes to the replica. Consumers of
+`user@primary,replica` continue at the replica, each with its own GTID set. If the replica lacks transactions that
+consumers already have, the daemon waits until the replica has applied them. After `failover_wait_seconds`, the
+consumers fail with the error that the history differs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Pair:
         until(has_executed, "the replica has executed it")
 
     def promote(self) -> None:
-        """Apply everything received, and become a primary."""
+        """Let the replica apply everything that it has received, and make it the primary."""
         self.replica.execute("START REPLICA SQL_THREAD")
         received = GtidSet.parse(self.status()["Retrieved_Gtid_Set"])
         until(lambda: self.executed(self.replica).contains(received), "the replica has applied it")
@@ -110,7 +110,7 @@ def new_daemon(make_daemon: MakeDaemon, pair: Pair, **more: Any) -> tuple[Daemon
 
 
 def stop_hearing(pair: Pair, copies: list[Copy]) -> GtidSet:
-    """Cut the daemon off from the primary. Returns everything that it may have received."""
+    """Cut the daemon off from the primary. Returns the GTIDs of everything that the daemon may have received."""
     pair.proxy.set(STALLED)
     heard = pair.executed(pair.primary)
     for copy in copies:
@@ -191,7 +191,8 @@ def test_a_replica_that_never_catches_up_is_refused(
 def test_consumers_go_on_by_themselves_when_their_primary_is_back(
     server_factory: ServerFactory, make_daemon: MakeDaemon
 ) -> None:
-    """They failed, because the replica lacks what they have read. Nothing is copied and nothing is restarted."""
+    """The consumers failed because the replica lacks transactions that they have read. They continue without a new copy
+    and without a restart of the daemon."""
     with new_pair(server_factory) as pair:
         daemon, copies = new_daemon(make_daemon, pair, failover_wait_seconds=1)
         pair.replica.execute("STOP REPLICA")

@@ -1,8 +1,8 @@
 """Each consumer gets exactly its transactions, whatever happens between the daemon and its server.
 
-One daemon, whose connections go through a proxy, runs through all tests, while changes are written and read all the
-time. Each consumer's reader builds a copy of the tables from the changes alone (`churn`), and each change must fit the
-row that it changes. After each fault the copies are compared with the server's tables.
+One daemon, whose connections go through a proxy, runs during all tests. All the time, the tests write changes and read
+them from the daemon. Each consumer's reader builds a copy of the tables from the changes alone (`churn`), and each
+change must fit the row that it changes. After each fault the copies are compared with the server's tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.proxy import FAIR, STALLED, SWALLOWING, Link, Proxy, Weather
 
 DATABASES = ["a", "b"]
 CONSUMERS = {"a": ["a"], "b": ["b"], "both": ["a", "b"], "small": ["a"]}
-# The daemon gives up a silent connection after three heartbeat periods.
+# The daemon closes a connection without data after three heartbeat periods.
 HEARTBEAT_MS = 300
 
 
@@ -36,7 +36,7 @@ class World:
     copies: list[Copy] = field(default_factory=list)
 
     def hosts(self) -> list[str]:
-        """The addresses to which the server sends its log, as it shows them."""
+        """Returns the client addresses of the server's dumps, from the server's thread list."""
         shown = self.server.execute("SHOW PROCESSLIST")
         return [str(row[2]) for row in shown if "Binlog Dump" in str(row[4])]
 
@@ -44,7 +44,7 @@ class World:
         return self.proxy.of_hosts(self.hosts())
 
     def until_streaming(self, *but: Link) -> list[Link]:
-        """Wait for a dump through another link than these."""
+        """Wait for a dump through a link that is not in `but`."""
 
         def found() -> list[Link]:
             return [link for link in self.dump_links() if link not in but and link.bytes_down > 500]
@@ -64,7 +64,7 @@ def world(
             name: {
                 "mysql": f"reader@127.0.0.1:{proxy.port}",
                 "password": PASSWORD,
-                "tls": {"mode": "disabled"},  # so that the damaged bytes arrive
+                "tls": {"mode": "disabled"},  # so that damaged bytes reach the daemon
                 "databases": databases,
                 "heartbeat_milliseconds": HEARTBEAT_MS,
                 "max_bytes_in_binlog_queue": 20_000 if name == "small" else "64MiB",
@@ -111,7 +111,7 @@ def cut_everything(world: World, writing: Churn) -> None:
 
 
 def cut_at_bytes(world: World, writing: Churn) -> None:
-    """Cut in the greeting, in the login, in the answers, in the dump."""
+    """Cut connections during the greeting, the login, the answers and the dump."""
     for at in (1, 700, 5000):
         links = world.until_streaming()
         opened = world.proxy.opened
@@ -146,7 +146,7 @@ def stall_everything(world: World, writing: Churn) -> None:
 
 
 def throttle(world: World, writing: Churn) -> None:
-    """A slow network is not taken for a dead one. A side dispatcher that merges meanwhile closes its link."""
+    """The daemon does not treat a slow network as dead. A side dispatcher that merges meanwhile closes its link."""
     links = world.until_streaming()
     lost = world.daemon.log.count('"not connected"')
     world.proxy.set(Weather(bytes_per_s=30_000), *links)
@@ -161,7 +161,8 @@ def lose_silently(world: World, writing: Churn) -> None:
     links = world.until_streaming()
     world.proxy.set(SWALLOWING, *links)
     world.until_streaming(*links)
-    # The server does not know that the old connection is gone. The new one has the same identity, and so replaces it.
+    # The server does not know that the old connection is gone. The new connection has the same server id, so the server
+    # ends the old dump.
     until(lambda: not {link.server_side for link in links} & set(world.hosts()), "it is ended")
     world.proxy.set(FAIR, *[link for link in links if link.is_open])
 

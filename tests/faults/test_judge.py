@@ -1,11 +1,12 @@
-"""Random histories on a real server: each consumer gets what the server's own tool says it should.
+"""Random histories on a real server: each consumer gets what the server's own tool prints for it.
 
 `JUDGE_HISTORIES=200` runs 200 histories. A failed history prints its seed, and `JUDGE_SEED=...` runs it again.
 
-A history is written in three parts: before its consumers exist, while they read, and after further ones were added,
-mostly by a reload of the settings, otherwise by a restart or kill of the daemon. Consumers start anywhere (see
-`Play._start`), have queues from one byte up, and readers of different speed. What a reader got is compared with the
-tool's output for exactly its start. Some histories end with a RESET, which no consumer may follow.
+The test writes a history in three parts: before its consumers exist, while they read, and after more consumers were
+added. It adds them mostly by a reload of the settings, otherwise by a restart or kill of the daemon. Consumers start
+anywhere (see `Play._start`), have queues of one byte or more, and readers of different speed. The test compares the
+data of a reader with the tool's output for the same start. Some histories end with a RESET, after which no consumer may
+continue.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ QUEUES = (1, 1000, 20_000, 300_000, 64 << 20)
 
 @dataclass
 class Consumer:
-    """`start`: the GTID set that it begins with, known from the tool or chosen, never asked of the daemon."""
+    """`start`: the GTID set after which the consumer begins. It is from the tool or chosen by the test, not from the
+    daemon."""
 
     name: str
     databases: list[str]
@@ -78,7 +80,7 @@ class Play:
             self.daemon.settings["consumers"][name] = made
 
     def _start(self, before: list[judge.Group]) -> tuple[str, Json | str]:
-        """A start: the GTID set that it excludes, and its form in the settings."""
+        """Draws a start. Returns the GTID set that the start excludes, and the start's form in the settings."""
         rng = self.rng
         gtids = [group.gtid for group in before]
         kind = rng.choice(
@@ -118,7 +120,7 @@ class Play:
                 each.reader = Reader(self.daemon, each.name).open()
 
     def go_on(self, steps: int) -> None:
-        """Write while the readers read, each at its own speed."""
+        """Write while the readers read, each reader at its own speed."""
         for _ in range(steps):
             self.history.step()
             for each in self.consumers:
@@ -130,7 +132,7 @@ class Play:
         try:
             consumer.reader.step(max_bytes=consumer.most, wait_ms=wait_ms)
         except Problem as problem:
-            # A range that is not in memory after a restart is being fetched; the reader retries.
+            # After a restart, the daemon still fetches the range from the server; the reader retries.
             if problem.kind != ErrorKind.RANGE_UNAVAILABLE.name:
                 raise
 
@@ -144,7 +146,8 @@ class Play:
                 self.daemon.stop()
 
     def read_all(self) -> None:
-        """Read in turn: a small queue that is not read may hold up others for a while."""
+        """Read all consumers in turn, because a full small queue without reads may delay other consumers for a
+        while."""
         wanted = tip_seq(self.server)
 
         def read() -> bool:
@@ -164,7 +167,7 @@ class Play:
             assert each.reader.position["seq"] == wanted
 
     def check(self, folder: Path) -> int:
-        """Compare everything that the consumers got. Returns the number of transactions."""
+        """Compare all data of all consumers with the tool's output. Returns the number of transactions."""
         checked = 0
         for each in self.consumers:
             assert each.reader is not None
@@ -212,7 +215,7 @@ def play(seed: int, server: Instance, daemon: Daemon, source: Source) -> tuple[P
 
 
 def _clean(rng: random.Random, server: Instance) -> str:
-    """Begin with an empty log, or with one whose beginning is purged. Returns the executed set."""
+    """Make the server begin with an empty log, or with a log whose beginning is purged. Returns the executed set."""
     if rng.random() < 0.5:
         server.execute("RESET BINARY LOGS AND GTIDS")
         return ""
@@ -273,7 +276,7 @@ def test_consumers_get_what_the_servers_own_tool_prints(
             if plays % 20 == 0:
                 print(f"{plays} histories, {time.monotonic() - began:.0f} s", flush=True)
         daemon.stop()
-        daemon.start()  # a daemon also ends in order after a restart
+        daemon.start()  # check that a daemon also ends in order after a restart
     print(
         f"\n{plays} histories, {consumers} consumers, {transactions} transactions judged by"
         f" {judge.tool_version(server)}, {restarts} restarts, {time.monotonic() - began:.1f} s"

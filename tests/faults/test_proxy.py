@@ -1,4 +1,4 @@
-"""The proxy does to a stream exactly what a test asks, and its counters are right."""
+"""The proxy changes a stream exactly as a test sets it, and its counters are right."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_cut_reaches_both_sides_and_spares_other_links(net: Net, reset: bool) 
 def test_a_stalled_link_makes_both_sides_wait_and_loses_nothing(net: Net) -> None:
     client, server, _ = net.connect()
     net.proxy.set(STALLED)
-    stream = numbered(50_000_000)  # more than all buffers between the two hold
+    stream = numbered(50_000_000)  # more than all buffers between client and server can hold
     sender = threading.Thread(target=server.sendall, args=(stream,))
     sender.start()
     client.sendall(b"up")
@@ -140,7 +140,7 @@ def test_a_stalled_link_makes_both_sides_wait_and_loses_nothing(net: Net) -> Non
 def test_a_swallowing_link_is_noticed_by_neither_side(net: Net) -> None:
     client, server, link = net.connect()
     net.proxy.set(SWALLOWING, link)
-    server.sendall(numbered(20_000_000))  # accepted at once
+    server.sendall(numbered(20_000_000))  # the proxy accepts all bytes at once
     client.sendall(b"up")
     assert is_silent(client)
     assert is_silent(server)
@@ -148,7 +148,7 @@ def test_a_swallowing_link_is_noticed_by_neither_side(net: Net) -> None:
     assert is_silent(server)
     assert net.proxy.open_links == [link]
     assert (link.bytes_down, link.bytes_up) == (0, 0)
-    net.proxy.set(FAIR)  # bytes are missing in the stream
+    net.proxy.set(FAIR)  # bytes are now missing in the stream
     with pytest.raises(ConnectionResetError):
         server.recv(1)
     assert net.proxy.open_links == []
@@ -161,7 +161,7 @@ def test_a_throttled_link_keeps_to_its_rate(net: Net) -> None:
     server.sendall(numbered(30_000))
     assert read(client, 30_000) == numbered(30_000)
     took = time.monotonic() - began
-    assert 0.19 < took < 2, f"{took:.2f} s"  # 0.3 s, less the saved-up allowance
+    assert 0.19 < took < 2, f"{took:.2f} s"  # 0.3 s, minus the saved-up allowance
     server.sendall(b"x" * 1000)
     net.proxy.set(FAIR)
     assert read(client, 1000) == b"x" * 1000
@@ -204,7 +204,7 @@ def test_a_server_that_is_gone_resets_links_and_can_be_replaced(net: Net) -> Non
     with closing(socket.socket()) as gone:
         gone.bind(("127.0.0.1", 0))
         net.proxy.lead_to(gone.getsockname()[1])
-        # The reset may come before connecting has returned.
+        # The reset may arrive before `connect` returns.
         with (
             pytest.raises(ConnectionResetError),
             socket.create_connection(("127.0.0.1", net.proxy.port), WAIT_S) as client,

@@ -1,7 +1,7 @@
-"""A consumer without changes, while other databases are written to all the time, for `QUIET_SECONDS`.
+"""A consumer without changes, while the test writes to other databases all the time, for `QUIET_SECONDS`.
 
-The daemon seldom tells its reader of progress, but the consumer's position moves on with the log, so the server may
-purge any older file. After such a purge, the reader restarts without an error.
+The daemon seldom sends progress to the reader of this consumer, but the consumer's covered position advances with the
+log, so the server may purge any older file. After such a purge, the reader restarts without an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.faults.drain import draining
 from tests.servers.plugin import ServerFactory
 
 SECONDS = float(os.environ.get("QUIET_SECONDS", "4"))
-# How often readers are told of markers: the default if the run is long.
+# The time between two markers for a reader: the default if the run is long.
 MARKERS_S = 60 if SECONDS >= 120 else 1
 RUNWAY_SLACK_S = 5.0
 
@@ -67,7 +67,7 @@ def test_a_quiet_consumer_survives_purges_on_a_busy_server(
         (written,) = server.execute("SELECT COUNT(*) FROM busy.busy")[0]
     took_s = time.monotonic() - began
     reader = quiet.reader
-    # Its position moves to the end of the log by itself.
+    # The consumer's position moves to the end of the log without a call of the reader.
     tip = tip_seq(server)
     until(lambda: daemon.stored("quiet")["covered"]["seq"] >= tip, "its place has moved on")
     server.execute("FLUSH BINARY LOGS")

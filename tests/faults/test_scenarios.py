@@ -1,5 +1,5 @@
-"""What operators do with consumers over a day: add and recreate them, with other limits, wrong passwords and wrong
-ports, while all rows of tables are changed, and tables are altered. In the end all have the server's tables, on one
+"""Operators add and recreate consumers, with other limits, wrong passwords and wrong ports, while other sessions change
+all rows of tables and alter tables. In the end, all readers have the server's tables, and the daemon has one
 connection.
 """
 
@@ -39,7 +39,7 @@ def server(started: Instance) -> Iterator[Instance]:
 
 
 def insert(server: Instance, first: int, count: int, database: str = "a") -> None:
-    """`count` rows, 500 in a statement."""
+    """Insert `count` rows, 500 rows per statement."""
     for start in range(first, first + count, 500):
         ids = range(start, min(start + 500, first + count))
         values = ", ".join(f"({n}, 0, 'row {n}')" for n in ids)
@@ -104,7 +104,8 @@ def test_consumers_are_added_and_recreated_with_tiny_queues(
 def test_detaching_and_waiting_lose_nothing(
     server: Instance, make_daemon: MakeDaemon, source: Source
 ) -> None:
-    """Some consumers with full queues are detached again and again, another one never is, and two are declared anew."""
+    """The daemon detaches some consumers with full queues repeatedly, and one consumer never. Two consumers are
+    declared again."""
     insert(server, 0, ROWS)
     limits = {
         "large": (10**8, 60_000),

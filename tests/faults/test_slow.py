@@ -1,9 +1,9 @@
 """A consumer that is slow, or does not read at all, does not slow down others.
 
-Eight consumers read a log that is longer than they can get through. The network before the daemon is the bottleneck
-(`SLOW_MIB_PER_SECOND`), so the readers get less if the daemon waits. The test measures how much seven of them get
-within `SLOW_SECONDS` while the eighth reads as they do, while it does not read at all, and while it acknowledges 1
-KiB/s.
+Eight consumers read a log that is too long to be read to its end. The network between server and daemon is the
+bottleneck (`SLOW_MIB_PER_SECOND`), so readers get less if the daemon waits. The test measures how much seven readers
+get within `SLOW_SECONDS` in three cases: the eighth reader reads like the seven, does not read at all, or acknowledges
+1 KiB/s.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RATE = int(os.environ.get("SLOW_MIB_PER_SECOND", "2")) * MIB
 QUEUE, SLOW_QUEUE = (
     4 * MIB,
     MIB // 4,
-)  # so that the slow consumer's queue is full within two seconds
+)  # a size at which the slow consumer's queue is full within two seconds
 SEVEN = [f"c{n}" for n in range(7)]
 SLOW = "slow"
 BASE_BYTES_MAX = 250 * MIB
@@ -46,7 +46,7 @@ def write(server: Instance, size: int) -> None:
 
 @dataclass
 class Window:
-    """What seven readers got per second, and the memory of the daemon."""
+    """The bytes per second of seven readers, and the daemon's memory."""
 
     bytes_per_s: float
     resident_max: int
@@ -78,7 +78,7 @@ def test_a_slow_consumer_does_not_slow_down_seven_others(
         )
     write(server, int(RATE * (3.3 * SECONDS + 8)))
     with Proxy(server.port) as proxy:
-        proxy.set(Weather(bytes_per_s=RATE // 20))  # until there are readers
+        proxy.set(Weather(bytes_per_s=RATE // 20))  # slow until the readers begin
         common: Json = {
             "mysql": f"reader@127.0.0.1:{proxy.port}",
             "password": PASSWORD,
@@ -101,7 +101,7 @@ def test_a_slow_consumer_does_not_slow_down_seven_others(
             row = daemon.api.row(SLOW)
             assert row["detaches"] >= 1
             assert row["last_error"] is None
-            assert row["bytes"] <= SLOW_QUEUE + MIB // 8  # the queue takes whole segments
+            assert row["bytes"] <= SLOW_QUEUE + MIB // 8  # the queue allocates whole segments
             purge_unneeded_files(server, daemon)
 
             slow.crawl(1024)
@@ -147,7 +147,7 @@ def report(live: Window, stuck: Window, crawling: Window) -> None:
         f" MiB of {bound / MIB:.0f} MiB"
     )
     assert max(window.resident_max for window in (live, stuck, crawling)) < bound
-    if SECONDS >= 30:  # in a short window, one wait of a second is a large part
+    if SECONDS >= 30:  # in a shorter window, one wait of a second would change the ratio too much
         for name, loss, _ in said:
             assert loss < LOSS_MAX, name
 

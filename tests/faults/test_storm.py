@@ -1,8 +1,8 @@
-"""Very many consumers that come and go, crawl and restart, on a busy server, for `STORM_SECONDS`.
+"""Very many consumers on a busy server, which are added and removed, read slowly and restart, for `STORM_SECONDS`.
 
-Queues have limits from one byte up. Reloads of the settings add and remove consumers, readers pause or are replaced,
-and the daemon is killed now and then. In the end all readers have copied exactly the server's tables, and one
-connection is left.
+Queues have limits of one byte or more. Reloads of the settings add and remove consumers, readers pause or are replaced,
+and the test sometimes kills the daemon. In the end, the copies of all readers equal the server's tables, and the daemon
+has one connection.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ class Storm:
         self.guests: list[Guest] = []
         self.counts = dict.fromkeys(("reloads", "restarts", "kills", "readers", "steps"), 0)
         self.ending = threading.Event()
-        # Set while the daemon is up. While the daemon is down, readers ignore that, and no other disturbance happens.
+        # Set while the daemon runs. While it does not run, readers ignore failed calls, and the test makes no other
+        # disturbance.
         self.daemon_is_up = threading.Event()
         self.daemon_is_up.set()
 
     def read(self) -> None:
-        """Read in a thread: each time, one of the readers makes a step."""
+        """Runs in a thread: repeatedly, one of the readers makes a step."""
         rng = random.Random(self.rng.random())
         while not self.ending.is_set():
             self.daemon_is_up.wait(1)
@@ -114,7 +115,7 @@ class Storm:
         self.counts["kills" if kill else "restarts"] += 1
 
     def calm(self) -> None:
-        """All consumers are declared, and all readers read."""
+        """Declare all consumers, and let all readers read."""
         for guest in self.guests:
             guest.sleeps_until = 0.0
         self._declare([guest for guest in self.guests if not guest.declared])

@@ -1,7 +1,7 @@
-"""One client of the front must not disturb the others: their dumps go on, `/livez` answers within a second, memory
-stays within limits, and the log has no traceback.
+"""A client that attacks the front must not disturb other clients: their dumps continue, `/livez` answers within a
+second, memory stays within limits, and the log has no traceback.
 
-All tests share one daemon with small limits. Its consumer `other` is read through the front during each attack.
+All tests share one daemon with small limits. During each attack, a client reads its consumer `other` through the front.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ VISITOR = "token-that-one-test-uses"
 MIB = 1 << 20
 QUEUE = 8 * MIB
 TIMEOUT_S = 3
-GROWTH_MAX = 64 * MIB  # of resident memory; each attack sends or asks for much more than this
+GROWTH_MAX = 64 * MIB  # of resident memory; each attack sends or requests much more than this
 HALF_OPEN = 1000
 CONNECTIONS = 10_000
 ADMITTED_EVERY = 25
 FENCING = 40
-FENCED_S = 100.0  # each session's number is stored, one after the other
+FENCED_S = 100.0  # long, because the daemon stores the numbers of all sessions one after the other
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ def rows_of(server: Instance, database: str) -> int:
 
 @pytest.fixture
 def watch(fronted: Fronted) -> Iterator[Watch]:
-    """While the test runs, read the other consumer and send probes. Then assert that the attack has not disturbed them,
-    and that a client still reads the attacked consumer."""
+    """While the test runs, read the consumer `other` and send probes. At the end, assert that the attack has disturbed
+    neither, and that a client can still read the attacked consumer."""
 
     def read(watch: Watch) -> None:
         file, offset = fronted.server.binlog_position()
@@ -122,7 +122,7 @@ def watch(fronted: Fronted) -> Iterator[Watch]:
 
 
 def assert_serves(fronted: Fronted) -> None:
-    """A client reads a new row of the attacked consumer."""
+    """Assert that a client can read a new row of the attacked consumer."""
     file, offset = fronted.server.binlog_position()
     insert(fronted.server, "shop")
     with Attacker(fronted.port).enter("shop", TOKEN) as client:
@@ -132,7 +132,7 @@ def assert_serves(fronted: Fronted) -> None:
 
 
 def refusal(act: Callable[[], object]) -> int:
-    """The number of the error with which the front refuses what `act` does."""
+    """Returns the number of the error with which the front refuses the call in `act`."""
     with pytest.raises(Refused) as refused:
         act()
     return refused.value.number
@@ -157,7 +157,7 @@ def test_half_logins_leave_room_for_others(fronted: Fronted, watch: Watch) -> No
     with ExitStack() as stack:
         for n in range(HALF_OPEN):
             client = stack.enter_context(RawClient(fronted.port, greeted=False))
-            with suppress(OSError):  # the front may close the oldest
+            with suppress(OSError):  # the front may close the oldest connection
                 client.socket.sendall(halves[n % len(halves)])
         watch.until_delivered()
         assert_serves(fronted)
@@ -248,7 +248,7 @@ def test_clients_that_log_in_by_drivers(fronted: Fronted) -> None:
 
 
 def test_commands_of_every_number(fronted: Fronted, watch: Watch) -> None:
-    """Each is answered, or ends its connection."""
+    """The front answers each command, or closes its connection."""
     chance = random.Random(1)
     dumps = (Command.BINLOG_DUMP, Command.BINLOG_DUMP_GTID)
     client = Attacker(fronted.port).enter("shop", TOKEN)
@@ -350,7 +350,7 @@ def test_long_sql_is_answered_or_refused(fronted: Fronted, watch: Watch) -> None
 
 
 def test_large_answers_take_little_memory(fronted: Fronted, watch: Watch) -> None:
-    """Each of the answers would be 60 MiB long."""
+    """Each answer would have 60 MiB."""
 
     def ask(_: int) -> None:
         with Attacker(fronted.port).enter("shop", TOKEN) as client:
@@ -393,7 +393,7 @@ GTID_SETS = (
 
 
 def read_to_end(client: Attacker, command: bytes) -> None:
-    """Ask for a dump, and read it to the end of the log, or until it is refused."""
+    """Request a dump, and read it to the end of the log, or until the front refuses it."""
     client.dump(command)
     with suppress(Refused):
         for _ in client.events():
@@ -477,7 +477,7 @@ def test_a_client_that_reads_nothing_is_cut(fronted: Fronted, watch: Watch) -> N
 
 
 def connections(fronted: Fronted) -> int:
-    """How many clients the front has now."""
+    """Returns the present number of the front's clients."""
     lines = fronted.daemon.api.text("/metrics").splitlines()
     (line,) = [line for line in lines if line.startswith("binlog_dispatcher_front_connections ")]
     return int(float(line.split()[1]))
@@ -517,7 +517,7 @@ def test_commands_within_a_dump_end_it(fronted: Fronted, watch: Watch) -> None:
 
 
 def test_clients_that_fence_each_other(fronted: Fronted, watch: Watch) -> None:
-    """The newest dump goes on, all others end."""
+    """The newest dump continues, and all other dumps end."""
     file, offset = fronted.server.binlog_position()
     for _ in range(20):
         insert(fronted.server, "shop", 1000)
@@ -563,8 +563,8 @@ def test_wrong_tokens_are_slowed_and_the_right_one_is_admitted(fronted: Fronted)
 
 
 def test_a_right_token_waits_like_wrong_ones_once(fronted: Fronted) -> None:
-    """Otherwise a guesser could assume that a token is wrong if its login is not confirmed at once, and try the next
-    one. A client whose token has waited once is not delayed again."""
+    """Otherwise an attacker who guesses tokens could treat a token as wrong if the front does not confirm its login at
+    once, and try the next token. The front delays the client of a right token only once."""
     with ExitStack() as stack:
 
         def guess(count: int) -> list[Attacker]:

@@ -1,6 +1,7 @@
-"""Ten clients of different programs read ten consumers of one server together, each killed and started again at random.
+"""Ten clients of different programs read ten consumers of one server at the same time. The test kills and restarts each
+client at random.
 
-Each client has exactly the rows of its consumer's databases, in order. The daemon reads the log over one connection.
+Each client gets exactly the rows of its consumer's databases, in order. The daemon reads the log over one connection.
 Further connections may exist while consumers catch up.
 """
 
@@ -29,9 +30,9 @@ from tests.servers.ports import free_port
 
 SECONDS = float(os.environ.get("TEN_CLIENTS_SECONDS", "60"))
 ROWS_UNTIL_KILLED = (30, 400)
-BURST, PAUSE_S = 40, 0.8  # transactions together; a raw copy of the log is decoded in the pauses
+BURST, PAUSE_S = 40, 0.8  # transactions per burst; a raw copy of the log is decoded in the pauses
 END = 1  # the row of `marks` that ends each reading
-DUMPS_MAX = 11  # one, and one for each consumer that catches up
+DUMPS_MAX = 11  # one dump, and one for each consumer that catches up
 USER = "ten"
 MakeClient = Callable[[Path, tuple[str, ...]], Client]
 
@@ -67,7 +68,8 @@ DATABASES = sorted({database for case in CASES for database in case.databases})
 
 @dataclass
 class Load:
-    """Writes transactions of one or several databases until it is stopped. `keys`: of all rows, in the log's order."""
+    """Writes transactions in one or several databases until it is stopped. `keys`: the keys of all rows, in the log's
+    order."""
 
     server: Instance
     keys: list[Key] = field(default_factory=list)
@@ -149,12 +151,13 @@ def daemon(server: Instance, port: int, tmp_path: Path) -> Iterator[Daemon]:
 def read_with_kills(
     case: Case, number: int, client: Client, port: int, start: Start, load: Load
 ) -> tuple[Reading, int]:
-    """Read with kills until the load has ended, then to its end. Returns what was read, and the number of kills."""
+    """Read with kills until the load has ended, then read to the end of the log. Returns the reading, and the number of
+    kills."""
     chance = random.Random(number)
     at = Endpoint("127.0.0.1", port, case.name, "")
     client.begin(at, start)
     reading, kills = Reading([], start), 0
-    last = max(case.databases, key=DATABASES.index)  # its mark is written last
+    last = max(case.databases, key=DATABASES.index)  # the database whose mark is written last
     while not load.stopping.is_set():
         until_killed = Until(last, END, chance.randint(*ROWS_UNTIL_KILLED))
         reading = reading.then(client.read(at, until_killed))

@@ -1,7 +1,8 @@
-"""Bytes of a fuzzer as the events of a log: type, flags, size, body, one after another.
+"""Converts the bytes of a fuzzer to the events of a log. For each event, the bytes contain type, flags, body size and
+body.
 
-A fuzzer would hardly ever make valid sizes, positions and checksums. So this module makes them, and the fuzzer changes
-only the bodies. `bodies` does the reverse, to make seeds from logs that an encoder wrote.
+A fuzzer would hardly ever make valid sizes, positions and checksums. So this module computes them, and the fuzzer
+chooses only type, flags and body of each event. `bodies` converts a log of an encoder to such bytes, as a seed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _HEAD = 4  # type, flags, size of the body
 
 
 def events(data: bytes, *, checksum: bool, start: int) -> Iterator[bytes]:
-    """`start`: the offset of the first event in its file."""
+    """Yields the events. `start`: the offset of the first event in its file."""
     at, place = 0, start
     while at + _HEAD <= len(data):
         kind, flags = data[at], data[at + 1]
@@ -33,8 +34,8 @@ def events(data: bytes, *, checksum: bool, start: int) -> Iterator[bytes]:
 
 
 def bodies(log: bytes, *, checksum: bool) -> bytes:
-    """Returns the bytes from which `events` makes the events of this log that have at most 65,535 bytes. Magic and
-    format are left out."""
+    """Returns the bytes from which `events` makes the events of this log that have at most 65,535 bytes. Magic number
+    and FORMAT_DESCRIPTION are omitted."""
     out, at = bytearray(), 4
     while at + 19 <= len(log):
         size = int.from_bytes(log[at + 9 : at + 13], "little")

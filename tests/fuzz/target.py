@@ -6,7 +6,7 @@ import sys
 
 import atheris
 
-# Everything of the project that a target imports is instrumented as it is imported, so this comes first.
+# Project modules are instrumented when they are imported, so this statement precedes all imports of the project.
 with atheris.instrument_imports(include=["dispatcher"], enable_loader_override=False):
     from tests.fuzz.targets import TARGETS
 

@@ -15,7 +15,7 @@ from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
-_SECONDS_AT_MOST = 5.0  # per input; the fuzzer allows ten, and interprets the kernels
+_SECONDS_AT_MOST = 5.0  # the limit per input; the fuzzer allows ten seconds, because it runs the kernels as Python code
 
 
 def test_the_corpus_is_small_and_of_known_targets() -> None:
@@ -28,7 +28,7 @@ def test_the_corpus_is_small_and_of_known_targets() -> None:
 def test_inputs(name: str) -> None:
     target = TARGETS[name]
     inputs = [*seeds()[name], *(path.read_bytes() for path in sorted(CORPUS.glob(f"{name}/*")))]
-    target(inputs[0])  # compiles, perhaps
+    target(inputs[0])  # the first call may compile the kernels
     for data in inputs:
         began = time.monotonic()
         target(data)

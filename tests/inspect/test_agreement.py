@@ -12,7 +12,8 @@ from tests.support.server_log import read_log
 
 
 def by_statement(rows: list[tuple[str, int]]) -> list[int]:
-    """Returns the rows of each run of rows events, since the tools print them only at the end of a statement."""
+    """Returns the number of rows of each sequence of rows events, because the tools print rows only at the end of a
+    statement."""
     out = [0]
     for name, count in rows:
         if "_ROWS_" not in name or "ANNOTATE" in name:

@@ -1,4 +1,5 @@
-"""Old, cut and damaged logs, and other files: all readable events are shown, then one message, and exit code 2."""
+"""Old, cut and damaged logs, and files that are no logs: `inspect` prints all readable events, then one message, and
+ends with exit code 2."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def test_a_damaged_byte_ends_the_output_before_its_event(tmp_path: Path) -> None
     ends = [*log.offsets[1:], len(log.data)]
     path = tmp_path / "binlog.000001"
     for at in range(4, len(log.data)):
-        if at == 4 + 17:  # the checksum leaves out the flag "in use"
+        if at == 4 + 17:  # the checksum does not cover the flag "in use"
             continue
         data = bytearray(log.data)
         data[at] ^= 0x41
@@ -111,7 +112,7 @@ def test_random_content_under_a_valid_checksum_never_crashes(
         path.write_bytes(log.bytes())
         out = io.BytesIO()
         inspection = Inspection(options, out.write)
-        # If the damaged event defines the format of the others, the inspection may end.
+        # If the damaged event defines the format of the other events, the inspection may end here.
         with suppress(BinlogError):
             inspection.run(FileArguments([str(path)]))
         text = out.getvalue().decode()
@@ -172,7 +173,7 @@ def test_reads_the_format_of_each_server_version(
 
 def test_table_ids_of_four_bytes(inspect: Inspect) -> None:
     sizes = bytearray(40)
-    sizes[18] = 6  # TABLE_MAP
+    sizes[18] = 6  # the post-header length of TABLE_MAP
     log = LogFile(version="5.1.2-alpha", checksum=None, sizes=bytes(sizes))
     body = table_map(ORDERS, full=False)
     log.add(K.TABLE_MAP, body[:4] + body[6:])
@@ -262,14 +263,14 @@ def test_a_directory_and_a_missing_file_are_refused(inspect: Inspect, tmp_path: 
 
 def test_an_event_that_cannot_be_shown_is_reported_in_its_place(inspect: Inspect) -> None:
     log = LogFile()
-    log.rows(K.WRITE_ROWS, [order(1, "Ann")])  # no table map
+    log.rows(K.WRITE_ROWS, [order(1, "Ann")])  # rows without a TABLE_MAP before
     log.table([Spec("id", Type.LONG), Spec("g", Type.TYPED_ARRAY, b"\1")])
     log.rows(K.WRITE_ROWS, [[integer(1, 4), b"x"]])
     log.table(ORDERS, table_id=80)
     log.rows(K.WRITE_ROWS, [order(2, "Bob")], table_id=80)
     log.add(
         K.WRITE_ROWS, (80).to_bytes(6, "little") + b"\1\0\2\0\3\7\0" + b"\1"
-    )  # cut short inside
+    )  # cut inside the event
     log.rows(K.WRITE_ROWS, [order(3, "Cy")], table_id=80)
     log.add(200, b"what is this")
     log.add(201, b"may be ignored", flags=0x80)

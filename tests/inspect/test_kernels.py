@@ -1,4 +1,5 @@
-"""What the kernels print equals what Python prints when it reads each event, and each type's literal is as expected."""
+"""The kernels print the same text as the Python code that reads each event, and the literal of each type is as
+expected."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from tests.support.rows_encoder import BINARY, LATIN1, UTF8MB4, Spec, encode_cel
 
 K = EventType
 _UUID = UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
-_NEVER = ("--stop", "2106-01-01")  # no event reaches it, but with it Python prints the events
+_NEVER = ("--stop", "2106-01-01")  # no event is so late; makes Python print the events
 
 _LITERALS: list[tuple[Spec, object, str]] = [
     (Spec("a", Type.TINY), -128, "-128"),
@@ -68,7 +69,7 @@ _LITERALS: list[tuple[Spec, object, str]] = [
 
 
 def both_ways(inspect: Inspect, data: bytes, *options: str) -> Shown:
-    """Returns what the kernels print, after comparing it with what Python prints."""
+    """Returns the output of the kernels. Asserts that the output of Python is equal."""
     shown, by_python = inspect(data, *options), inspect(data, *options, *_NEVER)
     assert shown == by_python
     return shown
@@ -92,7 +93,7 @@ def test_the_literal_of_each_type(inspect: Inspect) -> None:
 
 
 def test_doubles_are_printed_with_the_fewest_digits() -> None:
-    """The kernels print them as Arrow does, and so as the JSON output does."""
+    """The kernels print DOUBLE values like Arrow, and so like the JSON output."""
     rng = random.Random(1)
     bits = [rng.getrandbits(64) for _ in range(3000)]
     values = [struct.unpack("<d", struct.pack("<Q", number))[0] for number in bits]

@@ -1,7 +1,7 @@
-"""A process: the rules of leadership, their effects, and the parts that run during a term.
+"""A simulated daemon process: the rules of leadership, their effects, and the parts that run during a term.
 
-It replaces `dispatcher/standby.py` and the parts that this module starts. A stopped process handles events that have
-come in when it goes on. A killed process handles nothing more.
+This module replaces `dispatcher/standby.py` and the parts of the daemon that `standby.py` starts. A stopped process
+handles received events when it continues. A killed process handles no more events.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from tests.leadership_simulation.world import World
 
 RETRY_S = 0.2
-FLUSH_S = 2.0  # how long a daemon that hands over stores what is queued
+FLUSH_S = 2.0  # how long a daemon that hands over may store queued acknowledgements
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The answer of a daemon that does not lead. `leader`: an address, "" if it knows none."""
+    """The answer of a daemon that does not lead. `leader`: the leader's address, "" if the daemon knows none."""
 
     leader: str
 
@@ -60,7 +60,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Transactions of the server's log by their numbers."""
+    """The answer to a poll: transactions of the server's log, by number."""
 
     after: int
     transactions: tuple[int, ...]
@@ -79,13 +79,13 @@ class _Acknowledgement:
 
 
 class Process:
-    """One start of a daemon. `name`: its host, whose address readers know; `id`: names this start; each `holder` of
-    this process begins with it."""
+    """One start of a daemon. `name`: the daemon's host, whose address readers know; `id`: names this start; each
+    `holder` of this process begins with this id."""
 
     def __init__(
         self, world: World, name: str, id_: str, clock: tuple[float, float], lease_s: float
     ) -> None:
-        """`clock`: (offset, rate) of its local clock."""
+        """`clock`: (offset, rate) of the process's local clock."""
         self.name = name
         self.id = id_
         self._holders = 1
@@ -96,7 +96,7 @@ class Process:
         self.term: Term | None = None
         self.confirmed_s = float(
             "-inf"
-        )  # when the last request that confirmed the lease was sent, by the local clock
+        )  # the local time at which the last request that confirmed the lease was sent
         self.leadership = Leadership(self.holder, lease_s)
         self._offset_s, self.rate = clock
         self.lease_s = lease_s
@@ -127,15 +127,15 @@ class Process:
         self.stopped = True
 
     def go_on(self) -> None:
-        """Continue a stopped process. It first handles the events that were due while it was stopped."""
+        """Continue a stopped process. The process first handles the events that were due while it was stopped."""
         self.stopped = False
         inbox, self._inbox = self._inbox, []
-        self.world.rng.shuffle(inbox)  # timers and sockets are served in any order
+        self.world.rng.shuffle(inbox)  # a process may serve timers and sockets in any order
         for action in inbox:
             self.handle(action)
 
     def kill(self) -> None:
-        """The system closes the connections of a process that dies."""
+        """Kill the process. The operating system closes its connections."""
         self.alive = False
         self.stopped = False
         self._lease.close()
@@ -235,7 +235,7 @@ class Process:
     # -- calls of readers ------------------------------------------------------------------------------------
 
     def call(self, act: Callable[[Term], None], reply: Reply) -> None:
-        """Pass a reader's call to the term that leads here, or refuse it."""
+        """Pass a reader's call to the term of this process, or refuse it if this process does not lead."""
         term = self.term
         if term is None or not self.serves or not term.serving:
             leader = self.leadership.leader(self.now)
@@ -256,7 +256,7 @@ class Term:
         self.world = process.world
         self.acknowledged: dict[str, int] = {}
         self.sessions: dict[str, int] = {}
-        self.head = 0  # the last position that the dump has sent
+        self.head = 0  # the last position that the server's dump has sent
         self._queued: list[_Acknowledgement] = []
         self._storing = False
         self.connection = self._connect()
@@ -296,7 +296,7 @@ class Term:
         connection.run(transactions.next_session(self.holder, self.number, consumer), done)
 
     def _open(self, consumer: str, session: int, after: int | None, reply: Reply) -> None:
-        """Open a session at the stored position, or at the reader's own position if that is newer."""
+        """Open a session at the stored position, or at the reader's position if it is newer."""
         stored = self.acknowledged.get(consumer, 0)
         if after is None or after <= stored:
             reply(Opened(session, stored))
@@ -376,7 +376,7 @@ class Term:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def end(self, orderly: bool) -> None:
-        """End the term. If `orderly`, first store the queued acknowledgements, as far as there is time."""
+        """End the term. If `orderly`, store the queued acknowledgements before, for at most `FLUSH_S`."""
         self.serving = False
         if not orderly:
             self._end()

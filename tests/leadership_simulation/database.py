@@ -1,8 +1,9 @@
-"""The database server of the state store: its committed contents, its clock, and transactions that lock the lease.
+"""Simulates the database server of the state store: its committed contents, its clock, and transactions that lock the
+lease.
 
-A statement is executed at one moment. A statement that needs the lock waits for it, and sees the time at which it
-arrived, as NOW() does. A server that crashes loses its open transactions. If it does not write its log at each commit,
-it also loses the transactions that were committed within the last second.
+A statement is executed at one moment. A statement that needs the lock waits for it. As with NOW(), the time of the
+statement is the time at which it arrived. A server that crashes loses its open transactions. If the server does not
+write its log at each commit, it also loses the transactions that were committed within the last second.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from tests.leadership_simulation.agenda import Agenda
 LOCK_WAIT_S = 3.0
 """innodb_lock_wait_timeout"""
 IDLE_S = 4.0
-"""wait_timeout: the server ends a session that waits so long for its client, and so frees its lock."""
+"""wait_timeout: if a client sends nothing for this time, the server ends its session and thus frees the session's
+lock."""
 LOST_S = 1.0
-"""A server that writes its log once a second loses so much in a crash."""
+"""A server that writes its log once a second loses the commits of this time in a crash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is committed. `expires_s`: by the database's clock; `acknowledged`, `sessions`: by consumer."""
+    """The committed contents of the database. `expires_s`: the end of the lease, by the database's clock;
+    `acknowledged`, `sessions`: by consumer."""
 
     holder: str = ""
     address: str = ""
@@ -42,7 +45,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class SelectLease:
-    """The answer is a LeaseRow. `locks`: FOR UPDATE."""
+    """Reads the lease. The answer is a LeaseRow. `locks`: True for FOR UPDATE."""
 
     locks: bool
 
@@ -54,7 +57,7 @@ class UpdateLease:
 
 @dataclass(frozen=True, slots=True)
 class SelectContents:
-    """The answer is the Contents."""
+    """Reads the state. The answer is the Contents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class UpdateProgress:
 
 @dataclass(frozen=True, slots=True)
 class NextSession:
-    """The answer is a number that is higher than all earlier ones."""
+    """Draws a session number. The answer is higher than all earlier numbers."""
 
     consumer: str
 
@@ -87,24 +90,24 @@ Reply = Callable[[Answer], None]
 
 
 class Session:
-    """One connection, as the server sees it. `ended`: called if the server ends it."""
+    """The server's side of one connection. `ended`: called if the server ends the session."""
 
     def __init__(self, owner: str, ended: Callable[[], None]) -> None:
         self.owner = owner
         self.ended = ended
         self.alive = True
-        self.left = False  # its client has closed the session, perhaps unnoticed by the server
+        self.left = False  # the client has closed the session, perhaps unnoticed by the server
         self.changes: list[Callable[[Contents], Contents]] = []
         self.heard = 0
-        self.looked_s = 0.0  # the database's clock when the lease was read last
+        self.looked_s = 0.0  # the database's time of the last read of the lease
 
 
 Committed = Callable[[str, float, Contents, Contents], None]
 
 
 class Database:
-    """`committed` is called at each commit with the owner of the session, the database's clock when the transaction
-    read the lease, and the contents before and after; `lost` is called when a crash has lost commits."""
+    """Calls `committed` at each commit, with the session's owner, the database's time at which the transaction read the
+    lease, and the contents before and after the commit. Calls `lost` when a crash has lost commits."""
 
     def __init__(self, agenda: Agenda, committed: Committed, lost: Callable[[], None]) -> None:
         self.contents = Contents()
@@ -114,7 +117,7 @@ class Database:
         self._committed = committed
         self._lost = lost
         self._history: deque[tuple[float, Contents]] = deque([(0.0, self.contents)])
-        self._sessions: dict[Session, None] = {}  # in the order in which they began
+        self._sessions: dict[Session, None] = {}  # the sessions, in the order in which they began
         self._locked_by: Session | None = None
         self._waiting: list[tuple[Session, float, Reply]] = []
 
@@ -134,7 +137,7 @@ class Database:
         return self._locked_by is not None and self._locked_by.left
 
     def jump(self, seconds: float) -> None:
-        """Somebody sets the server's clock."""
+        """Change the server's clock by this time."""
         self._ahead_s += seconds
 
     def crash(self, *, loses: bool) -> None:
@@ -157,12 +160,12 @@ class Database:
                 self.end(session)
 
     def end(self, session: Session) -> None:
-        """Roll a session back, and tell its client."""
+        """Roll a session back, and notify its client."""
         self.disconnected(session)
         session.ended()
 
     def disconnected(self, session: Session) -> None:
-        """The client has closed the connection: roll back."""
+        """Handle that the client has closed the connection: roll back the session."""
         session.alive = False
         self._sessions.pop(session, None)
         self._end_transaction(session)
@@ -171,7 +174,7 @@ class Database:
     # -- statements ------------------------------------------------------------------------------------------
 
     def execute(self, session: Session, statement: Statement, reply: Reply) -> None:
-        """Execute a statement. `reply` is called with its answer, at once or when the lock is free."""
+        """Execute a statement. Calls `reply` with the answer, at once or when the lock is free."""
         self._sessions.setdefault(session)
         self._hear(session)
         match statement:
@@ -247,8 +250,8 @@ class Database:
         self._agenda.after(LOCK_WAIT_S, give_up)
 
     def _hear(self, session: Session) -> None:
-        """Note that the client has sent something. If it then sends nothing for too long and its session holds the
-        lock, the server ends the session."""
+        """Record that the client has sent something. If the client then sends nothing for `IDLE_S` while its session
+        holds the lock, the server ends the session."""
         session.heard += 1
         heard = session.heard
 

@@ -1,5 +1,5 @@
-"""The assertions. The judge sees everything: the true time, the contents of the database, and the answers that each
-daemon got."""
+"""The assertions of the simulation. They use the true time, the contents of the database, and the answers that each
+daemon has received."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from tests.leadership_simulation.reader import Reader
     from tests.leadership_simulation.world import World
 
-LATE_S = 1.0  # a running daemon stops leading at most this long after its lease has ended
+LATE_S = 1.0  # how long after the end of its lease a running daemon may still lead
 
 
 class Judge:
     def __init__(self, world: World) -> None:
         self._world = world
         self._writers: dict[int, str] = {}  # by term: the holder that has committed writes
-        self._acknowledged: dict[str, int] = {}  # the highest committed position
-        self._confirmed: dict[str, int] = {}  # the highest position confirmed to a reader
+        self._acknowledged: dict[str, int] = {}  # by consumer: the highest committed position
+        self._confirmed: dict[str, int] = {}  # by consumer: the highest confirmed position
         self._led: set[tuple[str, int]] = set()
         self._free_since: float | None = 0.0
 
@@ -34,7 +34,8 @@ class Judge:
             self._check_write(owner, before, after)
 
     def _check_lease(self, owner: str, looked_s: float, before: Contents, after: Contents) -> None:
-        """A daemon takes the lease only when it is free by the database's clock, and only its holder changes it."""
+        """Assert that a daemon takes the lease only when the lease is free by the database's clock, and that only the
+        holder changes it."""
         old, new = (before.holder, before.term), (after.holder, after.term)
         if old != new:
             free = before.lease(looked_s).free
@@ -54,7 +55,7 @@ class Judge:
             self._acknowledged[consumer] = max(position, self._acknowledged.get(consumer, 0))
 
     def lost(self) -> None:
-        """The server has lost its newest commits, so a reader without a checkpoint of its own may get the same
+        """Handle that the server has lost its newest commits: a reader without its own checkpoint may then get the same
         transactions again."""
         contents = self._world.database.contents
         self._writers = {
@@ -81,12 +82,12 @@ class Judge:
         self._confirmed[consumer] = max(kept, self._confirmed.get(consumer, 0))
 
     def delivered(self, process: Process) -> None:
-        """A leader whose lease was not confirmed for a whole lease delivers nothing."""
+        """Assert that a leader that delivers has confirmed its lease within the last lease duration."""
         silent_s = process.now - process.confirmed_s
         assert silent_s < process.lease_s, f"{process.name} delivers {silent_s:.3f} s later"
 
     def flushed(self, process: Process, queued: int) -> None:
-        """A daemon that hands over has first stored all queued acknowledgements."""
+        """Assert that a daemon that hands over has stored all queued acknowledgements before."""
         world = self._world
         leaving_since = process.leaving_since
         assert leaving_since is not None
@@ -95,23 +96,24 @@ class Judge:
             assert not queued, f"{process.name} has not stored {queued}"
 
     def exited(self, process: Process) -> None:
-        """A daemon that hands over gives its lease back."""
+        """Assert that a daemon that hands over gives its lease back."""
         assert process.leaving_since is not None, f"{process.name} has exited by itself"
         # After a more recent fault, the session of a client that has gone may still hold the lock.
         sound = self._world.calm_since <= process.leaving_since - calm_s(process.lease_s)
         lease = self._world.database.lease
-        # A daemon gets a new holder after its term, so a lease that it kept names an older holder with the same id.
+        # A daemon uses a new holder name after its term, so a lease that it has kept contains an older holder name with
+        # the same id.
         assert not sound or lease.free or not is_of(lease.holder, process.id), (
             f"{process.name} has kept the lease for {lease.remaining_s:.3f} s"
         )
 
     def look(self) -> None:
-        """Called after everything that happens."""
+        """Check the state. The world calls this after each event."""
         world = self._world
         now = world.agenda.now
         database = world.database
-        # Each fault may leave a session that locks for nothing, and these sessions get the lock one after the other.
-        # Here their time does not count; `finished` limits the total time.
+        # Each fault may leave a session that locks without purpose, and these sessions get the lock one after the
+        # other. This check ignores their time; `finished` limits the total time.
         if not (database.up and database.lease.free) or database.locked_for_nothing:
             self._free_since = None
         elif self._free_since is None:
@@ -162,11 +164,12 @@ class Judge:
 
 
 def bound_s(lease_s: float) -> float:
-    """How long a lease may be free while a daemon can reach the database. The time covers three delays: a lost request
-    is given up, a daemon that could not lead lets others try, and a stopped daemon's transaction holds the lock."""
+    """Returns how long a lease may be free while a daemon can reach the database. The time is the sum of three delays:
+    the time-out of a lost request, the pause of a daemon that could not lead, and the time in which a stopped daemon's
+    transaction holds the lock."""
     return 3 * lease_s + calm_s(lease_s)
 
 
 def calm_s(lease_s: float) -> float:
-    """How long a fault may still have an effect: a session holds the lock, and a request waits for it."""
+    """Returns how long the effects of a fault may last: a session holds the lock, and a request waits for the lock."""
     return lease_s + IDLE_S + LOCK_WAIT_S

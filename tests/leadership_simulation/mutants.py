@@ -1,5 +1,5 @@
-"""Each rule of leadership, broken on purpose. `python -m tests.leadership_simulation.mutate` shows that the assertions
-notice each of them.
+"""The mutants: each of them breaks one rule of leadership. `python -m tests.leadership_simulation.mutate` shows that
+the assertions detect each mutant.
 
 Mutants of the package `tests.leadership_simulation` break its replacements of `LeaseTable`, `DatabaseStore` and the
 database server.

@@ -123,7 +123,7 @@ async def test_read_returns_a_list_bounded_in_bytes(tmp_path: Path) -> None:
         binlog = await client.create_binlog("shop", ["shop"], start="earliest")
         first = await binlog.read(max_bytes=1)
         assert len(first) == 1 and binlog.position == first[0].position
-        second = await anext(binlog)  # takes all that is left
+        second = await anext(binlog)  # returns the remaining data
         third = await binlog.read(max_bytes=2 * second.size)
         assert len(third) == 2 and binlog.position == third[-1].position
         rest = await binlog.read()
@@ -217,7 +217,7 @@ async def test_rows_decoded_together_are_returned_by_transaction(tmp_path: Path)
         for table_id, table in ((7, "orders"), (8, "lines"), (7, "orders")):
             log.add(EventType.TABLE_MAP, table_map(columns, table=table, table_id=table_id))
             rows = [[integer(10 * n + m, 4), bytes(3)] for m in range(2)]
-            damaged = b"\0\1" if n == 4 else None  # a row that is cut short
+            damaged = b"\0\1" if n == 4 else None  # an incomplete row
             log.add(30, rows_body(30, rows, table_id=table_id, data=damaged))
         log.commit()
     put(tmp_path, log)

@@ -1,4 +1,4 @@
-"""The example and the program in the documentation run unchanged against a server."""
+"""The example and the program in the documentation run unchanged with a real server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def running(folder: Path, *command: str) -> Iterator[Callable[[], list[str]]]:
     output = folder / "output"
     with output.open("wb") as file:
         process = subprocess.Popen(
-            # Tests that run in the background have been told to ignore Ctrl-C, and their children with them.
+            # A test run in the background ignores SIGINT, and its child processes inherit this.
             ["env", "--default-signal=INT", sys.executable, "-u", *command],
             stdin=subprocess.DEVNULL,
             stdout=file,
@@ -48,7 +48,7 @@ def running(folder: Path, *command: str) -> Iterator[Callable[[], list[str]]]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(60)  # a compilation in progress is not interrupted
+            process.wait(60)  # long, because SIGINT does not interrupt a running compilation
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGABRT)  # faulthandler prints the stacks of its threads
             process.wait()
@@ -56,7 +56,7 @@ def running(folder: Path, *command: str) -> Iterator[Callable[[], list[str]]]:
 
 
 def acknowledged(state: Path, name: str) -> str:
-    """Returns the stored GTID set."""
+    """Returns the GTID set that is stored for the binlog `name`."""
     with closing(sqlite3.connect(f"file:{state}?mode=ro", uri=True)) as db:
         query = "SELECT acknowledged FROM consumer WHERE name = ?"
         found = db.execute(query, (name,)).fetchone()

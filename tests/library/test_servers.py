@@ -1,4 +1,5 @@
-"""The library on real servers: transactions, values, shared connections, where a program resumes."""
+"""The library with real servers: transactions, values, shared connections, and the position at which a program
+resumes."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def table(server: Server, *databases: str) -> None:
 
 
 def insert(server: Server, database: str, *ids: int, v: str = "x") -> None:
-    """Inserts each row in a transaction of its own."""
+    """Inserts each row in a separate transaction."""
     server.execute(*(f"INSERT INTO {database}.t VALUES ({n}, '{v}')" for n in ids))
 
 
@@ -171,7 +172,7 @@ async def test_transactions_not_acknowledged_come_again(
         insert(server, "lib_again", 1, 2, 3)
         taken = await take(binlog, 3)
         await binlog.acknowledge(taken[1])
-        await binlog.acknowledge(taken[0].position)  # acknowledged already
+        await binlog.acknowledge(taken[0].position)  # this position is already acknowledged
         assert binlog.acknowledged == taken[1].position
     insert(server, "lib_again", 4)
     async with BinlogClient(address, password=PASSWORD, state=state) as client:
@@ -183,7 +184,7 @@ async def test_transactions_not_acknowledged_come_again(
         binlog = await client.create_binlog("again", ["lib_again"])
         insert(server, "lib_again", 5)
         assert ids(await take(binlog, 1)) == [5]
-        # A given position overrides the stored one, and is stored.
+        # A position that the program passes overrides the stored position, and is stored.
         await binlog.close()
         binlog = await client.create_binlog("again", ["lib_again"], start=taken[0].position)
         assert ids(await take(binlog, 4)) == [2, 3, 4, 5]

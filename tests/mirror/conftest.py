@@ -1,4 +1,4 @@
-"""Fixtures: a job with a server and a daemon of its own."""
+"""Fixtures: a job with its own server and daemon."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.daemon.conftest import MakeDaemon, Source, make_daemon, source
 from tests.mirror.harness import MirrorJob, mirror_job
 from tests.servers.plugin import ServerFactory
 
-__all__ = ["make_daemon", "source"]  # fixtures of the daemon's own tests
+__all__ = ["make_daemon", "source"]  # fixtures of the daemon's tests
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,8 +31,8 @@ def job(
     source: Source,
     tmp_path: Path,
 ) -> Iterator[MirrorJob]:
-    """A job of the consumers `shop` and `other`; each reads the database of its own name. Parameter: the server's kind
-    and options."""
+    """A job of the consumers `shop` and `other`. Each consumer reads the database with its name. Parameter: the
+    server's kind and options."""
     server = server_factory(*getattr(request, "param", ("mysql97",)))
     server.execute("CREATE DATABASE shop", "CREATE DATABASE other")
     consumers = {name: source(server, name, start="earliest") for name in ("shop", "other")}

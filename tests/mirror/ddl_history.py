@@ -1,8 +1,9 @@
 """Random, repeatable histories of DDL and DML over a few tables, with the kinds of changes that teams make to schemas
 over years.
 
-Every statement is valid, because the generator knows the columns and keys of each table. A `Change` says which tables
-the mirror may copy again because of it; for all other tables the log must be enough.
+Every statement is valid, because the generator knows the columns and keys of each table. A `Change` names the tables
+that the mirror may copy again because of this change. It must follow the changes of all other tables with the log
+alone.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ LABELS = ("small", "medium", "large", "grün", "größer", "extra", "none", "oth
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Statements that belong together. `recopied`: tables whose existing rows change in a way that the log does not
-    show."""
+    """One or more statements. `recopied`: tables whose existing rows the statements change in a way that the log does
+    not show."""
 
     statements: tuple[str, ...]
     recopied: frozenset[str] = frozenset()
@@ -27,8 +28,8 @@ class Change:
 
 @dataclass(slots=True)
 class ColumnModel:
-    """A column. `kind`: 'integer', 'float', 'decimal', 'text', 'enum', 'date', 'datetime' or 'blob'; `size`: depends on
-    the kind (the index in `INTEGERS`, the number of digits, characters or labels)."""
+    """A column. `kind`: 'integer', 'float', 'decimal', 'text', 'enum', 'date', 'datetime' or 'blob'; `size`: depending
+    on the kind, the index in `INTEGERS`, or the number of digits, characters or labels."""
 
     name: str
     kind: str
@@ -60,7 +61,7 @@ class ColumnModel:
 
 @dataclass(slots=True)
 class TableModel:
-    """A table. `columns`: all except the key `id`; `rows`: the ids that exist."""
+    """A table. `columns`: all columns except the key `id`; `rows`: the ids of the existing rows."""
 
     name: str
     columns: list[ColumnModel]
@@ -122,7 +123,7 @@ class History:
             yield Change((self._create(table), self._insert(table, 5)))
 
     def changes(self, statements: int) -> Iterator[Change]:
-        """Changes of at least `statements` statements in all."""
+        """Yields changes with at least `statements` statements in total."""
         done = 0
         while done < statements:
             change = self._next(self._chance.choice(self._tables))
@@ -288,8 +289,8 @@ class History:
         return Change((f"TRUNCATE {table.name}", self._insert(table, 2)))
 
     def _drop_table(self, table: TableModel) -> Change:
-        """Drop the table, and create a table of the same name: with other columns, or with the same rows by LIKE and
-        SELECT."""
+        """Drop the table, and create a table with the same name: a table with other columns, or one with the same rows
+        (LIKE and SELECT)."""
         if self._chance.random() < 0.4:
             other = f"{table.name}_kept"
             return Change(
@@ -305,7 +306,7 @@ class History:
         return Change((f"DROP TABLE {table.name}", self._create(table), self._insert(table, 3)))
 
     def _rename_table(self, table: TableModel) -> Change:
-        """Rename to a free name and back, or swap two tables in one statement."""
+        """Rename a table to a free name and back, or swap two tables in one statement."""
         other = self._chance.choice(self._tables)
         if other is table:
             free = f"{table.name}_away"
@@ -322,7 +323,7 @@ class History:
         return Change((swap, self._insert(table, 1), self._insert(other, 1)))
 
     def _shadow(self, table: TableModel) -> Change:
-        """A change by a shadow table, with the names and the order of statements of gh-ost or pt-osc."""
+        """Alter a table by means of a shadow table, with the names and the order of statements of gh-ost or pt-osc."""
         self._shadows += 1
         shadow, old = (f"_{table.name}_gho", f"_{table.name}_del")
         if self._shadows % 2:
@@ -341,7 +342,7 @@ class History:
         )
 
     def _recopied(self, table: TableModel) -> Change:
-        """Changes that give existing rows values that are in no log."""
+        """Make a change that gives existing rows values that the log does not contain."""
         recopied = frozenset((table.name,))
         name = f"c{table.next_column}"
         table.next_column += 1

@@ -29,8 +29,8 @@ COPY_GRANTS = ("SELECT ON *.*", "REPLICATION CLIENT ON *.*", "PROCESS ON *.*", "
 
 @dataclass
 class MirrorJob:
-    """The job of one target. `kills`: a folder with a file for each point at which a process kills itself. `standby`:
-    a second daemon, with the same state."""
+    """The job of one target. `kills`: a folder with a file for each point at which a process kills itself; `standby`: a
+    second daemon with the same state."""
 
     server: Server
     daemon: Daemon
@@ -39,14 +39,14 @@ class MirrorJob:
     stack: ExitStack
     standby: Daemon | None = None
     copies: bool = True
-    copy_settings: str = ""  # further settings of `copy`, each behind a comma
-    settings: str = ""  # further lines of its YAML file
-    quick: bool = True  # True: Java and Spark compile less than with a user's settings
+    copy_settings: str = ""  # further settings of `copy`, each with a comma before it
+    settings: str = ""  # further lines of the job's YAML file
+    quick: bool = True  # True: Java and Spark compile less code than with default settings
     options: tuple[str, ...] = ()  # further options of `run`
     conf: tuple[str, ...] = ()  # further settings of Spark
     python: str = sys.executable
     environment: dict[str, str] | None = None  # replaces the environment of the tests
-    # A target that is not local, and a function that copies it into the local folder `target`.
+    # A target that is not local, and a function that copies this target into the local folder `target`.
     location: str = ""
     fetch: Callable[[], None] = lambda: None
     process: subprocess.Popen[bytes] | None = None
@@ -78,7 +78,7 @@ class MirrorJob:
         return [self.python, "-m", "spark_sink", name, f"--config={file}", *conf, *arguments]
 
     def start(self, *consumers: str, now: bool = True) -> subprocess.Popen[bytes]:
-        """Start the job. With `now` it ends at the server's newest position."""
+        """Start the job. With `now`, the job ends at the server's newest position."""
         more = ["--available-now"] if now else []
         self.logs.append(self.home / f"job{len(self.logs)}.log")
         with self.logs[-1].open("wb") as log:
@@ -101,7 +101,7 @@ class MirrorJob:
         return os.environ | (killing(self.kills) if self.quick else {})
 
     def run(self, *consumers: str) -> int:
-        """Run to the server's newest position. Returns the exit code."""
+        """Run the job up to the server's newest position. Returns the exit code."""
         return self.start(*consumers).wait(TIMEOUT_S)
 
     def stop(self) -> int:
@@ -112,12 +112,12 @@ class MirrorJob:
 
     @property
     def log(self) -> str:
-        """The log since the last start, without Java's messages about its options."""
+        """Returns the job's log since the last start, without Java's messages about its options."""
         lines = self.logs[-1].read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(line for line in lines if not line.startswith(("NOTE:", "WARNING: Using")))
 
     def differences(self, *databases: str) -> list[str]:
-        """Compare every value of every table of the databases. Returns what differs, in words."""
+        """Compare every value of every table of the databases. Returns texts that describe the differences."""
         found = []
         self.fetch()
         with closing(self.server.connect()) as connection:
@@ -130,7 +130,7 @@ class MirrorJob:
         return found
 
     def verify(self, *consumers: str, timeout_s: float = 2 * TIMEOUT_S) -> str:
-        """Run `verify`, which must succeed. Returns what it prints."""
+        """Run `verify`, and assert that it succeeds. Returns its output."""
         done = subprocess.run(
             self.command("verify", consumers=consumers),
             env=self.job_environment(),
@@ -144,8 +144,8 @@ class MirrorJob:
         return done.stdout
 
     def leftovers(self, database: str) -> list[str]:
-        """Returns those Delta tables of a database that have rows and are neither tables of the server nor their
-        histories."""
+        """Returns the Delta tables of a database that have rows, but belong neither to a table of the server nor to a
+        history of one."""
         with closing(self.server.connect(database)) as connection, connection.cursor() as cursor:
             cursor.execute("SHOW TABLES")
             existing = {folder_name(str(row[0])) for row in cursor.fetchall()}
@@ -187,7 +187,7 @@ class MirrorJob:
                 last[:] = self.differences(*databases)
                 last[:] = last or [text for name in databases for text in self.leftovers(name)]
             except (OSError, delta.UnreadableDelta, pymysql.MySQLError) as error:
-                # A step changes the files at this moment, or the server is starting.
+                # The comparison failed because a step changes the files at this moment, or the server is starting.
                 last[:] = [str(error)]
             return not last
 
@@ -220,7 +220,7 @@ class MirrorJob:
 def mirror_job(
     server: Server, daemon: Daemon, home: Path, standby: Daemon | None = None
 ) -> Iterator[MirrorJob]:
-    """A job that is not started yet. The end of the block ends its processes."""
+    """Yields a job that is not started yet. At the end of the block, its processes are ended."""
     server.add_user(COPY_USER, PASSWORD, *COPY_GRANTS)
     kills = home / "kills"
     kills.mkdir()
@@ -229,6 +229,6 @@ def mirror_job(
 
 
 def end_group(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    with suppress(ProcessLookupError):  # all its processes have ended
+    with suppress(ProcessLookupError):  # all processes of the job have ended already
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

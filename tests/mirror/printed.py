@@ -1,4 +1,4 @@
-"""Finds the commands in messages of the mirror, and runs them as they are printed."""
+"""Finds the commands in messages of the mirror, and runs them unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ print("CODES", json.dumps(codes))
 
 
 def commands(text: str) -> list[str]:
-    """Returns the whole commands of a message, in order."""
+    """Returns the complete commands in a message, in order."""
     return [found.strip() for found in _COMMAND.findall(text)]
 
 
@@ -48,7 +48,7 @@ def run_mirror_commands(lines: Sequence[str], home: Path) -> None:
 
 
 def run_in_shell(line: str, home: Path) -> str:
-    """Run one command in a shell, and confirm its question. Returns what it printed."""
+    """Run one command in a shell, and confirm its question. Returns the command's output."""
     typing, terminal = pty.openpty()
     os.write(typing, b"y\n")
     try:
@@ -69,6 +69,7 @@ def run_in_shell(line: str, home: Path) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Returns variables with which `python` and `binlog-dispatcher` are those of the tests' environment."""
+    """Returns environment variables with which `python` and `binlog-dispatcher` are the programs of the tests'
+    environment."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     return os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -1,4 +1,4 @@
-"""Lists which test follows which remedy of the mirror."""
+"""Lists for each remedy of the mirror the test that follows it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StoppedTable:
-    """A table that `test_remedies` brings into a state with a reason. `remedy`: the function that writes the remedy of
-    the reason; `command`: the command of the remedy that the test runs; `shown`: the table's name in the output of
+    """A table that `test_remedies` brings into a state with a reason. `remedy`: the function that makes the remedy for
+    this reason; `command`: the command of the remedy that the test runs; `shown`: the table's name in the output of
     `tables`, if it differs."""
 
     remedy: str

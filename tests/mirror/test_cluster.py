@@ -22,7 +22,7 @@ _LOOPBACK = (
     "spark.driver.bindAddress=127.0.0.1",
     "spark.executor.memory=512m",
 )
-# Spark starts and ends executors as needed, and runs a slow task a second time on the other host.
+# With these settings, Spark starts and ends executors as needed, and runs a slow task a second time on the other host.
 _ELASTIC = (
     "spark.dynamicAllocation.enabled=true",
     "spark.dynamicAllocation.minExecutors=1",
@@ -33,13 +33,13 @@ _ELASTIC = (
     "spark.speculation.minTaskRuntime=2s",
     "spark.speculation.task.duration.threshold=5s",
 )
-# A worker writes, decodes or reads more than this before it is killed; see killing/sitecustomize.py.
+# A worker is killed after it has written, decoded or read more than this; see killing/sitecustomize.py.
 _LARGE = 300_000
 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of packages of an environment that has only the wheel and its extra `spark`."""
+    """Returns the package folder of an environment that has only the wheel and its extra `spark`."""
     folder = tmp_path_factory.mktemp("installed")
     installed.build(folder / "dist", "--wheel")
     packages = installed.environment(folder / "venv", installed.wheel_of(folder / "dist"))
@@ -56,7 +56,7 @@ def cluster(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def distributed(job: MirrorJob, packages: Path, cluster: SparkCluster) -> MirrorJob:
-    """A job whose Spark is the cluster. Its processes use nothing of this repository except the module that kills
+    """A job that uses the cluster. Its processes import nothing from this repository except the module that kills
     them."""
     driver = job.home / "driver"
     driver.mkdir()
@@ -72,7 +72,7 @@ def distributed(job: MirrorJob, packages: Path, cluster: SparkCluster) -> Mirror
 
 def _fill(job: MirrorJob) -> None:
     job.server.execute(
-        "SET SESSION sql_log_bin = 0",  # its first rows are not in the log, so it is copied
+        "SET SESSION sql_log_bin = 0",  # the table's first rows are not in the log, so the mirror copies it
         "CREATE TABLE copied (id INT PRIMARY KEY, v INT, t VARCHAR(300))",
         "INSERT INTO copied WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900)"
         " SELECT i, i, REPEAT('t', 200) FROM n",
@@ -128,7 +128,7 @@ def test_executors_are_killed_in_every_stage(distributed: MirrorJob) -> None:
         assert job.process is not None and job.process.poll() is None, job.log
     require_each_change_once(job)
     job.until_complete(DATABASE)
-    job.settings = ""  # in a Spark of its own, because the job uses the whole cluster
+    job.settings = ""  # without the cluster, because the job uses all of its resources
     printed = job.verify(DATABASE)
     assert printed.count("equal") == 2, printed
     assert job.stop() == 0, job.log

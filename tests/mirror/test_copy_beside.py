@@ -1,4 +1,4 @@
-"""The command `copy` with a pattern, while a job finds the same tables."""
+"""The command `copy` with a pattern runs while a job finds the same tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Copies of many rows under load. The job is killed twice, a table is altered, and no other statement waits for a lock.
+"""Copies of many rows under load. The test kills the job twice and alters a table; no statement except the ALTER waits
+for a lock.
 
-`COPY_ROWS` is the number of rows of all tables together.
+The environment variable `COPY_ROWS` is the total number of rows of all tables.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _COLUMNS = (
 
 
 def _fill(server: Server, tables: list[str], rows: int) -> None:
-    """Make tables with at least `rows` rows each that are not in the log."""
+    """Create tables with at least `rows` rows each. The log does not contain these rows."""
     names = "a, b, c, d, e"
     values = "i * 7919, i / 4, '2026-01-01' + INTERVAL i SECOND, CONCAT('grün ', i), ELT(1 + i % 3, 'x', 'y', 'z')"
     for table in tables:
@@ -169,7 +170,7 @@ def test_copies_under_load(job: MirrorJob) -> None:
         until(all_complete, "all tables are copied", timeout_s=WAIT_S)
     seconds = time.monotonic() - began
     assert _row_lock_waits(job.server) == waits_before
-    # A change of a definition waits until no statement reads the table. No other statement waits.
+    # An ALTER TABLE waits until no statement reads the table. No other statement waits.
     assert load.waits <= {alteration}
     assert job.stop() == 0, job.log
     assert job.run(DATABASE) == 0, job.log

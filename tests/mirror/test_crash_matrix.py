@@ -1,7 +1,8 @@
-"""Each process of a mirror is killed at each named point, under a load of DML, DDL and swaps of tables.
+"""The test kills each process of a mirror at each named point, under a load of DML, DDL and swaps of tables.
 
-Afterwards all tables are equal, and the log holds each change of the server's binlog once. The test restarts the job,
-as systemd would. `CRASH_KILLS` is the number of kills, and `CRASH_SEED` the seed of their order; the seed is printed.
+In the end all tables are equal, and the mirror's log contains each change of the server's binlog once. The test
+restarts the job, as systemd would. The environment variable `CRASH_KILLS` is the number of kills, and `CRASH_SEED` the
+seed of their order, which the test prints.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class Crashes:
     def execute(self, *statements: str) -> None:
         with (
             self.statement
-        ):  # a server that is killed between two statements has executed a known number of them
+        ):  # a server that is killed between statements has executed a known number of them
             self.server.execute(*statements, database=DATABASE)
 
     def _lead_to(self, statements: tuple[str, ...], n: int) -> None:
@@ -137,7 +138,7 @@ class Crashes:
         self.job.start(DATABASE, now=False)
 
     def _worker(self, point: str, n: int) -> None:
-        """The Python worker of an executor is killed; the job continues."""
+        """Kill the Python worker of an executor; the job continues."""
         armed = self.job.kills / point
         armed.touch()
         self._lead_to(_WIDE, n)
@@ -161,7 +162,7 @@ class Crashes:
         self.job.start(DATABASE, now=False)
 
     def _checkpoint_restored(self, n: int) -> None:
-        """A checkpoint from before the job's last run is restored."""
+        """Restore a checkpoint from before the job's last run."""
         checkpoints, kept = self.job.target / "_binlog" / "checkpoints", self.job.home / "kept"
         self._kill_job()
         if kept.exists():
@@ -174,7 +175,7 @@ class Crashes:
 
     def _kill_job(self) -> None:
         assert self.job.process is not None
-        # There is no checkpoint until the query runs.
+        # The checkpoint does not exist before the query runs.
         checkpoints = self.job.target / "_binlog" / "checkpoints"
         until(checkpoints.exists, "the query has a checkpoint", timeout_s=TIMEOUT_S)
         os.killpg(self.job.process.pid, signal.SIGKILL)
@@ -193,8 +194,8 @@ EVERYTHING = (*POINTS, *_OTHERS)
 
 
 def _binlog(server: Server) -> tuple[Counter[tuple[str, str]], Counter[str]]:
-    """Returns what the server's log holds of the database: rows by table and kind, and statements. The server's own
-    tool reads the log."""
+    """Reads the server's log with the server's own tool. Returns the content for the database: rows by table and kind,
+    and statements."""
     rows: Counter[tuple[str, str]] = Counter()
     statements: Counter[str] = Counter()
     change = re.compile(
@@ -232,7 +233,8 @@ def require_each_change_once(job: MirrorJob) -> None:
 
 
 def play(job: MirrorJob, names: list[str], seed: int, tables: int = 4) -> None:
-    """Run the job under a load, kill at the points with these names, and end the job when the mirror is equal."""
+    """Run the job under a load, kill processes at the points with these names, and end the job when the mirror is
+    equal."""
     server = job.server
     assert isinstance(server, Instance)
     history = History(seed, tables, recopies=False)

@@ -1,5 +1,5 @@
-"""Random histories of DDL and DML through server, daemon and mirror job. The mirror is equal at the end and at
-positions between, and copies a table only for a change that the log does not show.
+"""Random histories of DDL and DML on a server, mirrored by daemon and job. The mirror equals the server at several
+positions and at the end, and copies a table only for a change that the log does not show.
 
 Each history prints its seed. `DDL_SEED` repeats the history with that seed; `DDL_STATEMENTS` is its length.
 """
@@ -31,7 +31,7 @@ def _execute(job: MirrorJob, changes: Sequence[Change]) -> None:
 
 
 def _copies(target: Path) -> Counter[str]:
-    """Returns how often each table began a copy of its rows, by the name that the table had then."""
+    """Returns for each table name how often the mirror began a copy of the table that had this name."""
     copies: Counter[str] = Counter()
     states: dict[str, str] = {}
     for row in control_rows(target):
@@ -45,11 +45,11 @@ def _copies(target: Path) -> Counter[str]:
 
 
 def _play(job: MirrorJob, history: History, statements: int, positions: int) -> None:
-    """Compare at this number of positions; the last one is the end."""
+    """Play a history, and compare mirror and server at `positions` positions; the last position is the end."""
     _execute(job, list(history.creation()))
     allowed: Counter[str] = Counter()
     for position in range(positions):
-        # At each second position, all statements are in the log before the job starts.
+        # For each second position, the job starts after all statements are in the log.
         away = position % 2 == 1
         if not away:
             job.start(DATABASE, now=False)

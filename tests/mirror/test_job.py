@@ -1,4 +1,4 @@
-"""`python -m spark_sink run` as a user runs it: as a process, with a real daemon and a real server."""
+"""Runs `python -m spark_sink run` as a user does: as a process, with a real daemon and a real server."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def watch_top(job: MirrorJob, top: Terminal) -> None:
 
     def shows_rates() -> bool:
         job.server.execute(f"INSERT INTO t VALUES ({next(number)}, 1)", database="shop")
-        # The last words of a table's line are its rows per second, and the time of a step with its unit.
+        # The last three words of a table's line are its rows per second, and the time of a step with its unit.
         rate = row("shop", "shop.t", "complete")[-3:][0]
         return rate.isdigit() and int(rate) > 0 and "commit" in row("shop", "up", "up")
 

@@ -1,4 +1,5 @@
-"""Tables without a key are copied under load on every server: each transaction counts once."""
+"""Tables without a key are copied under load from every kind of server: the mirror has the effect of each transaction
+exactly once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Three of hundreds of tables cannot continue. The other tables continue, and `tables` shows a reason for each of the
-three."""
+"""Of hundreds of tables, the mirror cannot continue three. It continues the other tables, and the command `tables`
+shows a reason for each of the three."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _play(job: MirrorJob, tables: int, timeout_s: float) -> None:
     job.settings += "tables: {shop.narrowed: {on_alter: stop}}\n"
     names = [f"t{n}" for n in range(tables - len(_MARKED))]
     execute = job.server.execute
-    # A table that is older than the log has to be copied, but this table cannot be copied.
+    # The mirror must copy a table that is older than the log, but this table cannot be copied.
     execute("SET sql_log_bin = 0", "CREATE TABLE keyless (a INT, b INT)", database="shop")
     execute(
         "CREATE TABLE incomplete (id INT PRIMARY KEY, a INT, b INT)",

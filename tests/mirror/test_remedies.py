@@ -1,4 +1,4 @@
-"""Each remedy of the mirror is run as it is printed. Afterwards the tables equal the server's tables.
+"""The test runs each remedy of the mirror as it is printed. Afterwards the tables equal the server's tables.
 
 `remedy_cases` says which test follows which function of `spark_sink.mirror.rules.remedies`, and
 `tests/spark/test_remedies.py` checks that no function is missing.
@@ -74,7 +74,7 @@ def job(
 
 
 def lines_of(job: MirrorJob) -> dict[str, dict[str, Any]]:
-    """Returns what `python -m spark_sink tables` shows, by table."""
+    """Returns the output of `python -m spark_sink tables`, by table."""
     done = subprocess.run(
         job.command("tables", "--json", consumers=("shop",)),
         capture_output=True,
@@ -139,13 +139,14 @@ def stop_all(job: MirrorJob) -> None:
 
 
 def mend(job: MirrorJob) -> None:
-    """Do what the remedies demand before their commands."""
+    """Do what the remedies tell people to do before they run the commands."""
     execute, shop = job.server.execute, job.target / "shop"
     shutil.move(job.home / "lost_retry", shop / "lost_retry")
     shutil.rmtree(shop / "folder_retry")
     job.settings = job.settings.replace("  shop.setting*: {metadata_columns: [_seq]}\n", "")
     execute("ALTER TABLE history_recopy ADD PRIMARY KEY (id)", database="shop")
-    # The date of this entry cannot be stored. The test acts as if a person had applied the entry, or wanted to skip it.
+    # The mirror cannot store the date of this entry. The test acts like a person who has applied the entry, or wants to
+    # skip it.
     for name in ("entry_recopy", "entry_applied", "entry_skip"):
         execute(
             f"TRUNCATE TABLE {name}", f"INSERT INTO {name} VALUES (9, 9, NULL)", database="shop"
@@ -175,8 +176,8 @@ def test_every_remedy_of_a_stopped_table_ends_with_an_equal_table(job: MirrorJob
 
 
 def _verify(job: MirrorJob, names: dict[str, Any]) -> list[str]:
-    # A table that a person accepts as it is stays partial, although no row is missing in this test; `verify` leaves it
-    # out.
+    # A table that a person has accepted as partial stays partial, although no row is missing in this test; `verify`
+    # does not compare it.
     others = (name for name in names if not name.endswith("__history") and name != "older_partial")
     labels = " ".join(f"shop.{name}" for name in others)
     return [f"python -m spark_sink verify {labels} --config {job.home / 'mirror.yaml'}"]
@@ -186,7 +187,7 @@ def _verify(job: MirrorJob, names: dict[str, Any]) -> list[str]:
 
 
 def lose_nothing_else(job: MirrorJob) -> None:
-    """Bring the job into the state before each loss: two tables that are equal."""
+    """Bring the job into the state before each loss: the mirror has two tables, which equal the server's tables."""
     job.settings = SETTINGS.replace("invalid_dates: error\n", "")
     job.server.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, n INT)",

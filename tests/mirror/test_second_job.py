@@ -1,5 +1,5 @@
-"""A second job for a consumer is started by mistake, or before the first one has ended. The second job continues
-alone."""
+"""A person starts a second job for a consumer by mistake, or before the first job has ended. The first job ends, and
+the second job continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_job_that_was_started_first_ends_with_its_exit_code_and_one_message(
     first = job.start("shop", now=False)
     job.until_equal("shop")
     job.start("shop", now=False)
-    # The server writes nothing, so the first job learns of the second one only from the target.
+    # The server writes nothing, so the first job can learn of the second job only from the target.
     assert first.wait(TIMEOUT_S) == EXIT_TAKEN_OVER
     text = job.logs[0].read_text(encoding="utf-8")
     assert text.count("has taken over this consumer") == 1, text

@@ -1,4 +1,4 @@
-"""Which rows of the control table count, and which table a name in the log means."""
+"""Which rows of the control table are valid, and which table a name in the log denotes."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_request_for_a_copy_stands_until_a_record_answers_it() -> None:
     answered = answering(record("t"), "db.t", "r1")
     rows.append(row_of(answered) | {"serial": 2, "at": AT})
     assert latest_rows(rows).named == {}
-    # The table may have another name by now; the request is found by its id.
+    # The table may have another name by now; the request is found by the table's id.
     rows[1] |= {"table": "u"}
     assert latest_rows(rows).named == {}
     rows.append(row(3, "request", **names, request="copy", detail='{"id": "r2"}'))
@@ -150,7 +150,7 @@ def test_compaction_changes_nothing_that_counts(
     for number, (kind, of) in enumerate(kinds, 1):
         serial = (
             number if data.draw(st.booleans()) else max(1, number - 1)
-        )  # two writers at one time
+        )  # two writers at the same time
         fields = {"consumer": of} if kind == "consumer" else {"table_id": of}
         detail = f'{{"id": "r{number}"}}' if kind == "request" else ""
         rows.append(row(serial, kind, **fields, from_lsn=number, detail=detail, request="retry"))
@@ -251,7 +251,7 @@ def test_a_swap_moves_folders_and_takes_the_place_of_a_dropped_table() -> None:
         (Creating(), Creating(), 10),
         (Copying(BEGIN), Creating(), 10),
         (Copied(BEGIN, EXECUTED), Creating(), 10),
-        # Between S and R, the old name may have belonged to another table, whose rows were read.
+        # Between S and R, the old name may have belonged to another table, whose rows the copy may have read.
         (Replaying(BEGIN, EXECUTED, True, 10), Creating(), 10),
         (Replaying(BEGIN, EXECUTED, True, 9), Replaying(BEGIN, EXECUTED, True, 9), 4),
         (CatchingUp(Live(), passed=10), Creating(), 10),

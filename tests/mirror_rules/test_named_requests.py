@@ -1,4 +1,5 @@
-"""A copy is asked for by name. The rules of the name's consumer alone make its record, once."""
+"""A person requests the copy of a table by the table's name. Only the rules of the name's consumer make a record for
+the table, and only once."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class Job:
         return len(self.written), AT
 
     def start(self) -> None:
-        """A job begins."""
+        """Begin a new job."""
         # This job cannot copy, so the requested copies do not begin.
         self._mirror = Mirror(MirrorOptions("shop", lambda _: TablePolicy(), lambda _: False, str))
         own = tuple(self.rows().records.values())
@@ -90,7 +91,7 @@ def test_the_job_makes_the_record_of_a_table_that_it_does_not_have_once() -> Non
     assert (made.name, made.state, made.request) == (X, Creating(), None)
     assert made.answered == {"shop.x": "r1"}
     assert job.rows().named == {}
-    # If the request is read again, also by another job, it is answered already.
+    # The request is already answered if it is read again, also by another job.
     assert job.read() == []
     job.start()
     assert job.read() == []

@@ -1,4 +1,4 @@
-"""The entry after which the mirror still needs the log."""
+"""Which entries of the log the mirror still needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From entries of the log to the work of each table, and which work can be executed next."""
+"""Which work of each table results from the entries of the log, and which work can be executed next."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ Pairs = list[tuple[TableName, TableName]]
 
 @st.composite
 def renames(draw: st.DrawFn, known: set[TableName]) -> Pairs:
-    """The pairs of a statement that a server can execute: at each pair, the old name is that of a table, and the new
-    name is free."""
+    """Draws the pairs of a RENAME that a server can execute: for each pair, a table has the old name, and no table has
+    the new name."""
     tables, pairs = set(known), []
     for _ in range(draw(st.integers(1, 4))):
         free = [name for name in NAMES if name not in tables]
@@ -69,7 +69,7 @@ def renames(draw: st.DrawFn, known: set[TableName]) -> Pairs:
 
 @st.composite
 def statements(draw: st.DrawFn) -> tuple[dict[TableName, TableRecord], Pairs]:
-    """Draws records by their names, and the pairs of a RENAME. The server may have tables without a record."""
+    """Draws records, by table name, and the pairs of a RENAME. The server may have tables without a record."""
     names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4))
     records = {}
     for number, name in enumerate(names):
@@ -96,7 +96,7 @@ def _after(records: dict[TableName, TableRecord], pairs: Pairs) -> list[TableRec
 def test_names_are_those_of_renames_executed_one_after_the_other(data: st.DataObject) -> None:
     names = set(data.draw(st.lists(st.sampled_from(NAMES), unique=True)))
     pairs = data.draw(renames(names))
-    tables = {name: name for name in names}  # by name now, the name before
+    tables = {name: name for name in names}  # old names by new names
     for old, new in pairs:
         tables[new] = tables.pop(old)
     assert names_after(names, pairs) == {before: now for now, before in tables.items()}
@@ -161,7 +161,7 @@ def test_tables_cross_between_mirrored_and_excluded_names(
     statement: tuple[dict[TableName, TableRecord], Pairs], excluded: set[TableName]
 ) -> None:
     _, pairs = statement
-    origins: dict[TableName, TableName] = {}  # by name afterwards
+    origins: dict[TableName, TableName] = {}  # old names by new names
     for old, new in pairs:
         origins[new] = origins.pop(old, old)
     crossed = crossings(pairs, excluded.__contains__)

@@ -38,7 +38,7 @@ def record(state: State, **fields: Any) -> TableRecord:
 
 
 def asked(before: TableRecord, wish: Wish) -> TableRecord:
-    """The record when the request is handled."""
+    """Returns the record after the request was handled."""
     after = after_request(replace(before, request=Request("r", wish)))
     assert (after.request, after.handled) == (None, "r")
     return after
@@ -51,7 +51,7 @@ def after(state: State, wish: Wish) -> State:
 @pytest.mark.parametrize(
     ("wish", "goal", "from_lsn"),
     [
-        # A person may have written by hand rows that belong to later entries.
+        # The person may also have written rows that belong to later entries.
         (Wish.APPLIED, Live(), 8),
         (Wish.SKIP, PARTIAL, 8),
         (Wish.PARTIAL, PARTIAL, 7),
@@ -63,7 +63,7 @@ def test_a_stopped_table_goes_on(wish: Wish, goal: Live, from_lsn: int) -> None:
     assert isinstance(gone_on.state, CatchingUp)
     assert (gone_on.state.goal, gone_on.state.passed) == (goal, None)
     assert gone_on.from_lsn == from_lsn
-    # The columns of a table that a person has changed are compared with those of the next rows.
+    # If a person has changed a table, the rules compare the table's columns with the columns of the next rows.
     compared = ("", 0, "") if wish is Wish.APPLIED else ("s", 3, "c")
     assert (gone_on.signature, gone_on.epoch, gone_on.conflict) == compared
 
@@ -119,7 +119,7 @@ def test_a_table_is_copied_when_it_is_asked_for(state: State, wish: Wish) -> Non
         (Copying(BEGIN), True),
         (Copied(BEGIN, EXECUTED), True),
         (REPLAYING, True),
-        # The copy has taken the table's place.
+        # The copy has replaced the table.
         (CatchingUp(Live(), passed=9), False),
     ],
 )

@@ -1,5 +1,5 @@
-"""States and records in the form of the control table: they are read back unchanged, and rows of format 1 are read,
-too."""
+"""States and records are unchanged after they were written in the form of the control table and read. Rows of format 1
+can be read, too."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_record_is_read_as_it_was_written(record: TableRecord) -> None:
 
 
 def test_every_field_of_a_record_is_generated_but_those_of_the_row() -> None:
-    # A new field with a default would not be tested otherwise.
+    # Otherwise the test would not cover a new field with a default.
     made = {"table_id", "consumer", "database", "table", "folder", "state", "server", "epoch"}
     made |= {"from_lsn", "signature", "reason", "handled", "answered", "names", "move"}
     made |= {"copied_at", "conflict", "metadata", "deletion_vectors", "registered", "refused"}
@@ -166,7 +166,7 @@ def test_the_row_of_a_record_has_the_word_of_its_state() -> None:
 
 
 def read(word: str, detail: dict[str, Any] | None = None, kind: str = "table") -> TableRecord:
-    """The record of a row of format 1."""
+    """Returns the record that is read from a row of format 1."""
     text = json.dumps(detail) if detail else ""
     row = control_row(kind, table_id="id", consumer="shop", database="db", table="t", folder="db/t")
     row |= {"state": word, "from_lsn": 6, "reason": "why", "detail": text, "serial": 7, "at": AT}
@@ -201,13 +201,13 @@ FORMAT_1: list[tuple[str, dict[str, Any], State]] = [
         REPLAYED | {"goal": "complete", "exact": True, "exact_from": 6},
         Replaying(BEGIN, EXECUTED, True, 9, Live(exact_from=6)),
     ),
-    # A person has let the replay go on without an entry.
+    # A person has let the replay skip an entry.
     (
         "copying",
         REPLAYED | WAS | {"goal": "partial"},
         Replaying(BEGIN, EXECUTED, False, 9, Live(complete=False)),
     ),
-    # The copy has taken the table's place.
+    # The copy has replaced the table.
     ("copying", {"goal": "complete", "passed": 9}, CatchingUp(Live(), 9)),
     ("copying", {"goal": "partial", "passed": 9}, CatchingUp(Live(complete=False), 9)),
     ("stopped", WAS, Stopped(7, Live())),
@@ -235,7 +235,7 @@ def test_a_row_of_format_1_is_read_as_its_state(
 ) -> None:
     record = read(word, detail)
     assert (record.state, record.word, record.reason) == (state, word, "why")
-    # It is written in the new format.
+    # The record is written in the new format.
     row = row_of(record) | {"serial": 8, "at": AT}
     assert latest_rows([row]).records["id"] == replace(record, serial=8)
 
@@ -254,7 +254,7 @@ def test_a_table_of_format_1_that_waits_for_its_place_goes_on_waiting() -> None:
 
 
 def test_an_adopted_table_of_format_1_catches_up() -> None:
-    # In format 1, the record of an adopted table kept the state from before.
+    # In format 1, the record of an adopted table kept the state from before the adoption.
     record = read("complete", {"goal": "complete"})
     assert record.state == CatchingUp(Live())
 

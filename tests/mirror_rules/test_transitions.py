@@ -1,4 +1,4 @@
-"""How statements, unknown rows, gaps and faults change a table's record."""
+"""How statements, rows of unknown tables, gaps and faults change a table's record."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_table_that_is_created_is_complete_and_exact(state: State | None) -> N
     assert (after.state, after.from_lsn) == (Live(exact_from=9), 9)
     assert (after.signature, after.reason) == ("", "")
     assert (after.table_id == "id", after.folder) == (before is not None, "db/t" if before else "")
-    # If the table exists, it was dropped in a way that the log does not hold.
+    # If the mirror has the table, the server has dropped it without an entry in the log.
     assert moved.work is (DeltaWork.DROP if state in EXISTING else DeltaWork.NOTHING)
 
 
@@ -333,7 +333,7 @@ def test_a_table_is_not_copied_twice_for_one_difference() -> None:
     other = conflicting(copied, "column 'v' is int", 20, situation)
     assert (other.state, other.conflict) == (Creating(), "column 'v' is int")
     again = conflicting(copied, "column 'u' is uuid", 20, situation)
-    # The entry 20 is tried again when the table goes on.
+    # The table will apply the entry 20 again when it continues.
     assert (again.state, again.from_lsn) == (Stopped(19, Live()), 19)
     assert "python -m spark_sink resolve db.t --as applied" in again.reason
     without_server = conflicting(record(), "a reason", 9, now())

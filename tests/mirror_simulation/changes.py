@@ -13,8 +13,8 @@ COLUMNS_MAX = 5
 
 
 class ServerChanges:
-    """`names`: of tables that may exist; `unclear`: some statements are not understood; `may_leave`: the settings may
-    leave out some of the names."""
+    """`names`: the names that tables may have; `unclear`: True if the mirror cannot parse some statements; `may_leave`:
+    True if the settings may exclude some of the names."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ServerChanges:
         ]
 
     def make_old(self, name: TableName) -> None:
-        """Make a table that is older than the mirror."""
+        """Create a table that is older than the mirror's log."""
         server = self._server
         server.hidden = True
         server.create(name, keyed=self._rng.random() < 0.7)
@@ -120,8 +120,7 @@ class ServerChanges:
         if other == name:
             return
         if other not in self._server.tables:
-            # If a statement also changes columns, the rules do not delete the rows of a table that it brings out of the
-            # mirror.
+            # If a RENAME to an excluded name also changes columns, the rules do not delete the rows of the table.
             if not self._may_leave and self._rng.random() < 0.3:
                 self._server.rename_and_add(name, other, self._new_column(name))
             else:

@@ -1,4 +1,4 @@
-"""Copies of tables that run: each reads its table chunk by chunk, while the server's rows change."""
+"""Running copies of tables: each copy reads its table chunk by chunk, while the server's rows change."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class UnreadableError(Exception):
 
 @dataclass
 class Copy:
-    """`chunks`: how many chunks the table has; `left`: how many are not read yet; `table`: the table when the first
-    chunk was read, None before that; `stop`: True if the copy ends at the next chunk."""
+    """`chunks`: the number of the table's chunks; `left`: the number of chunks that are not read yet; `table`: the
+    server's table when the first chunk was read, None before; `stop`: True if the copy ends before its next chunk."""
 
     effect: CopyTable
     chunks: int
@@ -34,7 +34,7 @@ class Copy:
 
 
 class Copies:
-    """The copies that run, by the number of their work."""
+    """The running copies, by the number of their work."""
 
     def __init__(self, server: Server, lake: Lake) -> None:
         self._server, self._lake = server, lake
@@ -54,7 +54,7 @@ class Copies:
         return self._server.tables.get(effect.record.name)
 
     def read(self, effect: CopyTable) -> TableCopied | None:
-        """Read a chunk. Returns the answer if the copy has ended. Raises UnreadableError."""
+        """Read a copy's next chunk. Returns the answer for the rules if the copy has ended. Raises UnreadableError."""
         copy, record = self.running[effect.run], effect.record
         assert isinstance(record.state, Copying)
         if copy.stop and copy.left > 1:
@@ -67,7 +67,7 @@ class Copies:
         if table.keyed:
             copy.left -= 1
             _read_chunk(folder, table, copy.chunks, copy.left)
-        else:  # read in one snapshot, whatever the table's size
+        else:  # read in one snapshot, even a large table
             folder.rows, copy.left = Counter(table.rows), 0
         if copy.left > 0:
             return None
@@ -75,7 +75,8 @@ class Copies:
         return self._answer(copy, complete=True, table=table)
 
     def _folder(self, record: TableRecord, table: ServerTable) -> LakeTable:
-        """Returns the copy's Delta table. It has the rows that a copy had read before a crash ended it."""
+        """Returns the copy's Delta table. If a crash has ended an earlier copy, it contains the rows that this copy had
+        read."""
         place = copy_folder(record.table_id)
         folder = self._lake.folders.setdefault(place, LakeTable(record.table_id, table.columns))
         if folder.columns != table.columns:
@@ -95,8 +96,8 @@ class Copies:
 
 
 def _read_chunk(folder: LakeTable, table: ServerTable, chunks: int, chunk: int) -> None:
-    """Replace the rows of a chunk: those with every `chunks`th key. Deleted rows stay in the folder: the log contains
-    their deletion."""
+    """Replace the rows of a chunk: the rows with every `chunks`th key. Deleted rows stay in the folder: the log
+    contains their deletion."""
     rows = {dict(row)["id"]: row for row in folder.rows}
     keys = {dict(row)["id"]: row for row in table.rows}
     rows |= {key: row for key, row in keys.items() if key is not None and key % chunks == chunk}

@@ -1,5 +1,5 @@
-"""Movers of folders in the simulated target. A killed job stops in the middle of a move. Both movers return the
-refusals."""
+"""Move folders in the simulated target. A killed job may stop in the middle of a move. Both movers return refusals: the
+moves that were not possible, with the reason."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LAST_STEP = 3  # the last step of a move in an object store
 
 
 def aside_folder(record: TableRecord) -> str:
-    """Returns the folder in which a table's folder waits during a move."""
+    """Returns the folder into which a table's folder is renamed during a move."""
     return f"{OWN_FOLDER}/moving/{record.table_id}"
 
 
 def source_folder(record: TableRecord) -> str:
-    """Returns the folder from which a table's data moves into its place."""
+    """Returns the folder from which a table's data moves to the table's place."""
     assert record.move is not None
     source = record.move.source
     return source if source.startswith(f"{OWN_FOLDER}/") else aside_folder(record)
@@ -34,8 +34,8 @@ class FileMover:
         self._lake, self._existing = lake, existing
 
     def move(self, moving: Sequence[TableRecord], works: int) -> tuple[Refusals, int | None]:
-        """Do the next step for at most `works` tables. Returns the refusals and the step, which is None if it was the
-        last one."""
+        """Do the next step for at most `works` tables. Returns the refusals and the number of the step; the number is
+        None after the last step."""
         assert all(record.move is not None for record in moving)
         step = min(record.move.step for record in moving if record.move) + 1
         for record in moving[:works]:
@@ -60,12 +60,12 @@ class FileMover:
 
 
 class _KilledError(Exception):
-    """The job was killed in the middle."""
+    """The job was killed in the middle of a move."""
 
 
 class FolderMover:
-    """Renames folders: first each folder moves aside, then each moves into its place. `steps`: renames until the job is
-    killed."""
+    """Renames folders: first all folders to other names aside, then each folder to its place. `steps`: the number of
+    renames until the job is killed."""
 
     def __init__(self, lake: Lake, existing: Sequence[TableRecord], steps: int) -> None:
         self._lake, self._existing, self._steps = lake, existing, steps
@@ -115,8 +115,8 @@ class FolderMover:
 def _refusals(
     lake: Lake, moving: Sequence[TableRecord], existing: Sequence[TableRecord]
 ) -> dict[str, BinlogError]:
-    """Returns, by id, why a table's place is not free: it holds the folder of a table that stays there, or a foreign
-    folder."""
+    """Returns, by table id, why a table's place is not free: it contains the folder of a table that stays there, or a
+    foreign folder."""
     refused = {}
     for record in moving:
         place = lake.folders.get(record.folder)
@@ -130,6 +130,6 @@ def _refusals(
 
 
 def _gone(owner: str, record: TableRecord, existing: Sequence[TableRecord]) -> bool:
-    """True if the table that a folder belongs to has another place, or is dropped."""
+    """True if the table to which a folder belongs has another place or is dropped."""
     other = next((r for r in existing if r.table_id == owner), None)
     return other is not None and (other.is_dropped or other.folder != record.folder)

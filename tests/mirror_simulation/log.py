@@ -17,12 +17,12 @@ from tests.support.rows_encoder import Spec, table_map
 LONG = 3  # type code of INT
 
 Row = tuple[tuple[str, int | None], ...]  # (column, value) in the table's order
-Rows = Counter[Row]  # how often the table has each row
+Rows = Counter[Row]  # the number of copies of each row
 
 
 @dataclass(frozen=True)
 class RowChange:
-    """`before`: None for an INSERT; `after`: None for a DELETE."""
+    """A change of one row. `before`: None for an INSERT; `after`: None for a DELETE."""
 
     before: Row | None
     after: Row | None
@@ -30,8 +30,8 @@ class RowChange:
 
 @dataclass
 class ServerTable:
-    """`number`: distinguishes tables of the same name; `begun`: the log has its CREATE TABLE; `logged`: the log has its
-    CREATE TABLE, or entries of its rows."""
+    """`number`: distinguishes tables with the same name; `begun`: True if the log has the table's CREATE TABLE;
+    `logged`: True if the log has the CREATE TABLE or entries of the table's rows."""
 
     number: int
     columns: tuple[str, ...]
@@ -46,9 +46,10 @@ class ServerTable:
 
 @dataclass
 class Log:
-    """`entries`: in order; `append`: number of the last append; `lost`: numbers of appends that cannot be read;
-    `doubtful`: numbers of appends that could not be read at some time; `changes`: of entries of rows, by lsn;
-    `offsets`: of the server's log behind each entry, by lsn; `oldest`: the smallest lsn that it still has."""
+    """`entries`: all entries in order; `append`: number of the last append; `lost`: numbers of appends that cannot be
+    read; `doubtful`: numbers of appends that could not be read at some time; `changes`: the row changes of each entry
+    of rows, by lsn; `offsets`: the offset in the server's log behind each entry, by lsn; `oldest`: the smallest lsn
+    that the log still has."""
 
     entries: list[LogEntry] = field(default_factory=list)
     append: int = 0
@@ -78,7 +79,7 @@ class Log:
         self.append += 1
 
     def lose(self, append: int) -> None:
-        """An append cannot be read until somebody puts its files back."""
+        """Make an append unreadable until a person restores its files."""
         self.lost.add(append)
         self.doubtful.add(append)
 
@@ -124,13 +125,13 @@ class Log:
     # -- the truth ---------------------------------------------------------------------------------------------
 
     def tell(self, name: TableName, lsn: int, table: ServerTable | None) -> None:
-        """Note that, after the entry `lsn`, the server has this table under the name, or no table."""
+        """Record the table that the server has under the name after the entry `lsn`, or None for no table."""
         lsns, tables = self._truth.setdefault(name, ([], []))
         lsns.append(lsn)
         tables.append(None if table is None else table.copy())
 
     def names(self) -> set[TableName]:
-        """The names that any table has had."""
+        """Returns all names that a table has had at any time."""
         return set(self._truth)
 
     def at(self, name: TableName, lsn: int) -> ServerTable | None:

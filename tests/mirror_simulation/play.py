@@ -1,5 +1,5 @@
-"""Makes a history from a seed: changes of the server, kills, requests, and when and how works end. Then it ends the
-history."""
+"""Plays a random history from a seed: changes on the server, kills, requests, and when and how each work ends. Then it
+plays the end of the history."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tests.mirror_simulation.transcript import Transcript
 from tests.mirror_simulation.world import FAILURES, World
 
 NAMES: list[TableName] = [("shop", name) for name in ("a", "b", "c", "out")]
-OUT = NAMES[-1]  # the settings may leave it out
+OUT = NAMES[-1]  # the settings may exclude this name
 MOVES = (40, 80, 160)
 RESOLVED_MAX = 10  # after so many resolved stops, people request copies
-TAKEN_S = 600.0  # how long places stay taken at the end
-FINISH_MAX = 4000  # at most so many works until everything is at rest
+TAKEN_S = 600.0  # how long foreign folders stay at the end of a history
+FINISH_MAX = 4000  # the most works that may run until no work is left
 
 
 def play(seed: int, transcript: Transcript | None = None) -> World:
-    """Play a seed. Raises AssertionError, or any error of the rules."""
+    """Play the history of a seed. Raises AssertionError, or any error of the rules."""
     rng = random.Random(seed)
     history = _History(rng, transcript or Transcript(kept=False))
     for _ in range(rng.choice(MOVES)):
@@ -49,8 +49,8 @@ def trace(seed: int) -> list[str]:
 
 
 class _History:
-    """`calm`: the job is not killed; `failing`: how often a work fails; `may_leave`: the settings may leave out a
-    name."""
+    """`calm`: True if the job is not killed; `failing`: the probability that a work fails; `may_leave`: True if the
+    settings may exclude a name."""
 
     def __init__(self, rng: random.Random, transcript: Transcript) -> None:
         self.rng = rng
@@ -64,7 +64,7 @@ class _History:
             world.excluded.add(OUT)
             world.judge.tables.may_be_unknown = True
         self.resolved = 0
-        # A history of a table assumes that each statement that is not understood concerns this table.
+        # A history table treats each statement that could not be parsed as a change of its table.
         unclear = not policy.history
         self.changes = ServerChanges(
             rng, world.server, NAMES, unclear=unclear, may_leave=self.may_leave
@@ -100,7 +100,7 @@ class _History:
         self.world.look()
 
     def gap(self) -> None:
-        """The server purges changes before they are read."""
+        """Let the server purge changes before the consumer has read them."""
         server = self.world.server
         server.end_append()
         server.hidden = True
@@ -117,13 +117,13 @@ class _History:
             log.lose(self.rng.randrange(1, log.append + 1))
 
     def restore_appends(self) -> None:
-        """Somebody puts the files back that were lost."""
+        """Restore the lost files of appends, as a person would."""
         if self.rng.random() < 0.3:
             self.world.log.lost.clear()
             self.world.judge.tables.may_be_unknown = True
 
     def put_foreign_folder(self) -> None:
-        """Somebody makes a folder where a table may have to be."""
+        """Make a foreign folder at the place of a table."""
         folder = "/".join(self.rng.choice(NAMES))
         moves = any(record.move for record in self.world.known_records())
         if self.rng.random() < 0.3 and not moves:
@@ -132,7 +132,7 @@ class _History:
     # -- the job -----------------------------------------------------------------------------------------------
 
     def work(self) -> None:
-        """Let a running work go on or end."""
+        """Let a running work continue or end."""
         running = self.world.running()
         if not running:
             self.world.look()
@@ -145,7 +145,7 @@ class _History:
         self.world.tick(self.rng.choice((0.1, 1.0, 10.0, 70.0)))
 
     def kill(self) -> None:
-        """The job dies, and the next one starts, with other settings at times."""
+        """Kill the job, and start the next job, sometimes with other settings."""
         world = self.world
         world.kill()
         if self.may_leave and self.rng.random() < 0.2:
@@ -164,18 +164,18 @@ class _History:
         self.kill()
 
     def stop(self) -> None:
-        """The job ends when it is told to, and the next one starts."""
+        """Let the job end in order, and start the next job."""
         world = self.world
         world.stop()
         if self.rng.random() < 0.3:
-            world.look()  # a look that had begun before
+            world.look()  # a read that the job had begun before
         while running := world.running():
             world.finish(self.rng.choice(running))
         world.end()
         world.start()
 
     def ask(self) -> None:
-        """Somebody asks for something about a table."""
+        """Make a random request about a table."""
         world = self.world
         records = sorted(world.control.records.values(), key=lambda r: r.serial)
         if not records or self.rng.random() >= 0.7:
@@ -188,8 +188,8 @@ class _History:
     # -- the end -----------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """The server makes no changes, and no work fails any more. People request copies of stopped tables, and remove
-        foreign folders. Then another job drains the log."""
+        """End the history: the server makes no more changes, and no work fails. People request copies of stopped
+        tables, and remove foreign folders. Then another job drains the log."""
         world = self.world
         self.append()
         world.makes_missing = True
@@ -211,7 +211,8 @@ class _History:
         self._drain()
 
     def _drain(self) -> None:
-        """Make a few more changes at the server, and perhaps a request. Then start a job that applies them and ends."""
+        """Make a few more changes on the server, and perhaps a request. Then start a job that applies everything and
+        ends."""
         world = self.world
         for _ in range(self.rng.randrange(0, 6)):
             self.changes.change()
@@ -219,7 +220,7 @@ class _History:
         if self.rng.random() < 0.5:
             self.ask()
         if self.rng.random() < 0.3:
-            # Places stay taken until the drain has ended.
+            # These foreign folders stay until the drain has ended.
             for name in self.rng.sample(NAMES, 2):
                 world.lake.folders.setdefault("/".join(name), LakeTable(FOREIGN, ()))
         world.drain = True
@@ -232,7 +233,7 @@ class _History:
         world = self.world
         for _ in range(FINISH_MAX):
             if world.drain and world.mirror.at_rest():
-                return  # works may still run then
+                return  # works may still run at this time
             if running := world.running():
                 world.finish(self.rng.choice(running))
                 continue
@@ -247,7 +248,7 @@ class _History:
         raise AssertionError("the mirror does not come to rest")
 
     def _resolve(self) -> bool:
-        """People ask for something about stopped tables, in the end for copies. Returns False if nothing is left to
+        """Make requests about stopped tables, in the end requests for copies. Returns False if nothing is left to
         do."""
         world = self.world
         world.look()
@@ -257,7 +258,7 @@ class _History:
         return asked or bool(world.running())
 
     def _ask_about_stopped(self) -> bool:
-        """Returns True if people have asked for something."""
+        """Make requests about stopped tables. Returns True if at least one was made."""
         world = self.world
         stopped = [
             record

@@ -1,8 +1,8 @@
 """Plays written as text: the moves of a server, of people and of the job, and the effects of the mirror's rules.
 
-A file of `plays/` begins with the rule that it shows; see `tests.simulation.scripts` for its lines. Below a move, `==`
-lines say what people see of the tables that the move has changed: the word of the state, and the rows as key=value. An
-lsn is written as append.index. `judge` checks each step, as in the simulation.
+A file of `plays/` begins with the rule that it shows; `tests.simulation.scripts` describes its lines. Below a move,
+`==` lines show the tables that the move has changed: the word of the state, and the rows as key=value. An lsn is
+written as append.index. `judge` checks each step, as in the simulation.
 
 The moves:
 
@@ -15,22 +15,22 @@ The moves:
     delete NAME KEY=VALUE ...
     add NAME COLUMN=VALUE           ALTER TABLE: a column whose value is VALUE in all rows
     truncate NAME; drop NAME        the statements
-    clean NAME                      a statement that deletes a row, of which the log tells nothing
+    clean NAME                      a statement that deletes a row; the log does not contain the deletion
     swap NAME OTHER                 RENAME TABLE, which exchanges two tables; `rename NAME OTHER`: to a free name
-    append                          what the server did becomes an append of the log, and the job looks
-    purge                           what the server does from here on is purged before it is read
-    gap                             the log goes on behind what was purged, and the job looks
-    lose APPEND; restore            an append of the log cannot be read; its file is put back
-    start                           a job starts, `drain=yes`: to drain the log
-    kill [WORK ...]                 the job is killed; works of these kinds are done all the same
-    stop                            the job ends by itself: what runs ends, and what it knows is stored
-    exclude NAME; include NAME      the settings of the next job
+    append                          the changes so far become an append of the log, and the job reads it
+    purge                           the server purges its changes from now on before they are read
+    gap                             the log continues behind the purged changes, and the job reads it
+    lose APPEND; restore            an append of the log cannot be read; its file is restored
+    start                           a job starts; with `drain=yes` it drains the log
+    kill [WORK ...]                 the job is killed, after running works of these kinds were done
+    stop                            the job ends in order: running works end, and it stores its records
+    exclude NAME; include NAME      changes the settings of the next job
     work KIND ...                   the oldest work of each kind ends, or a copy reads its next chunk; `fails=before`,
                                     after (its commit), conflict or fault (the table's data has one)
-    works                           all works end, until none runs
+    works                           works end until no work is running
     wait SECONDS                    time passes
-    ask NAME WISH                   somebody asks for something about a table; `copy NAME`: for a copy by the name
-    put NAME; free NAME             somebody else has a folder where the table has to be, and takes it away
+    ask NAME WISH                   a person makes a request about a table; `copy NAME`: a copy, by name
+    put NAME; free NAME             a foreign folder is made at the place of the table; it is removed
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ from tests.mirror_simulation.world import World
 from tests.simulation.scripts import parsed
 
 PLAYS = Path(__file__).parent / "plays"
-WORKS_MAX = 500  # after so many works, `works` gives up
+WORKS_MAX = 500  # the most works of one move `works`
 
 
 class _Decided:
-    """The choices of a play. `done`: the kinds of works that are done although the job is killed."""
+    """The decisions of a play, instead of random ones. `done`: the kinds of works that are done although the job is
+    killed."""
 
     done: tuple[str, ...] = ()
 
@@ -84,7 +85,7 @@ class _Decided:
 
 
 class Stage:
-    """Where the moves of one play happen."""
+    """Executes the moves of one play."""
 
     def __init__(self) -> None:
         self.transcript = Transcript(kept=True)
@@ -273,7 +274,7 @@ def _found(table: ServerTable, key: str) -> Row:
 
 
 def _texts(rows: Rows) -> list[str]:
-    """Returns rows as key=value, with the values of further columns, and how often each is there."""
+    """Returns rows as key=value, with the values of further columns, and the number of copies of each row."""
     texts: Counter[str] = Counter()
     for row, count in rows.items():
         values = dict(row)

@@ -1,7 +1,7 @@
-"""A server with tables, and the mirror's log of its changes.
+"""A simulated server with tables, and the mirror's log of the server's changes.
 
-Every change becomes entries of the log, as the log stage writes them: row changes with a TABLE_MAP and an empty
-payload, whose changes are in `Log.changes`, statements as SQL text, and an END entry behind each append.
+Each change becomes entries of the log, in the form in which the log stage writes them. An entry of rows has a TABLE_MAP
+and an empty payload; its changes are in `Log.changes`. A statement is SQL text. Each append ends with an END entry.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from spark_sink.source.raw_entries import EntryKind
 from tests.mirror_simulation.log import Log, Row, RowChange, Rows, ServerTable, table_map_of
 
 SERVER, FILE = "11111111-2222-3333-4444-555555555555", "binlog.000001"
-ENTRY_BYTES = 100  # of the server's log, for each entry
+ENTRY_BYTES = 100  # bytes in the server's log for each entry
 
 
 class Server:
-    """`hidden`: True if changes are purged before they are read; `told`: a list that gets a line for each change."""
+    """`hidden`: True while the server purges changes before they are read; `told`: a list to which each change adds a
+    line."""
 
     def __init__(self, told: Callable[[str], None] | None = None) -> None:
         self.tables: dict[TableName, ServerTable] = {}
@@ -35,14 +36,14 @@ class Server:
         self._open: list[LogEntry] = []
 
     def position(self) -> Position:
-        """What the server has executed now."""
+        """Returns the position that the server has executed now."""
         offset = self._offset
         return Position(SERVER, "", FILE, offset, packed_seq(FILE, offset), self.epoch)
 
     # -- statements ------------------------------------------------------------------------------------------
 
     def create(self, name: TableName, *, keyed: bool = True) -> None:
-        """Create a table, or replace the one that is there."""
+        """Create a table. If a table has this name, drop it first."""
         verb = "CREATE OR REPLACE TABLE" if name in self.tables else "CREATE TABLE"
         columns = ("id", "a")
         key = ", PRIMARY KEY (id)" if keyed else ""
@@ -53,7 +54,7 @@ class Server:
         self._statement(f"{verb} `{name[1]}` ({body}{key})", name)
 
     def create_if_absent(self, name: TableName) -> None:
-        """A statement that does nothing, since the table is there."""
+        """Execute CREATE TABLE IF NOT EXISTS for an existing table, which changes nothing."""
         assert name in self.tables
         self._statement(f"CREATE TABLE IF NOT EXISTS `{name[1]}` (x INT)", name)
 
@@ -86,12 +87,13 @@ class Server:
         self._statement(f"ALTER TABLE `{name[1]}` DROP COLUMN {column}", name)
 
     def change_rows_silently(self, name: TableName) -> None:
-        """A statement that changes rows without showing them in the log. The mirror has to copy the table."""
+        """Execute a statement that changes rows; the log contains the statement, but not the rows. The mirror has to
+        copy the table."""
         self._delete_one(name)
         self._statement(f"ALTER TABLE `{name[1]}` TRUNCATE PARTITION p0", name)
 
     def change_unclear(self, name: TableName) -> None:
-        """A statement that changes rows, and that the mirror does not understand."""
+        """Execute a statement that changes rows and that the mirror cannot parse."""
         self._delete_one(name)
         self._statement(f"CLEAN `{name[1]}`", name)
 

@@ -1,4 +1,4 @@
-"""Assertions about tables, histories and requests, by the contents that the server's tables had."""
+"""Assertions about tables, histories and requests, which compare with the contents that the server's tables had."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ LIVE = (TableState.COMPLETE, TableState.PARTIAL)
 
 
 class TableRules:
-    """`excluded`: names whose tables the settings leave out; `registered`: names that the catalog gave to tables in
-    this job, by id; `may_be_unknown`: a table may have changed without a trace in the log, or while it was left out;
-    `skipped`: ids of tables that people have let skip entries."""
+    """`excluded`: names whose tables the settings exclude; `registered`: names under which this job has registered
+    tables in the catalog, by id; `may_be_unknown`: True if a table may have changed without a trace in the log, or
+    while it was excluded; `skipped`: ids of tables for which people have requested to skip entries."""
 
     def __init__(
         self, server: Server, lake: Lake, control: Control, excluded: set[TableName]
@@ -42,12 +42,12 @@ class TableRules:
         self.registered: dict[str, str] = {}
         self.may_be_unknown = False
         self.skipped: set[str] = set()
-        self._dealt_with: dict[str, int] = {}  # up to which lsn, by id of table
+        self._dealt_with: dict[str, int] = {}  # the highest lsn dealt with, by table id
 
     # -- what is stored ----------------------------------------------------------------------------------------
 
     def stored(self, records: Sequence[TableRecord]) -> None:
-        """These records were stored."""
+        """Check these records, which were stored."""
         for record in records:
             before = self._dealt_with.get(record.table_id, 0)
             goes_on = record.history or record.from_lsn >= before
@@ -67,16 +67,18 @@ class TableRules:
     # -- rows --------------------------------------------------------------------------------------------------
 
     def table(self, record: TableRecord) -> None:
-        """A complete table equals the server's table as of the lsn up to which entries are applied to it."""
+        """Assert that a complete table equals the server's table at the lsn up to which entries are applied to the
+        table."""
         is_complete = isinstance(record.state, Live) and record.state.complete
         if not is_complete or record.move is not None or record.history:
             return
         table = self._lake.of(record)
         version = -1 if table is None else table.version
         if version > record.from_lsn and self._log.is_rename(version):
-            # Its columns were changed, or its rows were deleted because it leaves the mirror. The record changes later.
+            # The columns of the Delta table were changed, or its rows were deleted because the settings exclude the
+            # table now. The record changes later.
             return
-        # Everything up to the watermark is applied to a live table, too.
+        # All entries up to the watermark are also applied to a live table.
         lsn = max(record.from_lsn, version, self._control.applied)
         truth = self._log.at(name_at(record, lsn + 1), lsn)
         held = _values(Counter() if table is None else table.rows)
@@ -88,8 +90,8 @@ class TableRules:
     # -- at rest -----------------------------------------------------------------------------------------------
 
     def drained(self) -> None:
-        """A job has applied everything, and has ended. Only a copy may still wait for more of the log, and only a table
-        whose place is taken may wait for that place."""
+        """Check the state after a job has applied everything and ended. Only a copy may still wait for more of the log,
+        and only a table whose place has a foreign folder may wait for this place."""
         taken = self._taken()
         for record in self._control.records.values():
             self.table(record)
@@ -106,7 +108,7 @@ class TableRules:
         assert not asked and self._excluded.issuperset(by_name), "a request is lost"
 
     def _is_newest(self, record: TableRecord) -> None:
-        """A complete table equals the server's table as of the end of the log."""
+        """Assert that a complete table equals the server's table at the end of the log."""
         is_complete = isinstance(record.state, Live) and record.state.complete
         if is_complete and record.move is None and not record.history:
             table, truth = self._lake.of(record), self._server.tables.get(record.name)
@@ -115,8 +117,8 @@ class TableRules:
             assert held == wanted, f"{record.label} is not drained to the end of the log"
 
     def at_rest(self) -> None:
-        """Everything is applied: each table of the server is live, unless a foreign folder is in its place, and no
-        request is left."""
+        """Check the state after everything is applied: each table of the server is live, except a table whose place has
+        a foreign folder, and no request is left."""
         taken = self._taken()
         for name in self._server.tables:
             if name not in self._excluded and folder_of(name) not in taken:
@@ -135,7 +137,7 @@ class TableRules:
 
     def _waits_for_stopped(self, record: TableRecord) -> bool:
         """True for the history of a table that was stopped before the server dropped it. People make requests only
-        about tables that the server has. So this table stays stopped, and its history waits for it."""
+        about tables that the server has. So the dropped table stays stopped, and its history waits for it."""
         if not record.history or record.name in self._server.tables:
             return False
         return any(r.word is TableState.STOPPED for r in self._control.tables(record.name))
@@ -158,7 +160,7 @@ class TableRules:
         self.table(record)
 
     def _history(self, record: TableRecord) -> None:
-        """The current versions of a history are the rows of its table."""
+        """Assert that the current versions of a history equal the rows of its table."""
         if (
             not record.history
             or not isinstance(record.state, Live)

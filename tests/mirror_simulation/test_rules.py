@@ -1,4 +1,4 @@
-"""Rules of the mirror that random histories hardly ever draw, one at a time, by the moves of plays."""
+"""Rules of the mirror that random histories hardly ever reach. Each test plays moves that reach one rule."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _is_of_history(effect: Effect) -> bool:
     return reads_table or type(effect).__name__ in ("WriteVersions", "CompareVersions")
 
 
-# A copy that is about to take its place: the folder moves.
+# Moves after which a copy is complete and its folder is about to move to the table's place.
 COPIED = (
     "settings",
     "old a 1=1",
@@ -275,7 +275,7 @@ def _comparisons(stage: Stage) -> list[CompareVersions]:
 
 
 class _Twice(Task):
-    """Begins a work, and another one in its answer."""
+    """Begins a work, and a second work when the first is answered."""
 
     answers = 0
 
@@ -342,7 +342,7 @@ def test_a_copy_waits_until_another_table_has_left_its_place() -> None:
     made(stage, "work CopyTable CopyTable StoreRecords", "append")
     made(stage, "work ReadLog ReadLog StoreRecords", "swap a b", "append")
     made(stage, "work AskTable ReadLog StoreRecords")
-    # The folder of `b` has not moved, and the copy of `a` is to take its place.
+    # The folder of `b` has not moved, and the copy of `a` has to move to this place.
     made(stage, "work MoveFolders fails=before", "works", "wait 60", "works")
     assert {table(stage, name).word for name in ("a", "b")} == {"complete"}
 
@@ -524,7 +524,8 @@ def test_a_drain_waits_for_a_copy_that_has_no_turn() -> None:
         if isinstance(works[0], CopyTable):
             made(stage, f"insert a {next(keys)}=1")
         stage.world.finish(works[0])
-    # The log ends before what the copies of `a` and `b` show: both fail, and then wait for the log, which goes on.
+    # The log ends before the state that the copies of `a` and `b` have read: both copies fail, and then wait for the
+    # log, which continues.
     made(stage, "append", "wait 2")
     while others := [e for e in stage.world.running() if not isinstance(e, ReadLog)]:
         stage.world.finish(others[0])

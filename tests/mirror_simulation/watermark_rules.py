@@ -1,7 +1,8 @@
 """Assertions about the watermark, at each Store that has one.
 
-After a crash, the queues do not read the entries up to the watermark again. So each such entry of rows is applied to
-its table, or the table's record shows what becomes of it, or the settings leave out its table.
+After a crash, the queues do not read the entries up to the watermark again. So for each entry of rows up to the
+watermark, the entry is applied to its table, or the table's record shows how the entry will be handled, or the settings
+exclude the table.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from tests.mirror_simulation.lake import Lake
 
 
 class WatermarkRules:
-    """`excluded`: names whose tables the settings leave out."""
+    """`excluded`: names whose tables the settings exclude."""
 
     def __init__(self, lake: Lake, control: Control, excluded: set[TableName]) -> None:
         self._lake, self._control, self._excluded = lake, control, excluded
         self._names: dict[
             str, dict[int, FormerName]
-        ] = {}  # the former names of each table, by id, then by `until`
+        ] = {}  # by table id: the former names of the table, by `until`
 
     def stores(self, watermark: int | None) -> None:
         """A Store is about to be written."""
@@ -41,7 +42,8 @@ class WatermarkRules:
             assert watermark >= self._control.applied, "the watermark goes back"
 
     def forgets(self, needed: int, decided: Mapping[str, TableRecord]) -> None:
-        """The rules need the log only after the lsn `needed`. `decided`: the records as the rules have them."""
+        """Check that the mirror no longer needs the log up to the lsn `needed`. `decided`: the records in memory of the
+        rules."""
         for table_id, record in decided.items():
             state = record.state
             if state != self._control.records.get(table_id, record).state:
@@ -60,12 +62,12 @@ class WatermarkRules:
         return max(record.from_lsn, -1 if table is None else table.version)
 
     def at_rest(self) -> None:
-        """Everything is applied, and time has passed."""
+        """Check the watermark after everything is applied and time has passed."""
         entries = self._lake.log.entries
         assert self._control.applied >= entries[-1].lsn, "the watermark stays behind"
 
     def stored(self, before: int, records: Sequence[TableRecord]) -> None:
-        """These records were stored. `before`: the previous watermark."""
+        """Check these records, which were stored. `before`: the previous watermark."""
         for record in records:
             known = self._names.setdefault(record.table_id, {})
             known |= {former.until: former for former in record.names}
@@ -88,8 +90,8 @@ class WatermarkRules:
         return record.name if until is None else former[until].name
 
     def _has(self, record: TableRecord, lsn: int) -> bool:
-        """True if the entry is applied to the table, or if the table's record says that it will be applied or need not
-        be."""
+        """True if the entry is applied to the table, or if the table's record shows that the entry will be applied or
+        need not be applied."""
         match record.state:
             case LeftOut():
                 return True

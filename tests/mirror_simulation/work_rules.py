@@ -1,7 +1,7 @@
-"""Assertions about each work of the rules: when it may begin, and what it relies on.
+"""Assertions about each work of the rules: when the work may begin, and which stored facts it needs.
 
-A work that uses a table relies on the stored record, so that after a crash the record shows where to continue. Works of
-one table run one after the other; a copy may run at the same time.
+A work on a table may begin only if the table's record is stored, so that after a crash the record shows where to
+continue. Works on one table run one after the other, but a copy may run at the same time.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tests.mirror_simulation.copies import Copy
 
 
 class WorkRules:
-    """`excluded`: names whose tables the settings leave out; `stopping`: the job has to end; `ended`: the consumer is
-    no longer applied; `asked`: requests of which the rules know, by id of table; `lost_sight_of`: ids of tables whose
-    move has not ended, so that the place of their folders is not known."""
+    """`excluded`: names whose tables the settings exclude; `stopping`: True if the job has to end; `ended`: True if the
+    job no longer applies the consumer; `asked`: requests that the rules have received, by table id; `lost_sight_of`:
+    ids of tables whose move has not ended, so that the place of their folders is not known."""
 
     def __init__(self, control: Control, excluded: set[TableName]) -> None:
         self._control, self._excluded = control, excluded
@@ -46,7 +46,8 @@ class WorkRules:
     def begins(
         self, effect: Effect, running: Iterable[Effect], decided: Mapping[str, TableRecord]
     ) -> None:
-        """A work begins while others run. `decided`: the records as the rules have them."""
+        """Check a work that begins. `running`: the other running works; `decided`: the records in memory of the
+        rules."""
         assert not self.ended, "a work begins although the consumer has ended"
         record = getattr(effect, "record", None)
         left_out = isinstance(record, TableRecord) and record.name in self._excluded
@@ -65,7 +66,7 @@ class WorkRules:
         for table_id in _used(effect):
             asked = self.asked.get(table_id)
             is_answered = asked is None or decided[table_id].handled == asked.id
-            # A move that was begun ends first.
+            # A move that has begun must end before.
             may_begin = is_answered or isinstance(effect, MoveFolders)
             assert may_begin, "a work begins although a request waits"
             is_known = table_id not in self.lost_sight_of or isinstance(effect, MoveFolders)
@@ -84,13 +85,13 @@ class WorkRules:
                 assert state == record.state, "a copy before its record is stored"
 
     def starts(self) -> None:
-        """A job starts. It does not know earlier requests, nor how far folders were moved."""
+        """Handle the start of a job, which knows neither earlier requests nor the progress of moves."""
         self.asked = {}
         moving = (r for r in self._control.records.values() if r.move is not None)
         self.lost_sight_of = {record.table_id for record in moving}
 
     def answered(self, effect: Effect, answer: Event) -> None:
-        """The rules get the answer of a work."""
+        """Check the answer of a work, which the rules get."""
         if isinstance(effect, MoveFolders):
             ids = {record.table_id for record in effect.moving}
             self.lost_sight_of |= ids
@@ -99,22 +100,22 @@ class WorkRules:
                 self.lost_sight_of -= in_place
 
     def copies(self, running: Iterable[Copy], decided: Mapping[str, TableRecord]) -> None:
-        """After a step, the rules have stopped each copy whose table has another state now. If the job ends, they have
-        stopped all copies."""
+        """Assert that after a step the rules have stopped each copy whose table has another state now, and all copies
+        if the job ends."""
         for copy in running:
             record = copy.effect.record
             goes_on = decided[record.table_id].state == record.state and not self.stopping
             assert copy.stop or goes_on or self.ended, "a copy goes on that nothing needs"
 
     def ends(self, mirror: Mirror) -> None:
-        """A stopped job ends: everything that it has decided is stored."""
+        """Assert that a stopped job ends only after all its decisions are stored."""
         state = mirror.state
         assert not (state.unsaved or state.saving), "a job ends, and has not stored a record"
         is_told = self._control.applied >= state.watermark()
         assert is_told, "a job ends, and has not stored how far everything is applied"
 
     def done(self, effect: Effect) -> None:
-        """The work is done now."""
+        """Handle that the work is done."""
         records = self._control.records
         match effect:
             case CommitRows(record=record):
@@ -132,7 +133,7 @@ class WorkRules:
 
 
 def _used(effect: Effect) -> set[str]:
-    """Returns the ids of the tables that no other work may use while this one runs."""
+    """Returns the ids of the tables that no other work may use while this work runs."""
     match effect:
         case AskTable(table_id=table_id):
             return {table_id}
@@ -156,15 +157,15 @@ def _copied(effect: Effect) -> str | None:
 
 
 def _relied_on(record: TableRecord) -> tuple[object, ...]:
-    # The Delta table of a history itself shows up to which lsn entries are applied.
+    # The Delta table of a history itself contains the lsn up to which entries are applied.
     from_lsn = None if record.history else record.from_lsn
     place = (record.name, record.folder, record.move)
     return (*place, record.state, record.signature, record.epoch, from_lsn)
 
 
 def _as_live(record: TableRecord) -> TableRecord:
-    """Returns the record in the form in which rows are applied to its table. A record with a replay looks as if the
-    replay had ended."""
+    """Returns the record that decides how rows are applied to its table. For a record with a replay, this is the record
+    as it will be when the replay has ended."""
     match record.state:
         case Replaying(goal=goal):
             return replace(record, state=goal, folder=copy_folder(record.table_id), move=None)

@@ -1,7 +1,7 @@
-"""A mirror of one consumer in a simulated world: its rules, a server, a log, Delta tables, a control table, people.
+"""A simulated world: the mirror's rules for one consumer, a server, a log, Delta tables, a control table, people.
 
-Works are executed when the play says so, in any order. A work may fail before its commit or after it. The job may be
-killed at any moment: then each running work is done or not, and the next job knows only the durable parts.
+The play decides when works are executed, in any order. A work may fail before or after its commit. The play may kill
+the job at any moment: each running work is then done or not done, and the next job knows only the stored parts.
 """
 
 from __future__ import annotations
@@ -51,15 +51,17 @@ from tests.mirror_simulation.transcript import Transcript
 from tests.mirror_simulation.works import Works
 
 CONSUMER = "shop"
-LAST_STORE_S = 60.0  # a job that ends lets its rules' clock run on by this, so that they store all
+LAST_STORE_S = 60.0  # a job that ends advances its rules' clock by this, so that they store all
 
-# How a work fails: before its commit, after it, by another writer, by a fault of the table's data.
+# How a work fails: before its commit, after its commit, by a conflict with another writer, by a fault of the table's
+# data.
 FAILURES = ("before", "after", "conflict", "fault")
 
 
 class World:
-    """`excluded`: names whose tables the settings leave out; `owners`: other consumers, by names of their tables;
-    `drain`: the next job drains the log; `makes_missing`: people make the tables that a copy does not find."""
+    """`excluded`: names whose tables the settings exclude; `owners`: other consumers, by the names of their tables;
+    `drain`: True if the next job drains the log; `makes_missing`: True if people create the tables that a copy does not
+    find."""
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class World:
         self.stats: Counter[str] = Counter()
         self._mirror: Mirror | None = None
         self._running: list[Effect] = []  # the running works, without copies
-        self._seen: tuple[LogGrew, RequestsRead] | None = None  # not told to the rules yet
+        self._seen: tuple[LogGrew, RequestsRead] | None = None  # not passed to the rules yet
         self._ids = self._asked = 0
 
     @property
@@ -123,7 +125,7 @@ class World:
         return f"t{self._ids}"
 
     def kill(self) -> None:
-        """Kill the job. Each running work is done or not."""
+        """Kill the job. For each running work, the play decides whether it is done."""
         self.say("the job is killed")
         self.stats["kills"] += 1
         self._mirror = self._seen = None
@@ -138,13 +140,13 @@ class World:
         self.judge.tables.registered.clear()
 
     def claim(self) -> None:
-        """Another job has the consumer now."""
+        """Let another job claim the consumer."""
         error = BinlogError(ErrorKind.UNSUPPORTED_CHANGE, "another job applies the consumer")
         self.step(Claimed(error))
         assert self.judge.works.ended, "a job goes on beside another one"
 
     def stop(self) -> None:
-        """Tell the job to end: running works end, and no new ones begin. See `end`."""
+        """Tell the job to end: running works end, and no new works begin. See `end`."""
         self.judge.works.stopping = True
         self.step(Stopping())
 
@@ -192,13 +194,13 @@ class World:
             self.step(Ticked())
 
     def see(self) -> None:
-        """The job looks whether the log has grown, and whether people have made requests. It tells the rules when it
-        looks again."""
+        """Let the job read whether the log has grown and whether people have made requests. The rules get the result at
+        the next `look`."""
         if self._mirror is not None and self._seen is None:
             self._seen = LogGrew(self.log.append, self.log.oldest), self._requests()
 
     def look(self) -> None:
-        """The job looks for changes, and tells the rules what it has found."""
+        """Let the job read the log's end and requests, and pass the result to the rules."""
         if self._mirror is None:
             return
         if self._seen is not None:
@@ -222,7 +224,7 @@ class World:
         self.step(read)
 
     def ask(self, table_id: str, wish: Wish) -> None:
-        """A person asks for something about a table."""
+        """Make a person's request about a table."""
         self._asked += 1
         self.say(f"somebody asks: {wish} of {self.control.records[table_id].label}")
         self.control.requests[table_id] = Request(f"q{self._asked}", wish)
@@ -230,13 +232,13 @@ class World:
             self.judge.tables.skipped.add(table_id)
 
     def ask_by_name(self, name: TableName) -> None:
-        """A person asks for a copy of the table of a name."""
+        """Make a person's request for a copy of the table with this name."""
         self._asked += 1
         self.say(f"somebody asks: copy of {table_label(name)}")
         self.control.named[name] = f"q{self._asked}"
 
     def forget(self) -> None:
-        """Maintenance deletes the part of the log that is not needed."""
+        """Let maintenance delete the part of the log that is not needed."""
         needed = self.mirror.needed_to
         self.judge.watermark.forgets(needed, self.mirror.state.records)
         self.log.forget(needed)
@@ -244,7 +246,7 @@ class World:
     # -- works -------------------------------------------------------------------------------------------------
 
     def known_records(self) -> list[TableRecord]:
-        """Returns records as they are stored, and as the rules have them."""
+        """Returns the stored records, and the records in memory of the rules."""
         decided = [] if self._mirror is None else self._mirror.state.records.values()
         return [*self.control.records.values(), *decided]
 
@@ -252,7 +254,7 @@ class World:
         return [*self._running, *(copy.effect for copy in self.copies.running.values())]
 
     def finish(self, effect: Effect, *, fails: str = "") -> None:
-        """A copy reads its next chunk; another work ends. `fails`: "", or one of `FAILURES`."""
+        """Let a work end; a copy only reads its next chunk. `fails`: "", or one of `FAILURES`."""
         if isinstance(effect, CopyTable):
             self._copy(effect, fails)
             return
@@ -289,14 +291,14 @@ class World:
         self.step(answer)
 
     def _register(self) -> None:
-        """The catalog registers a table."""
+        """Let the catalog register a table."""
         table_id, self.works.registers = self.works.registers, ""
         if table_id:
             self.judge.tables.registered[table_id] = f"catalog.{self.now}"
             self.step(Registered(table_id, self.judge.tables.registered[table_id]))
 
     def _copy(self, effect: CopyTable, fails: str) -> None:
-        """A copy reads a chunk of its table, or ends."""
+        """Let a copy read a chunk of its table, or end."""
         copy = self.copies.running[effect.run]
         stops = copy.stop and copy.left > 1
         if not stops and self.copies.table(effect) is None and self.makes_missing:

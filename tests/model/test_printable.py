@@ -1,4 +1,4 @@
-"""Foreign text is shown without a character that a terminal or a log acts on; JSON stays exact."""
+"""Text from outside is printed without characters that control a terminal or a log. In JSON, the text stays exact."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dispatcher.model.printable import (
 from tests.support.hostile_text import HOSTILE, SHOWN, acts
 
 _JOINERS = "\u200c\u200d"
-_UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp", "Cn")  # Cn: characters of a newer Unicode than Python's
+_UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp", "Cn")  # Cn: not assigned in Python's version of Unicode
 _EVERY = "".join(map(chr, range(sys.maxunicode + 1)))
 
 

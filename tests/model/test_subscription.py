@@ -1,4 +1,5 @@
-"""Subscriptions: names, shell-style patterns, exclusions; against a matcher that tries everything."""
+"""Subscriptions: names, shell-style patterns, exclusions. The tests compare with a matcher that tries all
+possibilities."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ PAIRS = st.tuples(SIMPLE, SIMPLE)
 
 
 def matches(pattern: str, name: str) -> bool:
-    """`*` and `?`, by trying every length of the text that a `*` may stand for."""
+    """Matches `*` and `?`. For a `*`, tries every length of text."""
     if not pattern:
         return not name
     if pattern[0] == "*":

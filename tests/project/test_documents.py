@@ -1,4 +1,4 @@
-"""Links, anchors and names in the documents lead to something that exists."""
+"""The targets of links and anchors, and the files and names that documents mention, exist."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _NAME = re.compile(r"[A-Za-z_]+(?:\.[a-z_]+)?")
 
 
 def prose(document: Path) -> str:
-    """The document without its fenced blocks."""
+    """Returns the document without its fenced code blocks."""
     return _FENCE.sub("", document.read_text(encoding="utf-8"))
 
 
 @cache
 def anchors(document: Path) -> frozenset[str]:
-    """The anchors that GitHub gives to the headings of a document."""
+    """Returns the anchors that GitHub makes for the headings of a document."""
     headings = re.findall(r"^#+ (.+)$", prose(document), re.MULTILINE)
     return frozenset(
         re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
@@ -48,7 +48,7 @@ def anchors(document: Path) -> frozenset[str]:
 
 @cache
 def source() -> str:
-    """All production code."""
+    """Returns the text of all production code."""
     files = [*(ROOT / "dispatcher").rglob("*.py"), *(ROOT / "spark_sink").rglob("*.py")]
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
@@ -58,7 +58,7 @@ def code_spans(text: str) -> list[str]:
 
 
 def within(path: Path) -> str:
-    """The path within the repository, as the name of a test."""
+    """Returns the path within the repository, as the id of a test."""
     return path.relative_to(ROOT).as_posix()
 
 
@@ -86,8 +86,8 @@ def test_the_readme_links_to_the_index() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=within)
 def test_the_readme_of_a_package_names_its_modules(package: Path) -> None:
-    """The README names all modules of the package and no others. A path of another package exists in the repository, or
-    within the package."""
+    """The README names all modules of the package and no other modules. A path that it mentions exists in the
+    repository or in the package."""
     text = (package / "README.md").read_text(encoding="utf-8")
     spans = code_spans(text)
     named = {span for span in spans if _MODULE.fullmatch(span)}

@@ -1,4 +1,4 @@
-"""Names and prose: no public name has two meanings or is a retired name, and prose avoids some words."""
+"""Names and prose: no public name has two meanings, no name is retired, and prose does not use some words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARED = {
     "main": "the entry point of each command",
 }
 
-# Former names that had several meanings, or no meaning in replication.
+# Former names, which must not be used again: they had several meanings, or no meaning in replication.
 RETIRED = {
     "Absent", "Arrived", "Boarding", "Declared", "Flaw", "Keeping", "Known", "LookedUp", "Mark", "Mirrored", "NAMESAKE",
     "Need", "ROOMLESS", "Rooms", "Runs", "Seen", "Skeleton", "Sought", "Spot", "Steps", "Storing", "Surveyed", "Tails",
@@ -26,7 +26,7 @@ RETIRED = {
     "riding", "spec_of",
 }  # fmt: skip
 
-# Metaphors, and constructions that have to be read twice.
+# Metaphors, and constructions that readers must read twice.
 AVOIDED = (
     "whom", "nobody", "that is none", "namesake", "boards", "boarded", "boarding", "rides", "riding", "rider",
     "riders", "thrice", "whoever",
@@ -35,7 +35,7 @@ THIS_FILE = Path(__file__).relative_to(ROOT).as_posix()
 
 
 def tracked(*patterns: str) -> list[str]:
-    """The repository's files that match, without this one."""
+    """Returns the repository's files that match, without this file."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [
@@ -44,7 +44,7 @@ def tracked(*patterns: str) -> list[str]:
 
 
 def public_names(package: str, *, classes_only: bool = False) -> dict[str, list[str]]:
-    """The modules that define each public top-level class or function of a package tree."""
+    """Returns, for each public top-level class or function of a package tree, the modules that define this name."""
     modules: dict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / package).rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -56,7 +56,7 @@ def public_names(package: str, *, classes_only: bool = False) -> dict[str, list[
 
 
 def modules_that_spark_sink_imports() -> set[str]:
-    """The files of dispatcher from which a module of spark_sink imports."""
+    """Returns the files of dispatcher from which a module of spark_sink imports."""
     modules: set[str] = set()
     for path in (ROOT / "spark_sink").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -88,7 +88,7 @@ def test_no_class_of_spark_sink_has_the_name_of_one_of_the_daemon() -> None:
 
 
 def identifiers(tree: ast.AST) -> Iterator[str]:
-    """The names that a module defines, assigns, imports or refers to."""
+    """Yields the names that a module defines, assigns, imports or uses."""
     for node in ast.walk(tree):
         match node:
             case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Modules that an executor must not import: they are large, or would open sockets there.
+# Modules that an executor must not import, because they are large or open sockets.
 HEAVY = (
     "asyncio.base_events", "asyncio.events", "fastapi", "pydantic", "pymysql", "starlette",
     "structlog", "uvicorn", "uvloop",
@@ -20,7 +20,7 @@ HEAVY = (
 
 
 def pins(lock: str) -> dict[str, list[str]]:
-    """{"name==version ; marker": [hash, …]} of a lock file."""
+    """Returns {"name==version ; marker": [hash, …]} of a lock file."""
     text = (ROOT / lock).read_text().replace("\\\n", " ")
     return {
         requirement.strip(): hashes.split()
@@ -89,7 +89,7 @@ def test_no_module_of_binlog_loads_anything_heavy() -> None:
 
 
 def test_the_extra_of_spark_holds_what_the_mirror_imports() -> None:
-    """All extras are installed here, so an import alone would not show what is missing."""
+    """The test environment has all extras, so an import alone would not detect a missing dependency."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
     names = {re.split(r"[^a-z0-9.-]", one)[0] for one in declared}

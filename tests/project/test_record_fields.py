@@ -1,7 +1,9 @@
-"""Each field of the mirror's records and of their states is read somewhere: a field that is only written is useless.
+"""The code reads each field of the mirror's records and of their states, because a field that is only written is
+useless.
 
-Types are inferred from annotations, roughly: a value has a class if its annotation names the class, or if it is made
-from a value that has it. So `for record in records` and `max(records, ...)` have the class of `records`.
+The test infers types roughly, from annotations: a value has a class if its annotation names the class, or if it is made
+from a value of this class. So `record` in `for record in records`, and `max(records, ...)`, have the class of
+`records`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 RULES = ROOT / "spark_sink" / "mirror" / "rules"
 DEFINED_IN = (RULES / "states.py", RULES / "table_record.py")
 
-# Functions that read every field in order to store it.
+# Functions that read every field to store the field.
 CODEC = {"row_of", "detail_json"}
 
 # Fields that are stored only for people who read the control table.
@@ -35,8 +37,8 @@ def is_dataclass(node: ast.stmt) -> bool:
 
 @dataclass
 class Program:
-    """Facts about the modules: the fields of the dataclasses in question, with the classes of their values; aliases of
-    annotations; by name, the classes that functions return, and the classes of all attributes."""
+    """Facts about the modules: the fields of the tested dataclasses with the classes of their values, aliases of
+    annotations, and by name the classes that functions return and the classes of all attributes."""
 
     fields: dict[str, dict[str, Classes]] = field(default_factory=dict)
     aliases: dict[str, Classes] = field(default_factory=dict)
@@ -72,7 +74,7 @@ class Program:
                 )
 
     def named(self, annotation: ast.expr | None) -> Classes:
-        """The classes that an annotation names."""
+        """Returns the classes that an annotation names."""
         found: set[str] = set()
         for node in ast.walk(annotation) if annotation is not None else ():
             name = node.id if isinstance(node, ast.Name) else ""
@@ -85,7 +87,7 @@ class Program:
 
 @dataclass
 class Reader:
-    """Finds the fields that one function reads. `own`: the class of `self`."""
+    """Finds the fields that one function reads. `own`: the class of the function's `self`."""
 
     program: Program
     own: Classes
@@ -130,7 +132,7 @@ class Reader:
             case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
                 self._bind_all(target, self.classes_of(value))
             case ast.Call(args=args):
-                # A lambda that is an argument, such as a key, is called with values of the other arguments.
+                # If an argument is a lambda, such as `key`, its parameters have the classes of the other arguments.
                 given = [*args, *(keyword.value for keyword in node.keywords)]
                 for function in (value for value in given if isinstance(value, ast.Lambda)):
                     for arg in function.args.args:
@@ -166,7 +168,7 @@ class Reader:
     # -- values ----------------------------------------------------------------------------------------------------
 
     def classes_of(self, node: ast.expr) -> Classes:
-        """The classes that a value may have, or hold."""
+        """Returns the classes of a value, or of its elements."""
         program = self.program
         match node:
             case ast.Compare():
@@ -197,7 +199,7 @@ class Reader:
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
-    """The functions of a module, each with the class that it is a method of."""
+    """Yields the functions of a module, each with the class of which it is a method."""
     for node in tree.body:
         if isinstance(node, Function):
             yield "", node
@@ -208,7 +210,7 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
 def unread_fields(
     defining: Iterable[ast.Module], modules: Iterable[ast.Module]
 ) -> dict[str, list[str]]:
-    """The fields of the dataclasses of `defining` that no function of `modules` reads, by class."""
+    """Returns, by class, the fields of the dataclasses of `defining` that no function of `modules` reads."""
     program, trees = Program(), list(modules)
     program.define(defining)
     for tree in trees:

@@ -1,4 +1,4 @@
-"""The search of all output for secrets finds one that was printed, and no other text."""
+"""The search for secrets in all output finds a printed secret, and no other text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The systemd units: systemd accepts them, and they give up every privilege that the programs do not need."""
+"""The systemd units: systemd accepts them, and they remove every privilege that the programs do not need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNITS = {"daemon": "binlog-dispatcher.service", "mirror": "binlog-mirror.service
 
 
 def directives(name: str) -> dict[str, list[str]]:
-    """The values of each directive of a unit, in order."""
+    """Returns the values of each directive of a unit, in order."""
     found: dict[str, list[str]] = {}
     text = (ROOT / "deploy" / UNITS[name]).read_text(encoding="utf-8")
     for key, value in re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE):
@@ -59,7 +59,8 @@ def test_systemd_rates_the_unit_s_exposure_below_two(name: str) -> None:
 
 @pytest.mark.parametrize("name", UNITS)
 def test_systemd_accepts_the_unit(name: str, tmp_path: Path) -> None:
-    """`ExecStart` names a program that exists here, because systemd looks for it."""
+    """The test changes `ExecStart` to a program that exists on this machine, because systemd checks that the program
+    exists."""
     text = (ROOT / "deploy" / UNITS[name]).read_text(encoding="utf-8")
     unit = tmp_path / UNITS[name]
     unit.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text, flags=re.MULTILINE))

@@ -1,7 +1,7 @@
 """Code of dispatcher, spark_sink, deploy, benchmarks or examples reads each name that dispatcher and spark_sink define.
 
-A use in tests alone does not count. Names are compared, not types: if an attribute of the same name is read anywhere,
-an unread member of a class is not found.
+A name that only tests use counts as unread. The test compares names, not types: it does not find an unread member of a
+class if the code reads an attribute with the same name anywhere.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[2]
 DEFINING = ("dispatcher", "spark_sink")
 READING = (*DEFINING, "deploy", "benchmarks", "examples")
 
-# Frameworks call the functions that they decorate.
+# Functions with these decorators are called by frameworks.
 REGISTERING = {"post", "get", "delete", "callback", "command", "field_validator", "model_validator"}
-# Members of such classes are read by their value or position, or all together.
+# The code reads members of such classes by value or position, or all members together.
 READ_TOGETHER = {"Enum", "IntEnum", "StrEnum", "NamedTuple", "TypedDict", "BaseModel"}
-# Any other base is a class of a library, which calls the methods that the derived class overrides.
+# Any other base class is from a library, which calls the methods that the derived class overrides.
 NEUTRAL_BASES = {"Protocol", "Exception", "Generic"}
 READING_CALLS = {"getattr", "hasattr", "attrgetter", "methodcaller"}
 
@@ -36,7 +36,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Definition:
-    """`path`: within its file; `member`: of a class. A read in one of its own `lines` may be a recursion."""
+    """`path`: the name within its file; `member`: True for a member of a class; `lines`: the lines of the definition. A
+    read in one of these lines may be a recursion."""
 
     module: str
     path: str
@@ -70,7 +71,8 @@ class _Definitions:
         self._own = own
 
     def of(self, body: list[ast.stmt], path: str = "") -> Iterator[Definition]:
-        """Yields the definitions of the module, or of a function within it. Variables of a function do not count."""
+        """Yields the definitions of the module, or of a function within it. Variables of a function are not
+        included."""
         for node in body:
             if isinstance(node, Function):
                 yield from self._function(node, path, member=False)
@@ -129,8 +131,9 @@ class _Definitions:
 
 @dataclass
 class Reads:
-    """`names`: of a module, with the lines; `imported`: (module, name) that others read; `attributes`: of any object,
-    with module and line; `in_classes`: (module, name) that bodies of classes read."""
+    """All reads. `names`: the names that a module reads, with their lines; `imported`: (module, name) that other
+    modules import; `attributes`: the attributes of any object that are read, with module and line; `in_classes`:
+    (module, name) that bodies of classes read."""
 
     names: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(list))
     imported: set[tuple[str, str]] = field(default_factory=set)
@@ -203,7 +206,7 @@ class Reads:
                 self.in_classes.add((module, part.id))
             if in_class and isinstance(
                 part, Function
-            ):  # its defaults and decorators are the class's
+            ):  # defaults and decorators belong to the scope of the class
                 for one in [*part.args.defaults, *part.args.kw_defaults, *part.decorator_list]:
                     for name in ast.walk(one) if one is not None else ():
                         if isinstance(name, ast.Name):
@@ -212,7 +215,7 @@ class Reads:
 
 
 def unread(trees: dict[str, Tree]) -> list[Definition]:
-    """The definitions of the files that nothing reads."""
+    """Returns the definitions in these files that no code reads."""
     reads, own = Reads(), set[str]()
     for module, tree in trees.items():
         reads.add(module, tree, set(trees))

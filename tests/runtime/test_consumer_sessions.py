@@ -49,7 +49,7 @@ async def test_progress_is_not_stored_over_an_acknowledgement_that_is_being_stor
     state.hold()
     coming = asyncio.ensure_future(readers.acknowledge("c", session, end))  # noqa: TID251
     await asyncio.sleep(0.02)
-    # The rules do not know of this acknowledgement yet, and order the runtime to store progress.
+    # The rules have not got this acknowledgement yet, and order the runtime to store progress.
     write(log, "b", 3)
     runner = daemon.clients._running["key"].runner
     consumer = runner.client.consumers["c"]
@@ -210,7 +210,7 @@ async def test_a_purged_consumer_skips_the_gap_and_tells_its_reader(
     assert answer["gap"] and answer["transactions"] == 0
     end = position(answer["end"])
     assert (end.epoch, end.seq) == (first.epoch + 1, daemon.tip)
-    # The range before the gap is read again, and is empty.
+    # The reader fetches the range before the gap again, and the range is empty.
     parts, gap = await readers.binlog("c", session, start, first)
     assert b"".join(parts) == b"\xfebin"
     assert gap

@@ -1,4 +1,5 @@
-"""Declared consumers are stored before they run, run beside those of the settings, and are removed when not read."""
+"""The daemon stores a declared consumer before the consumer runs, runs it together with the consumers of the settings,
+and removes it if it has no reader for a long time."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ WANTED = Declaration("nb-1", "notebook", "", ("a",))
 
 
 class Tables:
-    """The server of a source. `asked`: the tables that were looked up."""
+    """Fake server of a source. `asked`: the tables that the daemon has looked up."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -40,7 +41,7 @@ class Tables:
 
 
 class Declaring:
-    """`declarations` of a daemon in memory. `now_s`: the time, seconds since 1970."""
+    """Runs the code of `runtime/declarations.py` with a state in memory. `now_s`: the time, in seconds since 1970."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
@@ -69,7 +70,7 @@ class Declaring:
         return {"key": ClientDecl("key", source, consumers)} if consumers else {}
 
     async def restart(self, settings: Settings) -> None:
-        """As a daemon that was stopped, or another one that takes over."""
+        """Load the declarations again, like a restarted daemon or a daemon that takes over."""
         await self.daemon.clients.stop()
         await self.daemon.store.close()
         self.daemon._make()
@@ -187,7 +188,7 @@ async def test_a_name_of_the_settings_replaces_a_declared_consumer(
     await declaring.declarations.apply(Settings(consumers={"nb-1": FIXED}, sources={"db": SOURCE}))
     assert declaring.running == ["nb-1"] and state.declared == {}
     assert declaring.daemon.sessions.get("nb-1").consumer.spec.declared_by is None
-    assert state.session("nb-1") == 0  # nothing of the declared consumer is left
+    assert state.session("nb-1") == 0  # the store has nothing left of the declared consumer
     with pytest.raises(UserError) as caught:
         await declaring.declare()
     assert caught.value.kind is ErrorKind.CONSUMER_EXISTS
@@ -248,7 +249,7 @@ async def test_tables_of_a_source_are_looked_up_within_its_limits(declaring: Dec
     table = declaring.declarations.table
     assert (await table("db", {"db"}, "a", "orders"))["table"] == "orders"
     await table(None, None, "a", "orders")
-    assert declaring.tables.asked == ["a.orders"]  # the second call gets the first one's answer
+    assert declaring.tables.asked == ["a.orders"]  # both calls get one answer
     for source, permitted, database, kind in (
         ("db", None, "c", ErrorKind.UNKNOWN_TABLE),
         ("db", {"other"}, "a", ErrorKind.FORBIDDEN),

@@ -1,4 +1,4 @@
-"""What the daemon gives back before its event loop runs."""
+"""The memory that the daemon releases before its event loop runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dispatcher.runtime.process import unchanged_mappings
 
 MIB = 1 << 20
 
-# This program loads the kernels, releases the compiler, runs a loaded kernel, and compiles another one.
+# This program loads the kernels, releases the compiler, runs a loaded kernel, and compiles another kernel.
 _PROGRAM = """
 from pathlib import Path
 import numba

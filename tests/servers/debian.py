@@ -1,14 +1,14 @@
-"""Unpacks packages of any Debian suite into a folder. It needs no root, installs nothing, and does not change the
-machine's apt.
+"""Unpacks packages of any Debian suite into a folder. The module needs no root, installs nothing, and does not change
+the machine's apt.
 
 apt resolves dependencies with a private state folder in which nothing is installed. So the result contains all
 libraries including libc, and a program runs with the loader of that libc, independent of the machine's libc. Maintainer
-scripts never run. The Debian mirror is the one that this machine's apt uses. On a derivative such as Ubuntu, apt uses
-no Debian mirror; there, the mirror is the one that python-apt's distribution templates name. apt checks packages
-against the suite's signature, and refuses a package that is not signed or was changed.
+scripts never run. Packages are from the Debian mirror that the machine's apt uses. On a derivative such as Ubuntu, apt
+uses no Debian mirror; there, the mirror is the one in python-apt's distribution templates. apt checks packages against
+the suite's signature, and refuses a package that is not signed or was changed.
 
-Alternatives that were rejected: apt-get install (it changes the system, and starts services), chroot or containers
-(they need root, or are not available), patching the binaries' interpreter (it needs a tool that a fresh machine lacks).
+Rejected alternatives: apt-get install changes the system and starts services; chroot and containers need root or are
+not available; changing the binaries' interpreter needs a tool that a new machine does not have.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _download(state: Path, mirror: str, suite: str, packages: Sequence[str]) -> 
         "APT::Install-Recommends": "false",
         "Acquire::Languages": "none",
         "Acquire::Retries": "3",
-        # Accept a Debian mirror that is some weeks old: its packages are signed, too, and tests do not need newer
+        # Accept a Debian mirror that is some weeks old: its packages are also signed, and the tests need no newer
         # packages.
         "Acquire::Check-Valid-Until": "false",
     }

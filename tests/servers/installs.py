@@ -1,8 +1,8 @@
-"""How each kind of server is obtained, and the arguments that its programs are run with.
+"""Where each kind of server comes from, and the arguments with which its programs are run.
 
-An `Installation` has programs as argument lists, to which options are appended. Programs of unpacked packages are run
-by the loader and libc of their own prefix (`ld.so --library-path … program`). So `exec` keeps the pid, no file is
-patched, and the programs never use the machine's own libraries.
+An `Installation` has programs as argument lists, to which options are appended. Programs of unpacked packages run with
+the loader and libc of their own prefix (`ld.so --library-path … program`). So `exec` keeps the pid, no file is patched,
+and the programs never use the machine's libraries.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _VERSION = "version"  # a file in the folder of provisioned programs, with their
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Where a kind of server comes from. `suites`: of Debian, tried in order; `npm`: a package that holds a server."""
+    """Where a kind of server comes from. `suites`: Debian suites, which are tried in order; `npm`: an npm package that
+    contains a server."""
 
     version: str
     mariadb: bool = False
@@ -38,11 +39,12 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """A digest of the recipe, for the name of its cache. With another recipe, another cache is used."""
+        """Returns a digest of the recipe. The cache folder's name contains the digest, so another recipe uses another
+        cache."""
         return hashlib.blake2b(repr(self).encode(), digest_size=4).hexdigest()
 
 
-# The package of the client holds the plugin with which mysqlbinlog logs in to 5.6.
+# The client's package contains the plugin with which mysqlbinlog logs in to 5.6.
 _MYSQL_PACKAGES = ("mysql-server-core", "mysql-client-core")
 _MARIADB_PACKAGES = ("mariadb-server-core", "mariadb-client-core", "mariadb-client")
 RECIPES: dict[Kind, Recipe] = {
@@ -52,8 +54,8 @@ RECIPES: dict[Kind, Recipe] = {
     "mariadb118": Recipe("11.8", True, suites=("trixie", "sid"), packages=_MARIADB_PACKAGES),
 }
 
-# For each kind: the newest version with which these tests have passed, and what that version changed for readers of its
-# log. If a mirror has a newer package, the tests use that package and report it as new.
+# For each kind: the newest version with which the tests have passed, and what this version changed for readers of its
+# log. If a mirror has a newer package, the tests use this package and report it as new.
 PROVEN: dict[Kind, tuple[str, str]] = {
     "mysql97": ("9.7.4", ""),
     "mysql56": ("5.6.24", ""),
@@ -85,15 +87,15 @@ class Installation:
 
 
 def variable(kind: Kind) -> str:
-    """Returns the name of the environment variable that says where a server of this kind comes from."""
+    """Returns the name of the environment variable that selects where a server of this kind comes from."""
     return f"BINLOG_DISPATCHER_TEST_{kind.upper()}"
 
 
 def installation(kind: Kind) -> Installation:
-    """Returns the programs for `kind`: those on PATH if they fit, otherwise those in the cache, which it fills first if
-    necessary.
+    """Returns the programs for `kind`: the programs on PATH if they fit, otherwise the programs in the cache. Fills the
+    cache if it is empty.
 
-    Raises ServerUnavailable, which says what to do.
+    Raises ServerUnavailable, whose message contains a remedy.
     """
     if (local := _local(kind)) is not None:
         return local
@@ -111,18 +113,18 @@ def installation(kind: Kind) -> Installation:
 
 
 def _local(kind: Kind) -> Installation | None:
-    """Returns the programs on PATH. None if they do not fit, or if the environment asks for provisioned ones."""
+    """Returns the programs on PATH; None if they do not fit, or if the environment selects provisioned programs."""
     return None if os.environ.get(variable(kind)) == _PROVISION else _on_path(kind)
 
 
 def _root(kind: Kind) -> Path:
-    """Returns the folder for provisioned programs, whether it exists or not."""
+    """Returns the folder for provisioned programs, which may not exist yet."""
     return cache_dir() / f"servers/{kind}-{RECIPES[kind].digest}"
 
 
 def reported(kind: Kind) -> str:
-    """Returns a line that says which version of a kind is used, and whether the version is new. It provisions
-    nothing."""
+    """Returns a line with the version of a kind that the tests use, and whether this version is new. The function
+    provisions nothing."""
     if given_address(kind) is not None:
         return f"{kind}: as {variable(kind)} says"
     local, file = _local(kind), _root(kind) / _VERSION
@@ -142,7 +144,7 @@ def given_address(kind: Kind) -> str | None:
 
 
 def version_of(mysqld: tuple[str, ...], environment: dict[str, str]) -> str:
-    """The version that `mysqld --version` prints: "9.7.4", or "10.11.19-MariaDB"."""
+    """Returns the version that `mysqld --version` prints: "9.7.4", or "10.11.19-MariaDB"."""
     text = run(
         [*mysqld, "--no-defaults", "--version"],
         what="ask the server program for its version",
@@ -206,7 +208,7 @@ def _folders(share: Path, plugins: Path) -> tuple[str, ...]:
 
 
 def by_own_loader(prefix: Path, program: Path) -> tuple[str, ...]:
-    """The command that runs a program of unpacked packages with their own libraries."""
+    """Returns the command that runs a program of unpacked packages with the libraries of these packages."""
     loaders = sorted(prefix.glob("usr/lib/*/ld-linux*.so.*")) + sorted(
         prefix.glob("lib/*/ld-linux*.so.*")
     )

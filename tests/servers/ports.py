@@ -1,4 +1,4 @@
-"""Ports for the programs that tests, demo and benchmarks start on loopback."""
+"""Chooses ports for the programs that tests, demo and benchmarks start on loopback."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST = 10_000
-# Tests seed the default generator, and processes with the same seed would get the same ports.
+# Tests seed the default generator. With it, processes with the same seed would get the same ports.
 _CHANCE = random.SystemRandom()
 
 
 def free_port() -> int:
-    """A port that nothing listens on.
+    """Returns a port on which no program listens.
 
-    The port is outside the range from which the kernel chooses ports. A program binds its port seconds later; until
-    then, the kernel could give a port of that range to another program's connection.
+    The port is outside the range from which the kernel chooses ports. A program binds its port seconds later; in the
+    meantime, the kernel could assign a port of that range to another program's connection.
     """
     lowest, highest = map(int, _RANGE.read_text().split())
     ports = [*range(_LOWEST, lowest), *range(highest + 1, 1 << 16)]

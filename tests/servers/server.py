@@ -1,17 +1,17 @@
 """A running server (`Server`), and a server that a test can start, restart and kill (`Instance`).
 
-An instance is a child process, known by its pid. It listens on a free port of 127.0.0.1 and on a socket in its own
-folder. It is ready when it answers a statement over that socket, so another server on the port is never mistaken for
-it. The port is chosen before the server binds it. If another process binds the port first, the start is repeated with
-another port.
+An instance is a child process, which this module identifies by its pid. It listens on a free port of 127.0.0.1 and on a
+socket in its own folder. It is ready when it answers a statement over that socket, so this module never confuses it
+with another server on the port. This module chooses the port before the server binds it. If another process binds the
+port before the server, the start is repeated with another port.
 
-No server and no folder remains when this process ends, even if it is killed. Each server has a guard: a shell that
-reads from a pipe, of which only this process has the writing end. When the pipe ends, the shell kills the server and
-removes its folder. (PR_SET_PDEATHSIG would kill the server when the starting *thread* ends, and would not remove the
-folder.)
+When this process ends, no server and no folder remains, even if this process is killed. Each server has a guard: a
+shell that reads from a pipe. Only this process has the writing end of the pipe. When the pipe is closed, the shell
+kills the server and removes the server's folder. (PR_SET_PDEATHSIG would kill the server when the starting *thread*
+ends, and would not remove the folder.)
 
-At each commit, a server writes the redo log and does not flush it. So SIGKILL loses no transaction, a stop of the
-machine may lose some, and tests are fast.
+At each commit, a server writes the redo log but does not flush it to disk. So tests are fast, and SIGKILL loses no
+transaction; only a crash of the machine may lose transactions.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _OPTIONS = (
     "--default-time-zone=+00:00",
     "--character-set-server=utf8mb4",
 )
-# Options of a server that waits for the disk at each commit, as MySQL does by default.
+# Options with which a server flushes its logs to disk at each commit, as MySQL does by default.
 DURABLE = ("--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1")
 _MORE_OPTIONS: dict[Kind, tuple[str, ...]] = {
     "mysql97": (
@@ -93,7 +93,7 @@ _MORE_OPTIONS: dict[Kind, tuple[str, ...]] = {
 
 @dataclass(slots=True, weakref_slot=True)
 class Server:
-    """A running server, with root's account. `socket` is None for a server that the environment names."""
+    """A running server, with root's account. `socket`: None for a server whose address the environment contains."""
 
     kind: Kind
     host: str
@@ -108,7 +108,7 @@ class Server:
 
     @property
     def version(self) -> str:
-        """The server's own version, e.g. "9.7.4-2" or "11.8.6-MariaDB-0+deb13u1-log"."""
+        """Returns the version that the server reports, e.g. "9.7.4-2" or "11.8.6-MariaDB-0+deb13u1-log"."""
         return str(self.execute("SELECT @@version")[0][0])
 
     def connect(
@@ -120,7 +120,7 @@ class Server:
         autocommit: bool = True,
         **options: Any,
     ) -> Connection[Cursor]:
-        """A connection as root (over the socket if there is one), or over TCP as `user`."""
+        """Returns a connection as root (over the socket if there is one), or as `user` over TCP."""
         if user is None or user == self.root_user:
             user, password = self.root_user, self.root_password
             if self.socket is not None:
@@ -141,7 +141,7 @@ class Server:
         )
 
     def execute(self, *statements: str, database: str | None = None) -> Rows:
-        """Run statements as root on one new connection. Returns the rows of the last one."""
+        """Run statements as root on one new connection. Returns the rows of the last statement."""
         rows: Rows = ()
         with closing(self.connect(database)) as connection, connection.cursor() as cursor:
             for statement in statements:
@@ -152,7 +152,8 @@ class Server:
     def add_user(
         self, name: str, password: str, *grants: str, host: str = "%", require: str = ""
     ) -> None:
-        """Create an account that can log in over TCP. Grants are "PRIVILEGES ON OBJECT"; by default it may replicate.
+        """Create an account that can log in over TCP. Grants are "PRIVILEGES ON OBJECT"; without grants, the account
+        may replicate.
 
         `require` is "SSL" for an account that must use TLS.
         """
@@ -168,11 +169,11 @@ class Server:
                 cursor.execute(f"{verb} {account}{suffix}")
 
     def binlogs(self) -> list[tuple[str, int]]:
-        """The server's binlog files, oldest first: (name, size in bytes)."""
+        """Returns (name, size in bytes) of the server's binlog files, oldest first."""
         return [(str(row[0]), int(row[1])) for row in self.execute("SHOW BINARY LOGS")]
 
     def binlog_position(self) -> tuple[str, int]:
-        """The end of the server's log: (file, offset)."""
+        """Returns the end of the server's log: (file, offset)."""
         what = "BINARY LOG" if self.kind == "mysql97" else "MASTER"
         row = self.execute(f"SHOW {what} STATUS")[0]
         return str(row[0]), int(row[1])
@@ -180,7 +181,8 @@ class Server:
     def mysqlbinlog(
         self, *arguments: str | Path, remote: bool = False, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run the binlog tool that fits this server: MySQL 9.7's for MySQL, its own version's for MariaDB.
+        """Run the binlog tool that fits this server: the tool of MySQL 9.7 for MySQL, and for MariaDB the tool of the
+        server's version.
 
         With `remote` the tool reads the log that the arguments name from this server, as root. Bytes that are not UTF-8
         are returned as surrogates. With `check`, an exit code other than 0 raises an error with the tool's output.
@@ -193,7 +195,7 @@ class Server:
                 command.append(f"--socket={self.socket}")
             else:
                 command += [f"--host={self.host}", f"--port={self.port}", "--protocol=tcp"]
-        with tempfile.TemporaryDirectory() as folder:  # the tool leaves files of LOAD DATA there
+        with tempfile.TemporaryDirectory() as folder:  # for the tool's files of LOAD DATA
             done = subprocess.run(
                 [*command, *(str(argument) for argument in arguments)],
                 stdin=subprocess.DEVNULL,
@@ -235,7 +237,8 @@ class Instance(Server):
 
     @property
     def ca_pem(self) -> Path:
-        """The certificate of the authority that signed this server's certificate; MySQL 9.7 makes both by itself."""
+        """Returns the path of the authority's certificate that signed this server's certificate. MySQL 9.7 makes both
+        certificates itself."""
         path = self.datadir / "ca.pem"
         if not path.exists():
             raise ServerUnavailable(f"{self.kind} makes no certificates by itself")
@@ -271,7 +274,7 @@ class Instance(Server):
         self.start(*more_options)
 
     def close(self) -> None:
-        """End the server, in whatever state it is, and remove its folder."""
+        """End the server in any state, and remove its folder."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
         _RUNNING.discard(self)
@@ -344,7 +347,7 @@ class Instance(Server):
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
             try:
-                # Not PyMySQL: it leaks the socket of a refused connection.
+                # This probe does not use PyMySQL, because PyMySQL leaks the socket of a refused connection.
                 with socket.socket(socket.AF_UNIX) as probe:
                     probe.connect(str(self.socket))
                 if self.execute("SELECT @@port") == ((self.port,),):
@@ -382,7 +385,7 @@ def _close_all() -> None:
 
 
 def new_instance(kind: Kind, *options: str) -> Instance:
-    """A throw-away instance that is not started yet, so that a test can prepare its data directory."""
+    """Returns a throw-away instance that is not started yet, so that a test can prepare its data directory."""
     installed = provision(kind)
     folder = Path(tempfile.mkdtemp(prefix=f"bd-{kind}-"))
     instance = Instance(
@@ -404,14 +407,15 @@ def new_instance(kind: Kind, *options: str) -> Instance:
 
 @contextmanager
 def start_server(kind: Kind, *options: str) -> Iterator[Instance]:
-    """A started throw-away server, removed at the end. `options`: further arguments of mysqld."""
+    """Starts a throw-away server, and removes it at the end of the block. `options`: further arguments of mysqld."""
     with new_instance(kind, *options) as instance:
         instance.start()
         yield instance
 
 
 def external_server(kind: Kind) -> Server | None:
-    """The server that the environment names for `kind`, checked; None if it names none."""
+    """Returns the server whose address the environment contains for `kind`, after a check of the server; None without
+    an address."""
     address = given_address(kind)
     if address is None:
         return None

@@ -1,4 +1,4 @@
-"""Tests of the servers: each kind starts, logs rows, keeps its data, and leaves no process and no file."""
+"""Tests of the test servers: each kind starts, logs rows, keeps its data, and leaves no process and no file."""
 
 from __future__ import annotations
 
@@ -217,7 +217,8 @@ def test_a_server_named_in_the_environment_is_checked(
 def test_a_fitting_program_on_path_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server_factory: ServerFactory
 ) -> None:
-    """The folders are those of a system installation; their programs run the provisioned ones."""
+    """The test makes folders like those of a system installation. Their programs are scripts that run the provisioned
+    programs."""
     monkeypatch.setenv(variable("mariadb1011"), "provision")
     provisioned = provision("mariadb1011")
     (tmp_path / "bin").mkdir()

@@ -1,4 +1,4 @@
-"""What the settings permit tokens to declare, and which settings a declared consumer has."""
+"""Which consumers the settings permit a token to declare, and which settings a declared consumer has."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_a_declared_consumer_has_the_limits_of_its_source(permitted: Settings) -
     wanted = replace(WANTED, start='{"file":"binlog.000007","offset":4}')
     consumer = declared_consumer(wanted, permitted)
     assert consumer.label == "repl@db1:3306" and consumer.secret == "secret"
-    assert consumer.max_bytes_in_binlog_queue == 1 << 20  # of `defaults`
+    assert consumer.max_bytes_in_binlog_queue == 1 << 20  # the value in `defaults`
     assert (consumer.on_purged, consumer.start.file) == ("latest", "binlog.000007")
     assert consumer.connection_key == permitted.sources["db"].connection_key
     assert consumer_spec("nb-1", consumer).declared_by == "notebook"

@@ -26,7 +26,7 @@ def test_the_shipped_files_are_valid() -> None:
 
 
 def test_the_example_shows_every_setting_with_its_default() -> None:
-    """The file contains each name of the models, commented out or not."""
+    """The file contains each setting's name, also as a comment."""
     text = (ROOT / "config" / "dispatcher.example.yaml").read_text()
     loaded = load_settings([ROOT / "config" / "dispatcher.example.yaml"], {}, SECRETS)
     sections = [*loaded.consumers.values(), loaded.api, loaded.state, loaded.log]
@@ -35,7 +35,7 @@ def test_the_example_shows_every_setting_with_its_default() -> None:
     for section in [*sections, loaded.consumers["shop"].tls, archive]:
         for name in type(section).model_fields:
             assert re.search(rf"\b{name}\b", text), name
-    for model in (MqttSettings, MqttTlsSettings):  # commented out: by default there is no broker
+    for model in (MqttSettings, MqttTlsSettings):  # as comments: by default there is no broker
         for name in model.model_fields:
             assert re.search(rf"\b{name}\b", text), name
     default = load_settings([ROOT / "config" / "dispatcher.yaml"], {}, SECRETS)

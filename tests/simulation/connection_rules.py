@@ -1,4 +1,4 @@
-"""The rules for dispatchers: connections, the transactions that their consumers have, merges, and logins."""
+"""Assertions about dispatchers: their connections, the transactions that their consumers have, merges, and logins."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class ConnectionRules:
         self.begin()
 
     def begin(self) -> None:
-        """Forget everything, before the daemon starts."""
-        # By number: the dispatchers that wait for a replica, and since when.
+        """Delete all measurements before the daemon starts."""
+        # By number: each dispatcher that waits for a replica, and when the wait began.
         self._behind: dict[int, tuple[Dispatcher, float]] = {}
         self._contained: dict[str, tuple[ExecutedPosition, ExecutedPosition]] = {}
 
@@ -69,7 +69,7 @@ class ConnectionRules:
         assert paused_s < PAUSE_MAX_S, f"{dispatcher.number} was not read for {paused_s} s"
 
     def has_what_was_read(self, consumer: Consumer, seen: Observed) -> None:
-        """An attached consumer has all that its dispatcher has read."""
+        """Assert that an attached consumer has everything that its dispatcher has read."""
         if consumer.dispatcher is None:
             assert consumer.failed or consumer.name in self._world.client.consumers
             return
@@ -97,7 +97,7 @@ class ConnectionRules:
             self.is_near(dispatcher, consumer)
 
     def is_of_one_history(self, consumer: Consumer) -> None:
-        """The positions of a consumer lie in the log that it has read, also after a RESET."""
+        """Assert that the positions of a consumer are in the log that the consumer has read, also after a RESET."""
         queue, history = consumer.queue, self._world.readers[consumer.name].history
         created = queue.files.created_of(queue.queued.file)
         if consumer.started and history is not None and created:
@@ -121,7 +121,7 @@ class ConnectionRules:
         most = world.client.limits.merge_bytes_max
         known = world.client.files.distance(dispatcher.mode, read, queued)
         if known is not None and dispatcher.mode is Mode.GTID:
-            # A dump that leaves out executed transactions does not show the true size of a file.
+            # A dump that omits executed transactions does not show the true size of a file.
             apart = min(apart, known)
         elif known is not None:
             # The event that ends a file belongs to no transaction, so a dump shows a file's size without it.
@@ -130,7 +130,7 @@ class ConnectionRules:
         assert apart <= most, f"{consumer.name} is attached {apart} bytes ahead of {read}"
 
     def merged_where_possible(self) -> None:
-        """No two dispatchers remain if all their consumers may attach to one of them."""
+        """Assert that there are no two dispatchers whose consumers could all be attached to one of them."""
         open_ = [d for d in self._world.client.dispatchers.values() if d.phase is Phase.STREAMING]
         for ahead in open_ if len(open_) > 1 else ():
             for behind in open_:
@@ -169,12 +169,12 @@ class ConnectionRules:
         elif read.seq > queue.queued.seq:
             return False
         if self._world.client.files.distance(queue.mode, read, queue.queued) is None:
-            return False  # the client knows the files of an older login only
+            return False  # the client knows only the files of an older login
         apart = distance(server, read, queue.queued)
         return apart is not None and apart <= self._world.client.limits.merge_bytes_max
 
     def near_share(self) -> None:
-        """Consumers that begin at the same time and near each other are attached to one dump."""
+        """Assert that consumers that begin at the same time and near each other are attached to one dump."""
         world, client = self._world, self._world.client
         consumers = list(client.consumers.values())
         if any(
@@ -197,7 +197,8 @@ class ConnectionRules:
         assert len(client.dispatchers) == 1, "near consumers begin on several dumps"
 
     def logs_in(self, number: int, view: ServerView) -> None:
-        """Call before a login is stepped. The server was asked for the creation time of each consumer's file."""
+        """Assert that the daemon asked the server for the creation time of each consumer's file. Call before a login is
+        stepped."""
         files = dict(view.files)
         for consumer in self._world.client.dispatchers[number].attached:
             at = consumer.position
@@ -205,21 +206,21 @@ class ConnectionRules:
                 assert at.file in view.created, f"the login did not ask about {consumer.name}"
 
     def waits_for_replica(self, number: int) -> None:
-        """A dispatcher waits for a replica no longer than `failover_wait_s`."""
+        """Assert that a dispatcher waits for a replica no longer than `failover_wait_s`."""
         world = self._world
         dispatcher = world.client.dispatchers.get(number)
         if dispatcher is None or dispatcher.phase is not Phase.CONNECTING:
             self._behind.pop(number, None)
             return
         waiting, since = self._behind.get(number, (None, world.now))
-        if waiting is not dispatcher:  # a new dispatcher has this number, and begins to wait
+        if waiting is not dispatcher:  # a new dispatcher has this number, and its wait begins now
             since = world.now
         self._behind[number] = dispatcher, since
         most = world.client.limits.failover_wait_s
         assert world.now - since < most, f"{number} has waited for a replica since {since}"
 
     def starts(self, view: ServerView) -> None:
-        """A consumer without a position begins at its start."""
+        """Assert that a consumer without a position begins at its start."""
         for name, consumer in self._world.client.consumers.items():
             placed = consumer.started and not self._observed.consumers[name].started
             if not placed or consumer.progress is not None or consumer.gaps:
@@ -238,7 +239,7 @@ class ConnectionRules:
             assert place == wanted, f"{name} begins at {place}, which is not {start}"
 
     def server_answers(self, view: ServerView) -> None:
-        """The client knows the files that it has read, even if the server answered before it had written these
+        """Assert that the client knows all files that it has read, even if the server's answer is older than these
         files."""
         if view.mode is Mode.GTID:
             self._observed.executed[view.server] = GtidSet.parse(view.executed)

@@ -1,4 +1,4 @@
-"""The rules for single consumers: when one fails, skips a gap, is detached, attaches, or holds up others."""
+"""Assertions about single consumers: when a consumer fails, skips a gap, is detached, attaches, or delays others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 WINDOW_S = 600.0
 MERGE_AFTER_S = (0.0, 5.0, 20.0, 60.0)
-LATEST_S = 0.3  # how late the ticks may come, in total
+LATEST_S = 0.3  # the longest total delay of the ticks
 DETACHES_MAX = 3
 
 
@@ -56,8 +56,8 @@ class ConsumerRules:
         seen.elsewhere = view is not None and seen.server not in ("", view.server)
 
     def recovery(self, consumer: Consumer, seen: Observed) -> None:
-        """A consumer that failed on another server than its own goes on if, and only if, a survey finds its own server
-        with the file of its position."""
+        """Assert that a consumer that failed on another server than its own continues if, and only if, a survey finds
+        its own server with the file of its position."""
         view = self._observed.polled
         if view is None or seen.failed is None:
             return
@@ -122,12 +122,12 @@ class ConsumerRules:
         before = consumer.queue.server
         if seen.place is None:
             before = consumer.progress.covered.server if consumer.progress else ""
-        since = max(world.failed_over_at, self._observed.began)  # inf without a failover
+        since = max(world.failed_over_at, self._observed.began)  # infinite without a failover
         other_server = before not in ("", world.server.name)
         return not other_server or world.now - since >= world.client.limits.failover_wait_s
 
     def _place_of(self, consumer: Consumer, seen: Observed) -> ExecutedPosition | None:
-        """The position of a consumer before the step."""
+        """Returns the position of a consumer before the step."""
         mode = self._world.scenario.mode
         if seen.place is not None:
             return seen.place
@@ -169,7 +169,7 @@ class ConsumerRules:
         recent = [at for at in seen.detached_at if now - at < WINDOW_S]
         if (
             spec.wait_max_s and len(recent) < DETACHES_MAX and not evicts
-        ):  # if this is false, a consumer may be detached in the step that filled its queue
+        ):  # if this condition is false, the daemon may detach a consumer in the same step that filled its queue
             closed = seen.closed or seen.dispatcher in self._observed.closed
             assert seen.full or consumer.queue.full or (closed and not consumer.queue.has_room), (
                 f"{name} is detached with room in its queue"
@@ -213,7 +213,7 @@ class ConsumerRules:
 
     def _attached_first(self, name: str) -> int | None:
         """Returns the dispatcher to which the consumer has attached in this step, and which was then merged into
-        another one."""
+        another dispatcher."""
         for merge in self._observed.merged:
             names, ahead = merge["consumers"], merge["from"]
             assert isinstance(names, list) and isinstance(ahead, int)
@@ -239,7 +239,7 @@ class ConsumerRules:
 
 
 def _has(view: ServerView, place: ExecutedPosition) -> bool:
-    """True if a server can serve a dump that begins at a position, by its GTIDs."""
+    """True if, by its GTID sets, a server can send a dump that begins at a position."""
     if not isinstance(place.gtids, GtidSet):
         return False
     written, purged = view.written, GtidSet.parse(view.purged)

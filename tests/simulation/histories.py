@@ -1,7 +1,7 @@
 """The logs of a play: the same transactions in the logs of a primary and a replica, and the bytes that readers get.
 
-A `History` is one life of a server, from its first transaction to a RESET. After a RESET the same file names and GTIDs
-denote other transactions. Writing a log takes longer than playing on it, so plays share logs.
+A `History` is the history of a server from its first transaction to a RESET. After a RESET, the same file names and
+GTIDs denote other transactions. Writing a log takes longer than a play, so several plays use the same log.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _CREATED_APART_S = 1_000_000  # the files of two histories have different creati
 
 
 class History:
-    """`logs`: of the primary and, with GTIDs, of a replica. `largest`: bytes of the largest transaction.
+    """`logs`: the log of the primary and, with GTIDs, of a replica. `largest`: the bytes of the largest transaction.
 
-    `twin_of`: a history with the same creation times of files, as after a RESET within one second. `shifted`: the
-    transactions have the sizes of the twin's transactions but lower numbers, because an event of equal size replaces
-    the twin's first transaction. `fork`: the server was restored from a copy of itself with this many transactions'
-    contents, and then began a new file. `copied`: where the copy ends, as file, offset and number of transactions.
+    `twin_of`: another history whose files have the same creation times, as after a RESET within one second. `shifted`:
+    True if the transactions have the sizes of the twin's transactions but lower numbers, because an event of equal size
+    replaces the twin's first transaction. `fork`: the server was restored from a copy that contained this number of
+    transactions, and then began a new file. `copied`: the end of the copy, as file, offset and number of transactions.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class History:
         size_max = 40 if long else rng.choice((40, 40, 300, 300, 2500))
         sources = rng.choice(((SERVER,), (SERVER, SERVER, OTHER_SERVER)))
         contents = [rng.random() for _ in range(TRANSACTIONS_LONG if long else TRANSACTIONS)]
-        # The log after a RESET begins with the same file number as the log before it.
+        # The log after a RESET begins with the same file number as the log before the RESET.
         first = random.Random(seed).choice((1, 1, 7))
         self.logs: list[LogWriter] = []
         for n in range(2 if mode is Mode.GTID and fork is None else 1):
@@ -100,7 +100,7 @@ class History:
                 log.crash()
                 _fill(log, rng, [rng.random() for _ in contents[fork:]], sources, size_max)
             self.logs.append(log)
-        # By file name: when files of this name were created, on all servers.
+        # By file name: the creation times of the files with this name, on all servers.
         self.created: dict[str, set[int]] = {}
         for file in (file for log in self.logs for file in log.files):
             self.created.setdefault(file.name, set()).add(file.created)
@@ -132,7 +132,8 @@ class History:
         return gtid_set
 
     def after(self, count: int, more: Sequence[Transaction] = ()) -> Position:
-        """The position after the first `count` transactions of the primary's log, with `more` in its GTID set."""
+        """Returns the position after the first `count` transactions of the primary's log. Its GTID set also contains
+        the transactions `more`."""
         executed = self.transactions[:count]
         first = self.logs[0].files[0].name
         file, offset = (executed[-1].file, executed[-1].end) if executed else (first, 4)
@@ -143,7 +144,7 @@ class History:
         return Position(SERVER_NAME, gtid, file, offset, packed_seq(file, offset), 0)
 
     def between(self, start: Position, end: Position) -> list[int]:
-        """Indices of the transactions in (start, end], in the log's order."""
+        """Returns the indices of the transactions in (start, end], in the log's order."""
         if self.mode is Mode.GTID:
             a, b = self.parse(start.gtid), self.parse(end.gtid)
             return [
@@ -155,7 +156,8 @@ class History:
         return [i for i, t in enumerate(self.transactions) if lo < packed_seq(t.file, t.end) <= hi]
 
     def share(self, server: int, index: int, wanted: Wanted, epoch: int, seq: int) -> bytes:
-        """The bytes that a consumer gets of a transaction as one server wrote it; empty if none match its filter."""
+        """Returns the part of a server's transaction that a consumer gets; empty if no event matches the consumer's
+        filter."""
         key = (server, index, wanted)
         parts = self._parts.get(key)
         transaction = self.logs[server].transactions[index]
@@ -165,7 +167,7 @@ class History:
 
 
 def following(file: str) -> str:
-    """The name of the file after one."""
+    """Returns the name of the file that follows `file`."""
     return f"binlog.{file_number(file) + 1:06}"
 
 
@@ -178,7 +180,7 @@ def _fill(
     *,
     first_bytes: int = 0,
 ) -> None:
-    """Write transactions. `first_bytes`: if not 0, an event of this size replaces the first transaction."""
+    """Write transactions. If `first_bytes` is not 0, an event of this size replaces the first transaction."""
     checksum = log.file.checksum
     for content in contents:
         choice = rng.random()
@@ -199,7 +201,8 @@ def _fill(
 def _transaction(
     rng: random.Random, log: LogWriter, sources: tuple[UUID, ...], size_max: int
 ) -> None:
-    """Write a transaction, mostly a plain one: rare forms are slow to read, and other tests read all forms."""
+    """Write a transaction, mostly with simple events, because rare events are slow to read and other tests cover
+    them."""
     source, choice = rng.choice(sources), rng.random()
     if choice < 0.08:
         query, database, updated, tables = rng.choice(DDLS)
@@ -227,12 +230,12 @@ def history(mode: Mode, seed: int, life: int, *, long: bool = False) -> History:
 
 @lru_cache(maxsize=16)
 def twin(mode: Mode, seed: int, *, shifted: bool) -> History:
-    """The second life of a server, begun in the same second as the first."""
+    """Returns the history of a server after a RESET in the same second in which its first history began."""
     return History(mode, seed, 1, twin_of=history(mode, seed, 0), shifted=shifted)
 
 
 @lru_cache(maxsize=16)
 def restored(mode: Mode, seed: int, fork: int) -> History:
-    """Returns a history: the first life up to a copy, followed by the transactions that the server wrote after it was
+    """Returns a history: the first history up to a copy, then the transactions that the server wrote after it was
     restored from that copy."""
     return History(mode, seed, 0, fork=fork)

@@ -1,7 +1,7 @@
-"""Moves that replace a server's log: a RESET, a restore from an older copy of the server, and purges after these.
+"""Moves that replace a server's log: a RESET, a restore from an older copy of the server, and purges after these moves.
 
-A play may make only changes that the daemon can notice: at each position of a consumer, and at each position that it
-may still read up to in the old log, the new log must differ in something that `history_check.history` compares.
+A play may make only changes that the daemon can detect. So at each position of a consumer, and at each position up to
+which the consumer may still read the old log, the new log must differ in a value that `history_check.history` compares.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.fake_server import Server, between_transactions, gtid_set
 if TYPE_CHECKING:
     from tests.simulation.world import PlayedWorld
 
-FORKS = (3, 8, 15)  # how many transactions' contents a copy of the server may have
+FORKS = (3, 8, 15)  # how many transactions a copy of the server may contain
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class Stand:
 
 
 def reset(world: PlayedWorld) -> None:
-    """RESET: a new log with the old file names begins, sometimes in the same second as the old one."""
+    """Make a RESET: a new log with the old file names begins, sometimes in the same second in which the old log
+    began."""
     stands = _stands(world)
     if not world.histories or stands is None or not _may_change(world, stands):
         return
@@ -54,7 +55,7 @@ def reset(world: PlayedWorld) -> None:
     old.successor = world.server
     for server in world.servers:
         write(server, rng.choice((0, 5, 20)))
-    # The server does not tell its replicas about the RESET, so some of their dumps may go on.
+    # The server does not notify the clients of its dumps about the RESET, so some dumps may continue.
     _cut(world, old, set(world.readers) if rng.random() < 0.6 else set())
     if world.scenario.mode is Mode.GTID and rng.random() < 0.5:
         write(world.server, 8)
@@ -62,8 +63,8 @@ def reset(world: PlayedWorld) -> None:
 
 
 def _differs_everywhere(old: Server, new: History, stands: list[Stand]) -> bool:
-    """True if the new log differs at each position that the consumers may read up to in the old one. The files of both
-    have the same names and creation times."""
+    """True if the new log differs at each position up to which the consumers may read the old log. The files of both
+    logs have the same names and creation times."""
     files = {file.name: file for file in new.logs[0].files}
     begins = {(t.file, t.start): (t.source, t.gno) for t in new.transactions}
     return all(
@@ -101,7 +102,7 @@ def _event_offsets(file: File) -> set[int]:
 
 
 def _places_from(server: Server, place: ExecutedPosition) -> Iterator[ExecutedPosition]:
-    """Yields a position and all later ones in a server's log, each with the GTIDs read up to there."""
+    """Yields a position and all later positions in a server's log, each with the GTIDs up to this position."""
     yield place
     number, stop = file_number(place.file), server.stop
     done = server.log.transactions[: stop.transactions]
@@ -124,8 +125,8 @@ def _places_from(server: Server, place: ExecutedPosition) -> Iterator[ExecutedPo
 
 
 def restore(world: PlayedWorld) -> None:
-    """Restore the server from an older copy of itself, with its files. The server goes on in a new file. Consumers that
-    have read only transactions of the copy go on. Sometimes the files of the copy are purged."""
+    """Restore the server from an older copy, including its log files. The server continues in a new file. Consumers
+    that have read only transactions of the copy can continue. Sometimes the files of the copy are purged."""
     stands, rng, mode = _stands(world), world.rng, world.scenario.mode
     if not world.histories or stands is None or not world.first_life:
         return
@@ -160,17 +161,17 @@ def restore(world: PlayedWorld) -> None:
     purges = rng.random() < 0.5 and all(stand.anchored for stand in lies_there)
     if purges:
         world.server.purge(kept)
-    # The old server now has another address, so a dump of it may go on. Without GTIDs, a survey cannot distinguish a
-    # position in a purged file from a position in another log; the next login can.
+    # The old server now has another address, so a dump from the old server may continue. Without GTIDs, a survey cannot
+    # distinguish a position in a purged file from a position in another log; the next login can.
     survives = rng.random() < 0.4 and not (purges and mode is not Mode.GTID)
     _cut(world, old, beyond if survives else set())
     if rng.random() < 0.3:
-        world.crash()  # the daemon was down all the while
+        world.crash()  # as if the daemon was down during the restore
 
 
 def _is_copied(stand: Stand, new: History) -> bool | None:
-    """True if the position lies within the copy, False if it lies beyond the copy, None if file and GTID set disagree
-    or there is no file."""
+    """Returns True if the position is within the copy, False if it is beyond the copy, None if file and GTID set
+    disagree or the position has no file."""
     file, offset, count = new.copied
     place = stand.place
     within = (file_number(place.file), place.offset) <= (file_number(file), offset)
@@ -197,7 +198,7 @@ def _reader_is_copied(world: PlayedWorld, name: str, new: History) -> bool:
 
 def purge_would_be_noticed(world: PlayedWorld) -> bool:
     """True if each consumer of the log before a RESET has read a transaction that the new log does not have. Then the
-    daemon notices the RESET even if the new log was purged."""
+    daemon detects the RESET even if the new log was purged."""
     stands = _stands(world)
     if stands is None or world.scenario.mode is not Mode.GTID:
         return False
@@ -215,7 +216,7 @@ def purge_would_be_noticed(world: PlayedWorld) -> bool:
 
 
 def _stands(world: PlayedWorld) -> list[Stand] | None:
-    """The positions of all consumers; None if a consumer has read but its position is not known."""
+    """Returns the positions of all consumers; None if a consumer has read something but its position is not known."""
     mode, out = world.scenario.mode, []
     for name, reader in world.readers.items():
         # The daemon may crash before `to_store` is stored.
@@ -251,14 +252,14 @@ def _may_change(world: PlayedWorld, stands: list[Stand]) -> bool:
 def _begin(world: PlayedWorld, new: History) -> None:
     world.histories.clear()
     world.history = new
-    # Only one server: if the replica had a new log, too, nothing would distinguish the histories.
+    # Only one server: if the replica also had a new log, the daemon could not distinguish the histories.
     world.servers = new.servers()[:1]
     world.server = world.servers[0]
     world.first_life = False
 
 
 def _cut(world: PlayedWorld, old: Server, survivors: set[str]) -> None:
-    """Cut all connections except dumps that serve survivors only."""
+    """Cut all connections except dumps whose consumers are all in `survivors`."""
     for link in list(world.links.values()):
         if link.number not in world.client.dispatchers:
             continue  # the dispatcher was retired when another connection was cut

@@ -1,4 +1,5 @@
-"""The rules for all queues of a client together (`max_bytes_in_all_queues`), with the times that they measure."""
+"""Assertions about all queues of a client together (`max_bytes_in_all_queues`), and the times that these assertions
+measure."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
     from tests.simulation.world import PlayedWorld
 
 REFILL = 0.05
-LATE_S = 0.05  # how late a tick may come
+LATE_S = 0.05  # the longest delay of a tick
 EVICT_AFTER_S = 2.0
 SLACK_S = 8.0
-PART_MAX = 1 << 17  # a queue may exceed the limit by so many bytes, to finish a transaction
+PART_MAX = 1 << 17  # a queue may exceed the limit by this many bytes to complete a transaction
 
 
 class MemoryRules:
-    """Call `look` after every step and `passed` before the next; the other methods assert the rules."""
+    """Call `look` after every step and `passed` before the next step. The other methods make the assertions."""
 
     def __init__(self, world: PlayedWorld) -> None:
         self._world = world
@@ -29,8 +30,8 @@ class MemoryRules:
         self._evictions = 0
         self._was_over = False
         self._members: dict[str, Consumer] = {}
-        self._budgets_s = 0.0  # the wait budgets of all consumers so far, including removed ones
-        self._most = 0  # most consumers at a time
+        self._budgets_s = 0.0  # sum of the wait budgets of all consumers, including removed ones
+        self._most = 0  # the largest number of consumers at one time
 
     def saw(self, effects: Sequence[Effect]) -> None:
         self._evictions += sum(isinstance(e, Note) and "forgotten" in e.event for e in effects)
@@ -62,8 +63,8 @@ class MemoryRules:
         assert self._over_s <= most, f"all queues were full for {self._over_s} s"
 
     def _held_bytes(self) -> int:
-        """Bytes in the queues of consumers that have not failed. A failed consumer receives nothing and is not
-        evicted."""
+        """Returns the bytes in the queues of consumers that have not failed. A failed consumer receives nothing, and
+        its queue is not evicted."""
         consumers = self._world.client.consumers.values()
         return sum(c.queue.held_bytes for c in consumers if c.failed is None)
 
@@ -72,10 +73,10 @@ class MemoryRules:
         client = self._world.client
         limit, held = client.limits.queues_bytes_max, self._held_bytes()
         others = [c for c in client.consumers.values() if c.failed is None]
-        if not limit or len(others) == 1:  # a single consumer delays no other
+        if not limit or len(others) == 1:  # a single consumer cannot delay another
             return False
         if any(c.spec.on_queue_full is OnQueueFull.WAIT for c in client.consumers.values()):
-            return False  # the others wait for such a consumer without limit
+            return False  # the other consumers wait for such a consumer without a time limit
         if held >= limit:
             return any(c.queue.transactions for c in others)
         dispatchers = client.dispatchers

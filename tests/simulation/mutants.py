@@ -1,4 +1,5 @@
-"""Each rule of dispatching, broken on purpose: one change of one function, which the simulation must notice."""
+"""The mutants: each breaks one rule of dispatching by one change of one function. The simulation must detect each
+mutant."""
 
 # ruff: noqa: E501 - a change of the source is easier to read in one line
 

@@ -29,10 +29,10 @@ class Observed:
     place: ExecutedPosition | None = None
     started: bool = False
     server: str = ""  # the server whose log the consumer has read
-    position: Position | None = None  # the position from which a login would go on
-    created: int = 0  # when the file of its position was made, 0 if that is not known
+    position: Position | None = None  # the position at which a login would continue
+    created: int = 0  # creation time of the position's file, 0 if it is not known
     failed: BinlogError | None = None
-    elsewhere: bool = False  # True if it has failed on another server than `server`
+    elsewhere: bool = False  # True if the consumer has failed on another server than `server`
     error: BinlogError | None = None
     dispatcher: int | None = None
     attached: int = 0
@@ -40,16 +40,16 @@ class Observed:
     closed: bool = False  # True if backpressure has closed its dispatcher
     detaches: int = 0
     gaps: int = 0
-    holds_up: bool = False  # True if others wait for this consumer only
+    holds_up: bool = False  # True if others wait only for this consumer
     is_waited_for: bool = False
     held_up_s: float = 0.0
-    most_s: float = 0.0  # its largest wait budget
+    most_s: float = 0.0  # the consumer's largest wait budget
     left_s: float = 0.0
-    waits_s: float = 0.0  # how long others have been waiting for it
+    waits_s: float = 0.0  # how long others have been waiting for this consumer
     detached_at: list[float] = field(default_factory=list)
     barred_until: float = 0.0
-    wants_room: bool = False  # True if it was detached, and has not attached again
-    attached_at: float = -1.0  # when it was attached last
+    wants_room: bool = False  # True if the consumer was detached, and has not attached again
+    attached_at: float = -1.0  # when the consumer was attached last
     unproven: bool = (
         False  # True if only the reader claims that its position is in the server's history
     )
@@ -58,9 +58,9 @@ class Observed:
 class Observations:
     """`jumped`: consumers that skipped a purge gap. All other fields are reset whenever the daemon starts.
 
-    `begun`: when each dispatcher's dump began; `executed`: the executed set that each server named last. From the
-    present step: `closed`: the closed dispatchers; `merged`: the fields of the notes about merges; `view`: the view of
-    a login; `asked`: the dispatcher that logged in; `polled`: the view of a survey.
+    `begun`: when each dispatcher's dump began; `executed`: the executed set that each server has reported last. The
+    other fields are about the present step. `closed`: the closed dispatchers; `merged`: the fields of the notes about
+    merges; `view`: the view of a login; `asked`: the dispatcher that logged in; `polled`: the view of a survey.
     """
 
     def __init__(self, world: PlayedWorld) -> None:

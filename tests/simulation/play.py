@@ -1,4 +1,5 @@
-"""Makes a history from a seed: the scenario at the start, the moves, and the end that must be reached."""
+"""Plays a random history from a seed: the scenario at the start, the moves, and the end, at which all readers must have
+everything."""
 
 from __future__ import annotations
 
@@ -37,13 +38,13 @@ from tests.support.random_log import random_wanted
 SEEDS_PER_LOG = SEEDS_PER_RUN  # writing a log takes longer than a play
 MOVES = (60, 120, 200)
 SLOW_MOVES = 500
-# Retries end within a minute, as do the times in which consumers may not merge.
+# Retries, and times in which consumers may not merge, end within a minute.
 FINISH_MAX_S = 600.0
 MODES = (Mode.GTID, Mode.GTID, Mode.FILE, Mode.MARIADB)
 
 
 def play(seed: int, transcript: Transcript | None = None) -> ReadWorld:
-    """Play a seed. Raises AssertionError, or any error of the rules."""
+    """Play the history of a seed. Raises AssertionError, or any error of the rules."""
     rng = random.Random(seed)
     begin = scenario(rng, seed)
     large, queue_contents.LARGE_MIN = queue_contents.LARGE_MIN, begin.large_bytes
@@ -98,7 +99,7 @@ def scenario(rng: random.Random, seed: int) -> Scenario:
 
 
 def slow_spec(rng: random.Random, name: str, limit: int) -> ConsumerSpec:
-    """A consumer of a play in which one is detached again and again."""
+    """Returns a consumer for a play in which the daemon repeatedly detaches one consumer."""
     databases = ("shop", "billing", "crm")
     return ConsumerSpec(name, databases, None, limit, Earliest(), wait_max_s=rng.choice((0.5, 2.0)))
 
@@ -135,7 +136,8 @@ def random_start(rng: random.Random, log: History, written: int) -> Start:
 
 
 def random_stored(rng: random.Random, log: History, written: int, *, together: bool) -> Progress:
-    """Returns a stored position within the written transactions; with GTIDs, it may be any set of them.
+    """Returns a stored position within the written transactions; with GTIDs, its set may contain any of the
+    transactions.
 
     The creation time is negative if a transaction of the set lies after the file and offset.
     """
@@ -184,7 +186,7 @@ def moves(
 
 
 def rarer_move(world: ReadWorld, choice: float, *, calm: bool) -> None:
-    """`choice`: 0.8..1."""
+    """Make one of the rarer moves. `choice`: a random number 0.8..1, which selects the move."""
     rng = world.rng
     name = rng.choice(list(world.readers))
     if choice < 0.87:
@@ -200,7 +202,7 @@ def rarer_move(world: ReadWorld, choice: float, *, calm: bool) -> None:
 
 
 def fault(world: ReadWorld, choice: float) -> None:
-    """Make a fault or a rare event happen. `choice`: 0..1."""
+    """Cause a fault or a rare event. `choice`: a random number 0..1, which selects the fault."""
     rng = world.rng
     name, link = rng.choice(list(world.client.consumers)), world.some_link()
 
@@ -242,7 +244,7 @@ def fault(world: ReadWorld, choice: float) -> None:
 
 
 def finish(world: ReadWorld, rounds: int = 400) -> None:
-    """End the faults, and let all readers read, until all of them have everything over one connection."""
+    """End the faults, and let all readers read until all readers have everything and one connection is left."""
     settle(world)
     until = world.now + FINISH_MAX_S
     for _ in range(rounds):
@@ -265,7 +267,7 @@ def finish(world: ReadWorld, rounds: int = 400) -> None:
 
 
 def read_on(world: ReadWorld, name: str) -> bool:
-    """Poll and acknowledge. Returns True if one of these has moved the reader or the consumer."""
+    """Poll and acknowledge. Returns True if the poll or the acknowledgement has moved the reader or the consumer."""
     queue, reader = world.client.consumers[name].queue, world.readers[name]
     before = (queue.acknowledged.seq, reader.positions[-1:])
     world.poll(name, bytes_max=1 << 22, ack=True)
@@ -289,11 +291,11 @@ def settle(world: ReadWorld) -> None:
 
 
 def arrived(world: ReadWorld) -> bool:
-    """True if every reader has everything, over one connection. A failed consumer begins anew."""
+    """True if every reader has everything, and one connection is left. A failed consumer is made to begin again."""
     done = True
     for name, consumer in list(world.client.consumers.items()):
         if consumer.failed:
-            # A survey takes place before a person would act. It may find that the consumer's server is back.
+            # Before a person would act, the daemon makes a survey, which may find that the consumer's server is back.
             world.survey()
             world.tell_survey()
             if world.client.consumers[name].failed and not world.returns(name):
@@ -306,8 +308,8 @@ def arrived(world: ReadWorld) -> bool:
 
 
 def follow_refusal(world: ReadWorld, name: str) -> None:
-    """Follow the remedy of a refused session. A reader that is ahead of the queue, at a position that the server does
-    not have, opens a session without a position. Otherwise the reader would never take the queued transactions, and the
+    """Follow the remedy of a refused session: if a reader is ahead of the queue, at a position that the server does not
+    have, it opens a session without a position. Otherwise the reader would never read the queued transactions, and the
     daemon would read no further."""
     consumer, reader = world.client.consumers[name], world.readers[name]
     queue = consumer.queue
@@ -319,7 +321,8 @@ def follow_refusal(world: ReadWorld, name: str) -> None:
 
 
 def at_the_end(world: ReadWorld, name: str) -> bool:
-    """True if the reader has all transactions that match, and the consumer is covered to the end of the log."""
+    """True if the reader has all transactions that match its filter, and the consumer's covered position is the end of
+    the log."""
     reader, history = world.readers[name], world.history
     if not reader.positions or name not in world.opened or reader.history is not history:
         return False

@@ -1,7 +1,7 @@
-"""Plays written as text: the moves of one client and its server, and the transcript of the rules' effects.
+"""Plays in the form of text: the moves of one client and its server, and the transcript of the rules' effects.
 
-A file of `plays/` begins with the rule that it shows; see `scripts` for its lines. The last line below a move, `==`,
-says which dispatcher serves which consumers, if the move has changed that.
+A file of `plays/` begins with the rule that it shows; see `scripts` for its lines. If a move has changed which
+dispatcher serves which consumers, the last line below the move, `==`, shows this.
 
 The moves, where DB:N stands for N transactions of database DB, with one row each:
 
@@ -13,21 +13,21 @@ The moves, where DB:N stands for N transactions of database DB, with one row eac
     prepare XID DB:N ...            XA PREPARE of a transaction; `finish XID`: its XA COMMIT
     rotate                          the server begins a new file
     purge FILE_NUMBER               PURGE BINARY LOGS TO that file
-    reset DB:N ...                  RESET BINARY LOGS AND GTIDS, then the transactions; open connections go on
+    reset DB:N ...                  RESET BINARY LOGS AND GTIDS, then the transactions; open connections stay
     failover N                      the address leads to a replica that has executed the first N transactions
-    catch up                        that replica executes the rest
+    catch up                        that replica executes the missing transactions
     failback                        the address leads to the first server again
     consumer NAME DB ...            declare a consumer. Options: start=earliest|latest, queue=BYTES, wait=SECONDS,
                                     on_queue_full=wait, on_purged=latest, after=N (stored: N transactions)
-    start                           the daemon starts; `restart`: it is killed, and starts from what it has stored
-    login                           each connection that is waited for is made
-    read [DISPATCHER] [bytes=N]     what the server has is read, or so many bytes of it
-    poll NAME ...                   the reader fetches all it can get; `ack NAME` acknowledges what it has fetched
-    reader NAME                     another reader opens a session, and goes on at what is acknowledged
+    start                           the daemon starts; `restart`: it is killed, and starts with its stored state
+    login                           each connection that the daemon waits for is made
+    read [DISPATCHER] [bytes=N]     the dispatchers read everything that the server has, or N bytes
+    poll NAME ...                   the reader fetches everything available; `ack NAME` acknowledges it
+    reader NAME                     another reader opens a session at the acknowledged position
     seek NAME N                     the reader opens a session behind the first N transactions
     lose DISPATCHER                 the connection is lost
     wait SECONDS                    time passes
-    ask                             the server is asked what it holds, as it is every 30 seconds
+    ask                             the daemon makes a survey, as it does every 30 seconds
     answer                          the server answers the newest request for the definitions of tables
 """
 
@@ -77,7 +77,7 @@ _TICK_S = 0.5  # the longest time between two ticks
 
 
 class _Log(XaLog):
-    """`columns`: the name of the column of each database's table; None if the log names columns by itself."""
+    """`columns`: the name of the column of each database's table; None if the log contains column names."""
 
     columns: dict[str, str] | None = None
 
@@ -95,7 +95,7 @@ class _Log(XaLog):
 
 
 class _PlayedWorld(World):
-    """A world that writes each step into a transcript, and takes nothing at random."""
+    """A world that writes each step to a transcript, and makes no random choices."""
 
     begins_at = 0.0
 
@@ -163,7 +163,7 @@ class _PlayedWorld(World):
 
 
 def events_of(delivered: bytes) -> Iterator[bytes]:
-    """The events of a delivered binlog without its magic."""
+    """Yields the events of a delivered binlog without its magic number."""
     at = 0
     while at < len(delivered):
         size = int.from_bytes(delivered[at + 9 : at + 13], "little")
@@ -177,7 +177,7 @@ def _without_table_maps(delivered: bytes) -> list[bytes]:
 
 @dataclass
 class Stage:
-    """The stage for the moves of one play. Until `start` there is no world, only the values with which it will
+    """Executes the moves of one play. Before `start` there is no world, only the values with which the world will
     begin."""
 
     mode: Mode = Mode.GTID
@@ -209,7 +209,7 @@ class Stage:
         return self._world
 
     def _assignment(self) -> str:
-        """Each dispatcher with its phase and consumers, and the consumers without one."""
+        """Returns each dispatcher with its phase and consumers, and the consumers without a dispatcher."""
         if self._world is None:
             return ""
         client = self.world.client
@@ -294,7 +294,7 @@ class Stage:
         self.server.purge(self.server.oldest + names.index(f"binlog.{int(file):06}"))
 
     def _reset(self, *transactions: str) -> None:
-        """Reset the log. The open dumps go on, and send the rest of the old log."""
+        """Reset the log. The open dumps continue, and send the rest of the old log."""
         old = self.server
         self.server = Server(self._log(TIME + _RESET_LATER_S), self.mode)
         old.stops = [old.stop]
@@ -302,7 +302,7 @@ class Stage:
         self._write(*transactions)
 
     def _failover(self, count: str) -> None:
-        """Let the address lead to another server, which lacks the last transactions of the first one."""
+        """Let the address lead to another server, which lacks the last transactions of the first server."""
         stops = [
             stop for stop in stops_of(self.server.log, self.mode) if stop.transactions <= int(count)
         ]
@@ -459,7 +459,7 @@ class Stage:
             self._say(f"{name} fetches {count}, up to {of_position(reader.position)}{tables}")
 
     def _reader(self, name: str) -> None:
-        """Open another reader, which has no position of its own, and so begins at the acknowledged position."""
+        """Open another reader. It has no position, so it begins at the acknowledged position."""
         self.world.readers[name].positions.clear()
         self.world.opened.discard(name)
 

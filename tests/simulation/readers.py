@@ -1,7 +1,8 @@
-"""The readers of a play: they poll and acknowledge in their manner, crash and return, seek, and are fenced.
+"""The readers of a play. Each reader polls and acknowledges with the frequency of its kind (`MANNERS`), crashes and
+returns, seeks, and is fenced.
 
-A reader must get each transaction after its first position once, in order. A reader that opens a session at a position
-of its own goes on from this position. A reader that opens a session without a position, as a new one does, begins at
+A reader must get each transaction after its first position once, in order. If a reader opens a session at its own
+position, it continues from this position. If it opens a session without a position, as a new reader does, it begins at
 the acknowledged position.
 """
 
@@ -44,28 +45,28 @@ class ReadWorld(PlayedWorld):
         if not reader.positions:
             reader.positions.append(queue.position(queue.acknowledged))
         if name not in self.opened:
-            # A reader that has sought back cannot go on in its session if the seek was not stored.
+            # If a reader's seek to an earlier position was not stored, the reader cannot continue in its session.
             lost = reader.position.seq < queue.acknowledged.seq
             if lost and reader.history is not self.history:
-                return None  # its consumer will fail
+                return None  # the reader's consumer will fail
             self.opened.add(name)
             resumes = lost or self.rng.random() < 0.7
             if resumes and not self.resume(name, reader.position):
                 reader.positions[:] = [
                     queue.position(queue.acknowledged)
-                ]  # opened without a position
+                ]  # the session was opened without a position
         consumer = self.client.consumers.get(name)
         return (consumer, consumer.queue, reader) if consumer else None
 
     def resume(self, name: str, after: Position) -> bool:
         """Open a session at a position. Returns False if the daemon refuses the session, or would refuse it."""
-        self.complete(name)  # one request of a reader at a time
+        self.complete(name)  # a reader makes one request at a time
         consumer = self.client.consumers[name]
         if seeking.holds(consumer, after):
             self.acknowledge(name, after)
             return True
         if self.readers[name].history is not self.history:
-            return False  # the consumer's failure tells the reader that the log is another one
+            return False  # the failed consumer's error says that the log is another one
         before = self.rules.seeks.standing()
         undo = self.rules.seeks.begins(name, after)
         try:
@@ -81,7 +82,8 @@ class ReadWorld(PlayedWorld):
         return True
 
     def acknowledge(self, name: str, position: Position, *, slow: bool = False) -> None:
-        """Store an acknowledgement, then step it. `slow`: other steps come between."""
+        """Store an acknowledgement, then pass it to the rules. `slow`: True if other steps take place between the
+        two."""
         self.complete(name)
         try:
             progress = self.client.progress_after(name, position)
@@ -99,7 +101,7 @@ class ReadWorld(PlayedWorld):
             self.complete(name)
 
     def complete(self, name: str) -> None:
-        """Step an acknowledgement that is stored."""
+        """Pass a stored acknowledgement to the rules."""
         acknowledged = self.pending.pop(name, None)
         if acknowledged is None:
             return
@@ -115,20 +117,20 @@ class ReadWorld(PlayedWorld):
             self.poll(name, self.rng.choice(sizes), self.rng.random() < acknowledges)
 
     def seek(self, name: str) -> None:
-        """Seek to some position that the reader was once given. The server may have purged it."""
+        """Seek to a position that the reader has received at some time. The server may have purged it."""
         consumer, reader = self.client.consumers.get(name), self.readers[name]
         failed = consumer is not None and consumer.failed is not None
         if not failed and self.ready(name) is None:
             return
         if not reader.positions or reader.history is not self.history:
-            return  # a daemon that has forgotten the files cannot notice the other log
+            return  # a daemon that no longer knows the files cannot detect the other log
         index = self.rng.randrange(len(reader.positions))
         if self.resume(name, reader.positions[index]):
             del reader.positions[index + 1 :]
 
     def returns(self, name: str) -> bool:
-        """Open a session of a failed consumer at the newest position that the reader was given, or else at the position
-        of a fresh copy of the tables. Returns False if both are refused."""
+        """Open a session of a failed consumer at the newest position that the reader has received. If the daemon
+        refuses this, open it at the position of a new copy of the tables. Returns False if the daemon refuses both."""
         consumer, reader = self.client.consumers[name], self.readers[name]
         comes = bool(reader.positions) and not seeking.holds(consumer, reader.position)
         if comes and self.resume(name, reader.position):
@@ -146,13 +148,13 @@ class ReadWorld(PlayedWorld):
 
     def leap(self, name: str) -> None:
         """Seek ahead: to a position that the reader has from another daemon of the same server, or to a position that
-        the server has not executed. The daemon must refuse the latter."""
+        the server has not executed. The daemon must refuse a position that the server has not executed."""
         ready = self.ready(name)
         if ready is None or ready[0].failed:
             return
         reader = self.readers[name]
         if reader.history is not self.history or self.failed_over_at <= self.now:
-            return  # the changes that were read may come from two logs
+            return  # the changes that the consumer has read may be from two logs
         there = self.server.stop.transactions
         count = self.rng.randint(
             0, min(there + self.rng.choice((0, 3)), len(self.history.transactions))
@@ -169,8 +171,8 @@ class ReadWorld(PlayedWorld):
         return a != b and self.history.parse(b.gtid).contains(self.history.parse(a.gtid))
 
     def store_slowly(self, name: str) -> None:
-        """Acknowledge everything. Other steps come before the acknowledgement is stored, and the queue may be evicted
-        in that time."""
+        """Acknowledge everything. Other steps take place before the acknowledgement is stored, and the queue may be
+        evicted meanwhile."""
         if self.ready(name) is not None:
             self.poll(name, 1 << 22, ack=False)
             self.acknowledge(name, self.readers[name].position, slow=True)
@@ -178,7 +180,7 @@ class ReadWorld(PlayedWorld):
             self.complete(name)
 
     def fence(self, name: str) -> None:
-        """Another reader opens a session without a position."""
+        """Let another reader open a session without a position."""
         if self.ready(name) is not None:
             self.complete(name)
             self.readers[name].positions.clear()
@@ -190,7 +192,7 @@ class ReadWorld(PlayedWorld):
     # -- what they are given ----------------------------------------------------------------------------------
 
     def tells_markers(self) -> bool:
-        """True now and then. The daemon also stores progress of which it does not tell readers."""
+        """Returns True sometimes. If False, the daemon stores progress without sending it to readers."""
         return not self.settled and self.rng.random() < 0.1
 
     def judge(self, reader: Reader, after: Position, end: Position, got: bytes) -> None:

@@ -1,7 +1,7 @@
-"""Assertions after every step of a play. They read the state of the world, not the client's view of it.
+"""Assertions after every step of a play. They use the true state of the world, not the client's view of the world.
 
-An AssertionError names the rule that was broken. The virtual clock measures how long a consumer with a full queue held
-up others, how long a connection was not read, and when a consumer was detached.
+An AssertionError names the rule that was broken. With the virtual clock, they measure how long a consumer with a full
+queue delayed others, how long a connection was not read, and when a consumer was detached.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _QUIET = (SeekRequested, Added, Removed, Acknowledged)
 
 
 class Rules:
-    """See the module."""
+    """All assertions, as the module describes."""
 
     def __init__(self, world: PlayedWorld) -> None:
         self._world = world
@@ -52,7 +52,7 @@ class Rules:
         self.begin()
 
     def begin(self) -> None:
-        """Forget everything, before the daemon starts."""
+        """Delete all measurements before the daemon starts."""
         self._observed.begin()
         self.connections.begin()
         self._at = 0.0
@@ -80,7 +80,7 @@ class Rules:
             seen = self._observed.of(consumer)
             self.consumers.gap(
                 consumer, seen
-            )  # checked first, because a consumer that skips a gap goes on in the new log
+            )  # checked first, because a consumer that skips a gap continues in the new log
             self.connections.has_what_was_read(consumer, seen)
             self.consumers.failure(consumer, seen)
             self.consumers.recovery(consumer, seen)
@@ -173,14 +173,14 @@ class Rules:
 
 
 def _healthy(consumer: Consumer, dispatcher: Dispatcher | None) -> bool:
-    """True if the consumer could receive more."""
+    """True if the consumer could receive more transactions."""
     if dispatcher is not None and dispatcher.phase is Phase.BACKPRESSURE_CLOSED:
         return consumer.queue.has_room
     return not consumer.queue.full
 
 
 def _created_of(consumer: Consumer) -> int:
-    """The creation time of the file of a consumer's position, 0 if it is not known."""
+    """Returns the creation time of the file of a consumer's position, 0 if it is not known."""
     if consumer.started:
         return consumer.queue.files.created_of(consumer.queue.queued.file)
     return 0 if consumer.progress is None else abs(consumer.progress.created)

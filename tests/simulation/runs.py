@@ -1,4 +1,4 @@
-"""Plays many histories in several processes. It is a separate module because these processes cannot import a
+"""Plays many histories in several processes. This is a separate module, because these processes cannot import a module
 `__main__`."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-SEEDS_PER_RUN = 40  # one after the other, in one process
+SEEDS_PER_RUN = 40  # seeds that one process plays one after the other
 
 Play = Callable[[int], object]
 
@@ -29,7 +29,7 @@ def play_all(play: Play, first: int, count: int, jobs: int) -> Iterator[tuple[in
 
 def _run(play: Play, seeds: tuple[int, int]) -> tuple[int, int | None]:
     first, end = seeds
-    gc.disable()  # collecting once for many plays is faster
+    gc.disable()  # one collection for many plays is faster
     gc.collect()
     for seed in range(first, end):
         try:

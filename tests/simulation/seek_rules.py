@@ -1,4 +1,4 @@
-"""The rules for a reader that seeks: asserted around the step."""
+"""Assertions about a reader's seek, before and after the step of the seek."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class SeekRules:
         self._world = observed.world
 
     def begins(self, name: str, after: Position) -> Callable[[], None]:
-        """Call before a seek is stepped. Asserts that the seek is needed: between the stored and the queued position, a
-        reader goes on without a seek. Returns a function that undoes the call if the seek is refused.
+        """Call before a seek is stepped. Asserts that the seek is needed, because a reader between the stored and the
+        queued position continues without a seek. Returns a function that undoes the call if the seek is refused.
         """
         world = self._world
         consumer, stored = (
@@ -53,7 +53,7 @@ class SeekRules:
         return undo
 
     def sought(self, name: str, after: Position) -> None:
-        """Call after a seek. The server must have the position."""
+        """Call after a seek. Asserts that the server has the position."""
         server, place = self._world.server, self._as_place(after)
         assert not lost_to_purge(server, place), f"{name} is moved to {after}, which was purged"
         assert self._is_written(after), f"{name} is moved to {after}, which was never written"
@@ -61,7 +61,7 @@ class SeekRules:
         assert consumer.started and consumer.failed is None, f"{name} does not go on after a seek"
 
     def refused(self, name: str, after: Position, error: BinlogError, before: object) -> None:
-        """Call after a refused seek. The error must be true, and nothing may have changed."""
+        """Call after a refused seek. Asserts that the error is true, and that nothing has changed."""
         assert self.standing() == before, f"a refused seek of {name} has changed something"
         world = self._world
         consumer = world.client.consumers[name]
@@ -81,7 +81,7 @@ class SeekRules:
                 assert doubted, f"{name} may not go to {after}: {error}"
 
     def standing(self) -> object:
-        """The state of all consumers that a refused seek must not change."""
+        """Returns the state of all consumers that a refused seek must not change."""
         world = self._world
         consumers = world.client.consumers.items()
         return (

@@ -1,4 +1,4 @@
-"""A minute of the histories that `make simulate` plays."""
+"""Plays histories of `make simulate` for a minute."""
 
 from __future__ import annotations
 

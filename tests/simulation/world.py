@@ -1,8 +1,8 @@
 """The moves of a play: of the network, the server, the daemon and its settings. `readers` adds the moves of readers.
 
 Each method is one move, and a move ends where the daemon awaits something. So a crash between two moves is a crash at
-an await, with the store as it was on disk. A login, for example, is four moves: ask the server, step its answer, store
-the effects, start the dump.
+an `await`: the next daemon has only the store on disk. A login, for example, consists of four moves: ask the server,
+pass the answer to the rules, store the effects, start the dump.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.simulation.transcript import Transcript
 from tests.support.simulation import BUFFER, Connection, Link, Reader, World, wanted_by
 
 LABEL = "user@host:3306"
-# How many bytes a connection receives at a time: large pieces are quick to play, small ones end inside transactions.
+# How many bytes a connection receives at a time. Large pieces are fast, small pieces end inside transactions.
 SIZES = ((BUFFER,), (400, 1200, 3000), (60, 700, 3000, BUFFER, BUFFER))
 SILENCE_MAX_S = 30.0
 SURVEY_EVERY_S = 30.0
@@ -48,22 +48,22 @@ class Scenario:
     specs: list[ConsumerSpec]
     stored: dict[str, Progress]
     limits: ClientLimits
-    written: int  # about how many transactions are written at first
+    written: int  # the approximate number of transactions at the start
     large_bytes: int  # larger transactions are spilled to disk
     slow: bool  # True if one reader is slow all the time
 
 
 @dataclass
 class PlayedReader(Reader):
-    """`history`: the history to which its positions belong, None until it has a position; `manner`: how it reads (see
-    `readers.MANNERS`)."""
+    """`history`: the history to which the reader's positions belong, None before it has a position; `manner`: how the
+    reader reads (see `readers.MANNERS`)."""
 
     history: History | None = None
     manner: str = "keen"
 
 
 class Wire(Connection):
-    """A connection that may stall for a while, or send nothing more."""
+    """A connection that may send nothing for a while, or nothing more."""
 
     def __init__(self, world: PlayedWorld, link: Link) -> None:
         assert link.server is not None and link.dump is not None
@@ -74,7 +74,8 @@ class Wire(Connection):
 
 
 class PlayedWorld(World):
-    """See the module. `history`: the present history of `server`; `servers`: all servers that have this history."""
+    """A world with the moves of the module. `history`: the present history of `server`; `servers`: all servers that
+    have this history."""
 
     readers: dict[str, PlayedReader]  # type: ignore[assignment]
 
@@ -83,7 +84,7 @@ class PlayedWorld(World):
         self.scenario = scenario
         self.histories = list(scenario.histories)
         self.history = self.histories.pop(0)
-        self.surveyed_history = self.history  # the history that the newest survey asked about
+        self.surveyed_history = self.history  # the server's history at the newest survey
         # The positions of the consumers that had failed at that survey.
         self.surveyed_failures: dict[str, Position | None] = {}
         self.servers = self.history.servers()
@@ -94,8 +95,8 @@ class PlayedWorld(World):
         self.failed_over_at = float("inf")  # the time of the first failover
         self.garbles = 0
         self.dumps_refused = 0
-        self.shelved: list[ConsumerSpec] = []  # removed from the settings
-        self.pending: dict[str, Acknowledged] = {}  # stored, but not stepped yet
+        self.shelved: list[ConsumerSpec] = []  # consumers that were removed from the settings
+        self.pending: dict[str, Acknowledged] = {}  # stored, not passed to the rules yet
         self.login_views: dict[int, ServerView] = {}  # the view of each dispatcher's last login
         self.first_life = True
         self.restored = False
@@ -103,7 +104,7 @@ class PlayedWorld(World):
         self.tick_max_s = rng.choice((1.0, 10.0))
         self.disk_full_until = 0.0
         self.settled = False  # True when faults have ended
-        self.sought: set[str] = set()  # consumers whose stored position may have gone back
+        self.sought: set[str] = set()  # consumers whose stored position may be earlier than before
         self.rules = Rules(self)
         super().__init__(
             rng,
@@ -135,7 +136,7 @@ class PlayedWorld(World):
 
     @property
     def history_changed(self) -> bool:
-        """True if some consumer has read a log that the server no longer has."""
+        """True if a consumer has read a log that the server no longer has."""
         return any(r.history not in (None, self.history) for r in self.readers.values())
 
     # -- steps -----------------------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ class PlayedWorld(World):
         self.rules.stepped(event, effects)
 
     def execute(self, effects: list[Effect]) -> None:
-        """Execute effects. If an acknowledgement is being stored, do not store older progress."""
+        """Execute effects. Do not store progress that is older than an acknowledgement that is being stored."""
         super().execute([e for e in effects if not self._is_overtaken(e)])
         for effect in effects:
             if isinstance(effect, Store):
@@ -161,7 +162,7 @@ class PlayedWorld(World):
         return effect.progress.acknowledged.epoch == acknowledged.epoch
 
     def flush(self) -> None:
-        """Store `to_store`. Asserts that no acknowledged position goes back."""
+        """Store `to_store`. Asserts that no acknowledged position becomes earlier."""
         for name, progress in self.to_store.items():
             old = self.store.get(name)
             if old is not None and name not in self.sought:
@@ -177,7 +178,7 @@ class PlayedWorld(World):
     # -- time ------------------------------------------------------------------------------------------------
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass; the daemon ticks when it has asked to, or a moment later."""
+        """Let time pass. The daemon's tick takes place at the time that the daemon has requested, or slightly later."""
         until = self.now + seconds
         while self.now < until:
             wakeup = self.client.next_wakeup()
@@ -196,8 +197,7 @@ class PlayedWorld(World):
                 self.flush()
 
     def skip_time(self) -> None:
-        """Advance the clock to the next time at which a connection is due, or at which the daemon has asked for a
-        tick."""
+        """Advance the clock to the next time at which a connection is due or the daemon has requested a tick."""
         wakeup = self.client.next_wakeup()
         times = [link.connect_at for link in self.links.values()]
         times = [time for time in (*times, *([wakeup] if wakeup else ())) if time > self.now]
@@ -214,7 +214,7 @@ class PlayedWorld(World):
             self.tell_survey()
 
     def answer(self) -> None:
-        """Answer the polls that the client has asked for."""
+        """Answer the surveys that the client has requested."""
         self.tell_survey()
         if self.survey_ordered:
             self.survey()
@@ -279,7 +279,7 @@ class PlayedWorld(World):
         return self.read_link(link)
 
     def cut(self, link: Link, kind: ErrorKind = ErrorKind.CONNECTION_LOST) -> None:
-        """End the connection, or the attempt to make one."""
+        """End the connection, or the attempt to connect."""
         self.lost(link, BinlogError(kind, "cut", where=LABEL))
 
     def stall(self, link: Link) -> None:
@@ -296,7 +296,7 @@ class PlayedWorld(World):
         feed = link.connection.feed
         if all(
             file.checksum for file in feed.server.log.files
-        ):  # without checksums, the daemon would not notice the damage
+        ):  # without checksums, the daemon would not detect the damage
             feed.spoil_at = self.rng.random()
             self.garbles += 1
 
@@ -321,8 +321,8 @@ class PlayedWorld(World):
                     other.grow(1)
 
     def purge(self) -> None:
-        """Purge files that no consumer needs, or sometimes files that a consumer needs, but no file that is being sent.
-        After a RESET, purge only if the daemon would notice that the log is another one."""
+        """Purge files that no consumer needs, or sometimes files that a consumer needs, but never a file that the
+        server is sending. After a RESET, purge only if the daemon would detect that the log is another log."""
         server = self.server
         if not self.first_life and (self.restored or not purge_would_be_noticed(self)):
             return
@@ -343,7 +343,7 @@ class PlayedWorld(World):
         self.refuses_until = self.now + self.rng.choice((0.0, 2.0, 30.0))
 
     def fail_over(self) -> None:
-        """Fail over to the replica, which may lag behind. Dumps of the old server may go on."""
+        """Fail over to the replica, which may lag behind. Dumps of the old server may continue."""
         if len(self.servers) < 2:
             return
         self.server = next(server for server in self.servers if server is not self.server)
@@ -354,8 +354,8 @@ class PlayedWorld(World):
                     self.cut(link)
 
     def fail_over_too_early(self) -> None:
-        """Fail over to a replica that lags for longer than the daemon waits. Then the primary comes back, or the
-        replica catches up, or neither."""
+        """Fail over to a replica that lags for longer than the daemon waits. Later the primary returns, or the replica
+        catches up, or neither."""
         before, wait_s = self.server, self.limits.failover_wait_s
         if len(self.servers) < 2 or wait_s > FAILOVER_WAITED_MAX_S:
             return
@@ -382,15 +382,15 @@ class PlayedWorld(World):
             self.survey_or_tell()
 
     def survey(self) -> None:
-        """Poll the server. Its answer says nothing about a log that begins later, or about a consumer that fails
-        later."""
+        """Make a survey of the server. The answer contains nothing about a log that begins later, or about a consumer
+        that fails later."""
         super().survey()
         self.surveyed_history = self.history
         failed = (consumer for consumer in self.client.consumers.values() if consumer.failed)
         self.surveyed_failures = {consumer.name: consumer.position for consumer in failed}
 
     def survey_or_tell(self) -> None:
-        """Poll the server, or step the answer to an earlier poll."""
+        """Make a survey of the server, or pass the answer of an earlier survey to the rules."""
         if self.surveyed is not None:
             self.tell_survey()
         elif self.refuses_until <= self.now:
@@ -426,7 +426,8 @@ class PlayedWorld(World):
         self.step(Added(spec, progress))
 
     def revive(self, name: str) -> None:
-        """Follow the remedy of a failure: copy the tables again, and begin anew."""
+        """Follow the remedy of a failure: copy the tables again, and let the consumer begin at the position of the
+        copy."""
         consumer = self.client.consumers[name]
         if consumer.failed is None:
             return

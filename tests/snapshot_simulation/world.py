@@ -1,9 +1,11 @@
-"""A server whose tables change, a daemon with a bounded queue, and a Spark query that may be killed at any point.
+"""Simulates a server whose tables change, a daemon with a bounded queue, and a Spark query that may be killed at any
+point.
 
 Keys are numbers, and the version of a row is the number of the change that made it. The world executes the real rules
-and the real planner, reads chunks in several parts at several moments, and keeps what a sink gets. Spark here does what
-it does on a driver: it writes the end of a batch to its log, has the batch read, and commits it. A process that is
-started again first repeats a batch that is not committed. The sink keeps the first complete content of a batch.
+and the real planner, reads chunks in several parts at several moments, and records the events that a sink gets. The
+simulated Spark works like a driver: it writes the end of a batch to its log, lets the batch be read, and commits the
+batch. A restarted process first repeats a batch that is not committed. The sink keeps the first complete content of a
+batch.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Killed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`before`, `after`: the keys of the images. An INSERT has no `before`, and a DELETE has no `after`."""
+    """A change of a row. `before`, `after`: the keys of the images. An INSERT has no `before`, and a DELETE has no
+    `after`."""
 
     table: TableName
     before: int | None
@@ -78,10 +81,10 @@ class Offset:
 
 @dataclass
 class Server:
-    """Its log, and the tables at its end. A transaction is one change."""
+    """A server: its log, and its tables at the end of the log. Each transaction is one change."""
 
     random: Random
-    tables: dict[TableName, dict[int, int]]  # versions by key
+    tables: dict[TableName, dict[int, int]]  # by table, the version of each key's row
     log: list[Change] = field(default_factory=list)
     names_later: list[TableName] = field(default_factory=list)
 
@@ -114,7 +117,7 @@ class Server:
 
 
 class Process:
-    """A planner's process, as `Sources` of its planner. Its session is opened by its first call."""
+    """A process with a planner, for which it implements `Sources`. The first call opens the session of the process."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -241,7 +244,8 @@ class World:
 
     @staticmethod
     def _check_attempt(start: SnapshotState | None, end: SnapshotState | None) -> None:
-        """Assert that a chunk that is read again has the same end as before, because a sink may have all its rows."""
+        """Assert that a chunk that is read again has the same end as before, because a sink may have all rows of the
+        chunk."""
         if start is None or end is None or end.chunk is None or end.chunk.attempt == 1:
             return
         assert start.chunk is not None and start.chunk.upper == end.chunk.upper, (start, end)
@@ -323,7 +327,7 @@ class World:
     # -- what must be true -----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Assert that the sink's events are in order, and that the newest event of each key gives the rows of the
+        """Assert that the sink's events are in order, and that the newest events of all keys equal the rows of the
         tables."""
         versions: dict[tuple[TableName, int], int] = {}
         rows: dict[TableName, dict[int, int]] = {name: {} for name in self.server.tables}

@@ -33,7 +33,8 @@ def insert(log: LogWriter, *, rows: int = 1) -> None:
 
 
 def log_of(gtid: str) -> LogWriter:
-    """Files with several transactions, with none, with one, and with one that its server never committed."""
+    """Returns a log with files of several, no and one transaction, and a file with a transaction that its server never
+    committed."""
     log = LogWriter(gtid=gtid)
     for each in (3, 0, 1, 2):
         for _ in range(each):
@@ -49,7 +50,7 @@ def log_of(gtid: str) -> LogWriter:
 
 
 def list_gtids(log: LogWriter) -> None:
-    """Write MariaDB's list of the GTIDs before this file; the writer writes MySQL's only."""
+    """Write MariaDB's list of the GTIDs before this file. The writer itself writes only the list of MySQL."""
     if log.gtid == "mariadb":
         done = len(log.transactions).to_bytes(8, "little")
         log.add(EventType.MARIADB_GTID_LIST, bytes((1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0)) + done)
@@ -92,7 +93,7 @@ def test_every_moment_of_a_log(tmp_path: Path, gtid: str) -> None:
             continue
         wanted = expected(log, index, view.mode)
         if index == 6 and moment < times[6] - 1_000_000:
-            # An uncommitted transaction at the end of the file before is not older than `moment`.
+            # The uncommitted transaction at the end of the previous file is not older than `moment`.
             wanted = make_executed(view.mode, str(wanted.gtids), log.files[4].name, 4)
         assert place == wanted, (moment, index)
         assert view.created[wanted.file] > 0
@@ -143,7 +144,7 @@ def test_damage_fails_only_the_starts_behind_it(tmp_path: Path) -> None:
 
 
 def boundaries(log: LogWriter, name: str) -> tuple[list[int], set[int]]:
-    """Return the offsets of a file's events, and those between two transactions."""
+    """Return the offsets of a file's events, and the offsets between two transactions."""
     (file,) = (file for file in log.files if file.name == name)
     at, offsets, between = 4, [], set()
     for raw, transaction in file.events:

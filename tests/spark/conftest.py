@@ -1,4 +1,5 @@
-"""Fixtures: one Spark for all tests of this folder, a fake daemon, and a database whose log it serves."""
+"""Fixtures: one Spark for all tests of this folder, a fake daemon, and a database whose log the fake daemon
+delivers."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-# The folder of a module that lets a test kill processes of Spark's.
+# The folder of the module with which a test can kill Spark's processes.
 KILLING = Path(__file__).with_name("killing")
-# The shared Spark is a server of Spark Connect, too.
+# The shared Spark is also a Spark Connect server.
 _CONNECT = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -60,7 +61,8 @@ def killing(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, kill_folder: Path) -> Iterator[SparkSession]:
-    """`local[2,4]`: two tasks at a time, and a task may fail three times before its job fails."""
+    """A session with the master `local[2,4]`: it runs two tasks at a time, and a task may fail three times before its
+    job fails."""
     warehouse = tmp_path_factory.mktemp("warehouse")
     conf = {"spark.sql.warehouse.dir": str(warehouse)} | _CONNECT
     conf |= dict(setting.split("=", 1) for setting in QUICK_SPARK)
@@ -86,7 +88,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, kill_folder: Path) -> Iterat
 
 @pytest.fixture
 def connect_url(spark: SparkSession) -> str:
-    """The address at which the shared Spark serves Spark Connect."""
+    """Returns the Spark Connect address of the shared Spark."""
     jvm: Any = spark.sparkContext._jvm
     service = "org.apache.spark.sql.connect.service.SparkConnectService$"
     port = getattr(getattr(jvm, service), "MODULE$").localPort()
@@ -113,7 +115,7 @@ class Source:
         self.server.execute(*statements, database=self.database)
 
     def feed(self) -> None:
-        """Bring the daemon to the server's tip; transactions of other databases become markers."""
+        """Copy the server's new transactions into the fake daemon. Transactions of other databases become markers."""
         for name, _ in self.server.binlogs():
             if name >= self.first_file:
                 self.server.mysqlbinlog("--raw", f"--result-file={self.folder}/", name, remote=True)
@@ -153,7 +155,7 @@ class Target:
 
     def rows(self, source: Source, table: str) -> list[dict[str, Any]]:
         frame = self.spark.read.format("delta").load(self.of(source, table))
-        for name, kind in frame.dtypes:  # `collect` would convert it to this machine's time zone
+        for name, kind in frame.dtypes:  # `collect` would convert it to the local time zone
             if kind == "timestamp":
                 frame = frame.withColumn(name, frame[name].cast("timestamp_ntz"))
         return [row.asDict() for row in frame.collect()]
@@ -169,7 +171,7 @@ def target(spark: SparkSession, tmp_path: Path) -> Target:
 
 
 def comparable(rows: list[dict[str, Any]], key: str = "id") -> dict[Any, dict[str, Any]]:
-    """Returns rows by key, with values in one form: bytes, naive UTC times."""
+    """Returns rows by key, with values in a comparable form: bytes, naive UTC times."""
     result = {}
     for row in rows:
         plain = {name: _plain(value) for name, value in row.items()}
@@ -188,7 +190,7 @@ def assert_equal(source: Source, target: Target, *tables: str, key: str = "id") 
 
 
 def to_end(frame: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], Any]) -> None:
-    """Run a stream up to the server's tip; a failure is raised."""
+    """Run a stream up to the server's newest position. Raises the failure of the query."""
     query = (
         frame.writeStream.foreachBatch(each)
         .option("checkpointLocation", str(checkpoint))

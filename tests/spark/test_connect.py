@@ -58,7 +58,7 @@ spark.stop()
 
 
 def run(command: list[str], folder: Path, **environment: str) -> str:
-    """Run a program to its end. Returns what it has printed."""
+    """Run a program to its end. Returns the program's output."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

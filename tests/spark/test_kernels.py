@@ -1,4 +1,4 @@
-"""The kernels of Python workers are compiled in advance: by a sample that has rows of every type."""
+"""The kernels of Python workers are compiled in advance, by decoding a sample that has rows of every type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The listener converts Spark's reports to metrics and to lines of the log; no Spark is needed."""
+"""The listener converts Spark's reports to metrics and to lines of the log. The tests need no Spark."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_reports_without_a_batch_are_left_out() -> None:
 def test_the_metrics_of_a_query() -> None:
     listener = BinlogListener()
     query_started(listener)
-    assert not [name for name, *_ in scraped(listener) if name == "up"]  # it may read other sources
+    assert not [name for name, *_ in scraped(listener) if name == "up"]  # unknown: other sources
     for batch in range(2):
         query_reported(listener, progress_report(batch))
     seen = scraped(listener)
@@ -125,11 +125,11 @@ def test_a_batch_that_was_planned_before_a_restart() -> None:
 
 def test_a_query_ends() -> None:
     listener = BinlogListener()
-    query_reported(listener, progress_report())  # the listener was added after its start
+    query_reported(listener, progress_report())  # whose start the listener has not seen
     query_terminated(listener, exception="broken")
     assert scraped(listener)["up", "orders"] == 0
     query_started(listener, "run-2")
-    query_terminated(listener, "run-1", "broken")  # this event comes late
+    query_terminated(listener, "run-1", "broken")  # this event is late
     query_reported(listener, progress_report(run="run-2"))
     seen = scraped(listener)
     assert seen["up", "orders"] == 1 and seen["batches_total", "orders", "shop"] == 2

@@ -1,4 +1,4 @@
-"""All remedies of the mirror are in one module, and a test runs each command that they name."""
+"""All remedies of the mirror are in one module, and a test runs each command in a remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLES = {"can_copy": True, "fault": BinlogError(ErrorKind.MALFORMED_EVENT, "no
 
 
 def printed(name: str) -> list[str]:
-    """The commands of a remedy."""
+    """Returns the commands of a remedy."""
     function = getattr(remedies, name)
     given = {key: SAMPLES.get(key, key) for key in inspect.signature(function).parameters}
     return commands(function(**given))
@@ -34,7 +34,7 @@ NAMES = [name for name in vars(remedies) if name.startswith("of_")]
 def test_each_remedy_names_commands_that_a_test_runs(name: str) -> None:
     found = printed(name)
     assert bool(found) is (name not in WORDS)
-    # Remedies of faults are the same as those of entries.
+    # Faults have the same remedies as entries.
     followed = [
         case.command for case in TABLES.values() if case.remedy == name.replace("fault", "entry")
     ]
@@ -56,7 +56,7 @@ def test_no_case_is_of_a_remedy_that_does_not_exist() -> None:
 
 
 def texts(tree: ast.Module) -> list[str]:
-    """The texts of a module, without its docstrings."""
+    """Returns the string constants of a module, without its docstrings."""
     documents = {
         id(node.body[0].value)
         for node in ast.walk(tree)

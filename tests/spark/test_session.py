@@ -1,4 +1,4 @@
-"""Which settings the mirror job's session has, as a user starts it."""
+"""Which settings the session of the mirror job has, for each way in which a user can start the job."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_spark_submit_is_given_wins(tmp_path: Path) -> None:
     )
     assert found["spark.sql.shuffle.partitions"] == "7"
     assert found["spark.databricks.delta.snapshotPartitions"] == "2"
-    assert found["spark.sql.session.timeZone"] == "Asia/Tokyo"  # from the job's own option --conf
+    assert found["spark.sql.session.timeZone"] == "Asia/Tokyo"  # from the job's option --conf
     assert found["spark.app.name"] == "binlog-dispatcher mirror"
     assert int(found["heap"]) <= 600 << 20
 

@@ -1,4 +1,4 @@
-"""The tutorial: docs/tutorial.md shows the parts of examples/tutorial.py, and what they print."""
+"""The tutorial: docs/tutorial.md contains the parts of examples/tutorial.py and their output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.rotate(2, of="jobs of Spark")
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples/tutorial.py"
 PAGE = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
-# For tables of a few rows: Spark's defaults are 200 and 50 tasks.
+# Settings for tables of a few rows; Spark's defaults are 200 and 50 tasks.
 SMALL_TABLES = ("spark.sql.shuffle.partitions=2", "spark.databricks.delta.snapshotPartitions=2")
 GRANTS = ("REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.*", "ALL ON tutorial.*")
 
@@ -56,7 +56,7 @@ def test_the_page_names_the_rights_that_the_account_needs() -> None:
 
 @pytest.fixture
 def account(mysql97: Server) -> Iterator[str]:
-    """An account with the rights that the page names."""
+    """An account with the privileges that the page names."""
     name = f"tutor{os.getpid() % 10**6}"
     mysql97.add_user(name, PASSWORD, *GRANTS)
     yield f"{name}@{mysql97.host}:{mysql97.port}"
@@ -88,7 +88,7 @@ def test_it_prints_what_the_page_shows(mysql97: Server, account: str, tmp_path: 
     try:
         shown, _ = process.communicate(timeout=280)
     finally:
-        end_group(process)  # also ends its daemon and its mirror, if they still run
+        end_group(process)  # also ends the tutorial's daemon and mirror, if they still run
     said = (tmp_path / "stderr").read_text(encoding="utf-8", errors="replace")
     assert process.returncode == 0, said[-6000:]
     tables = [table.strip("\n") for table in shown.split("\n\n") if table.strip()]

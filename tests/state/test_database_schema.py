@@ -1,4 +1,5 @@
-"""The tables of the state's database are created once, upgraded by the leader, and never taken from another program."""
+"""A daemon creates the tables of the state's database once, the leader upgrades them, and no daemon uses tables of
+another program."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def database(
 
 
 def refusal(settings: StateSettings) -> BinlogError:
-    """Returns the error that a standby gets, and asserts that a leader gets the same."""
+    """Returns the error that a standby gets, and asserts that a leader gets the same error."""
     with closing(LeaseTable(settings)) as table, pytest.raises(BinlogError) as caught:
         table.read()
     with (
@@ -143,7 +144,7 @@ def test_the_leader_alone_upgrades_the_tables(
         standby.read()
         standby.campaign("standby", "address", 60)
     assert database.value("SELECT version FROM installation") == SCHEMA_VERSION
-    for _ in range(2):  # the second time as after an upgrade that was interrupted
+    for _ in range(2):  # the second round is like an upgrade after an interrupted upgrade
         with closing(leading_store(database.settings)) as store:
             assert store.session("shop") == session
         assert database.value("SELECT version FROM installation") == newer

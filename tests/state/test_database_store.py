@@ -151,7 +151,7 @@ def proxied(any_database: DatabaseOf) -> Iterator[tuple[DatabaseOf, Proxy]]:
 
 
 def without_answer(proxy: Proxy) -> Callable[[Statements], None]:
-    """A change whose commit reaches the server, but whose answer is lost."""
+    """Returns a function that makes a change. The commit reaches the server, but the answer is lost."""
 
     def change(db: Statements) -> None:
         db.execute(INSERT)
@@ -241,7 +241,7 @@ def test_a_server_that_restarts_loses_nothing(server_factory: ServerFactory) -> 
 def test_a_server_that_has_lost_writes_is_noticed(
     database: DatabaseOf, store: DatabaseStore
 ) -> None:
-    """A failover to a replica that lagged has this effect."""
+    """For example, a failover to a lagging replica loses writes."""
     for seq in range(1, 4):
         store.save([("shop", at(seq), at(seq), 0)])
     database.execute("UPDATE lease SET writes = 2")
@@ -259,7 +259,8 @@ def test_a_server_that_has_lost_writes_is_noticed(
 def test_covered_positions_wait_for_an_acknowledgement(
     database: DatabaseOf, store: DatabaseStore
 ) -> None:
-    """Otherwise an idle daemon that reads the server of its own state would write for ever."""
+    """Otherwise an idle daemon that reads the server of its own state would read its own writes and write again,
+    without end."""
     for name in ("shop", "billing"):
         store.save([(name, at(1), at(1), 0)])
     for seq in range(2, 9):
@@ -316,7 +317,7 @@ def test_a_loaded_consumer_is_not_stored_again(database: DatabaseOf, store: Data
 def test_how_far_a_client_has_read_is_stored_with_progress(
     database: DatabaseOf, store: DatabaseStore
 ) -> None:
-    """Table versions hold up to that position, so it must not lie before a covered position."""
+    """Table versions are valid up to that position, so it must not be before a covered position."""
     first = LogPosition("binlog.000001", 4, 100)
     store.save_versions("client", StoreVersions(first, StoredVersions("uuid", first, ())))
     store.save([("shop", at(1), at(1), 0)])
@@ -346,7 +347,7 @@ def test_large_rows_are_written_in_parts_before_their_transaction(
 ) -> None:
     entries = (entry(1, 3), entry(2, 2 * PART_BYTES + 1), entry(3, 0))
     store.save([], "client", XaChanges(entries, (), ()))
-    assert writes(database) == 4  # three parts, then the rest
+    assert writes(database) == 4  # three parts, then the last part
     assert [len(e.rows.data) for e in store.load_prepared("client") if e.rows] == [
         3, 2 * PART_BYTES + 1, 0,
     ]  # fmt: skip
@@ -426,7 +427,7 @@ def test_a_server_with_other_defaults_makes_no_difference(
 
 
 def test_a_setting_that_may_lose_commits_is_a_warning(store: DatabaseStore) -> None:
-    """The test's servers have both settings."""
+    """The servers of the tests have both settings that may lose commits."""
     names = [warning.partition("=")[0] for warning in store.warnings]
     assert names == ["innodb_flush_log_at_trx_commit", "sync_binlog"]
     assert "SET GLOBAL sync_binlog = 1" in store.warnings[1]

@@ -1,4 +1,4 @@
-"""One daemon has the lease, by the database's clock, and only that daemon can write the store."""
+"""By the database's clock, one daemon has the lease, and only this daemon can write the store."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_held_lease_is_not_taken(table: LeaseTable, other: LeaseTable) -> None
 
 
 def test_a_daemon_that_asks_twice_has_one_term(table: LeaseTable) -> None:
-    """A daemon asks twice if its first campaign got no answer."""
+    """A daemon asks for the lease a second time if its first request got no answer."""
     assert table.campaign(HOLDER, ADDRESS, LONG_S).term == 1
     assert table.campaign(HOLDER, ADDRESS, LONG_S).is_of(HOLDER, 1)
 
@@ -135,7 +135,7 @@ def test_a_store_opens_only_under_the_present_term(
 
 @pytest.fixture
 def store(settings: StateSettings, table: LeaseTable) -> Iterator[DatabaseStore]:
-    """The store of a daemon whose lease has expired."""
+    """Yields the store of a daemon whose lease has expired."""
     term = table.campaign(HOLDER, ADDRESS, 0).term
     with closing(DatabaseStore(settings, HOLDER, term)) as store:
         store.save([("shop", at(1), at(1), 0)])
@@ -196,7 +196,7 @@ def test_a_takeover_waits_for_a_write_that_was_first(
 def test_the_server_ends_the_transaction_of_a_daemon_that_is_stopped(
     store: DatabaseStore, other: LeaseTable
 ) -> None:
-    """The stopped daemon holds the lock of the lease, and the server must not let it hold the lock for long."""
+    """A stopped daemon may hold the lock of the lease. The server must end this after a short time."""
 
     def stopped(db: object) -> None:
         while True:

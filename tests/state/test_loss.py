@@ -59,7 +59,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[StateStore]:
-    """A store in which the acknowledged seq of `shop` is 7."""
+    """Yields a store in which the acknowledged seq of `shop` is 7."""
     store = StateStore(path)
     store.save([("shop", position(7), position(8), 5)])
     yield store
@@ -71,7 +71,7 @@ def save(store: StateStore, seq: int) -> None:
 
 
 def acknowledged(path: Path) -> int:
-    """The stored position, read by another connection."""
+    """Returns the seq of the stored position, read on another connection."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
         (text,) = db.execute("SELECT acknowledged FROM consumer WHERE name = 'shop'").fetchone()
     return Position.from_json(text).seq
@@ -122,7 +122,8 @@ def test_nothing_is_acknowledged_while_the_file_is_replaced(
             attempt()
         assert caught.value.kind is ErrorKind.STATE_STORE
         assert "restart the daemon" in caught.value.remedy
-    # The problem ends without a restart, too: when the path is free, the open store is written there again.
+    # The problem can also end without a restart: when the path is free, the daemon writes the open store to this path
+    # again.
     path.rename(tmp_path / "away.db")
     save(store, 10)
     assert acknowledged(path) == 10
@@ -137,7 +138,7 @@ def test_a_truncated_store_is_distinguished_from_a_new_one(path: Path, store: St
         StateStore(path)
     assert str(store.installation_id) in caught.value.what
     assert "delete it" in caught.value.remedy
-    # A second attempt fails in the same way, because the first one has not changed the lock file. Then follow the
+    # A second attempt fails in the same way, because the first attempt has not changed the lock file. Then follow the
     # remedy.
     with pytest.raises(BinlogError, match="the file is empty"):
         StateStore(path)

@@ -1,5 +1,5 @@
-"""A store that opens with positions older than the acknowledged ones reports that. The cause is damage of its log, or a
-restore."""
+"""If a store opens with positions older than the acknowledged positions, it reports this. Possible causes are a damaged
+log of the store, or a restore."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def log_of(path: Path) -> Path:
 
 
 def flip(path: Path) -> None:
-    """One bit in the middle of the first frame."""
+    """Flip one bit in the middle of the first frame of SQLite's log."""
     with log_of(path).open("r+b") as file:
         file.seek(2000)
         byte = file.read(1)
@@ -116,7 +116,8 @@ def test_a_position_that_went_back_on_purpose_is_no_loss(path: Path) -> None:
 
 
 def test_a_move_back_that_was_lost_is_no_loss(path: Path) -> None:
-    """The record is cleared before the transaction, so a kill between the two leaves no false alarm."""
+    """The store clears the recorded position before the transaction, so a kill between the two causes no false
+    alarm."""
     killed(path, "save(9, 'shop'); save(2, 'shop')")
     remove(path)
     with closing(StateStore(path)) as store:
@@ -143,7 +144,7 @@ def test_a_loss_is_reported_until_the_consumer_stores_a_position(path: Path) -> 
 
 @pytest.fixture
 def restored(path: Path) -> StateStore:
-    """A store from a backup that lacks the consumer `billing`."""
+    """Returns a store from a backup that lacks the consumer `billing`."""
     with closing(StateStore(path)) as store:
         store.save([("shop", position(1), position(1), 0)])
     copy = path.with_name("copy.db")
@@ -188,7 +189,7 @@ def test_a_new_store_in_the_place_of_another_is_reported(path: Path) -> None:
     path.unlink()
     with closing(StateStore(path)) as store:
         assert store.losses == (Loss("shop", EpochSeq(1, 9), None, new_store=True),)
-        assert store.load("shop") is None  # begins at its `start`, in an epoch of its own
+        assert store.load("shop") is None  # the consumer begins at its `start`, in a new epoch
         store.save([("billing", position(1), position(1), 0)])
     with closing(StateStore(path)) as store:
         assert store.losses == ()
@@ -225,7 +226,8 @@ def test_a_deleted_file_of_positions_is_written_again(path: Path) -> None:
 
 
 def test_an_acknowledgement_waits_for_one_sync(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for the commit of its transaction, but for no checkpoint and no sync of the file of positions."""
+    """The acknowledgement waits for the commit of its transaction, but not for a checkpoint or a sync of the file of
+    positions."""
     syncs: list[int] = []
     statements: list[str] = []
     with closing(StateStore(path)) as store:

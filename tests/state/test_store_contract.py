@@ -1,4 +1,5 @@
-"""The contract of every state store: of the store in a file, and of the store in a database of each kind of server."""
+"""The contract that every state store fulfils: the store in a file, and the store in a database of each kind of
+server."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def test_the_covered_position_may_advance_alone(store: Store) -> None:
 
 
 def test_a_position_may_go_back(store: Store) -> None:
-    """Readers may seek back; the store does not compare positions."""
+    """Readers may seek to an earlier position, so the store does not compare positions."""
     store.save([("shop", position(9), position(9), 0)])
     store.save([("shop", position(2, epoch=1), position(2, epoch=1), 0)])
     stored = store.load("shop")

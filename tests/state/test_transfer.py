@@ -1,4 +1,4 @@
-"""The whole state moves from a file to a database and back, but only while no daemon uses it."""
+"""The whole state is moved from a file to a database and back, but only while no daemon uses the state."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def at(seq: int) -> Position:
 
 def fill(store: Store) -> None:
     """Store rows of each kind."""
-    store.forget("nothing")  # so its epoch is not the first one
+    store.forget("nothing")  # so that the consumer's epoch is not the first epoch
     store.save(
         [("shop", at(1), at(5), -9), ("läden ", at(2), at(2), 0)], "a", XaChanges(ENTRIES, (), ())
     )
@@ -72,7 +72,7 @@ def fill(store: Store) -> None:
 
 
 def held(store: Store) -> list[object]:
-    """Everything that a store holds."""
+    """Returns the whole content of a store."""
     names = "shop", "läden ", "no position", "new"
     return [
         [store.installation_id, store.epoch],
@@ -110,7 +110,7 @@ def file(tmp_path: Path) -> StateSettings:
 
 @pytest.fixture
 def full(file: StateSettings) -> list[object]:
-    """What the file holds."""
+    """Fills the file, and returns its content."""
     with closing(StateStore(file.path)) as store:
         fill(store)
         return held(store)
@@ -157,7 +157,7 @@ def test_no_daemon_opens_a_store_that_was_moved(
     for settings in (file, database.settings):
         error = refused(settings, StateSettings(path=tmp_path / "again.db"))
         assert "the state was moved" in error.what
-    with closing(sqlite3.connect(file.path)) as db:  # unchanged, except for the mark
+    with closing(sqlite3.connect(file.path)) as db:  # the file is unchanged, except for the mark
         assert db.execute("SELECT count(*) FROM prepared").fetchone() == (4,)
 
 
@@ -225,7 +225,7 @@ def test_a_file_that_is_older_than_what_was_acknowledged_says_so(
 def test_marks_of_an_earlier_file_are_no_loss(
     file: StateSettings, full: list[object], database: DatabaseOf
 ) -> None:
-    """The state is moved back to the place of the former file, after its positions have gone back."""
+    """The state is moved back to the path of the earlier file, after its positions have become earlier."""
     move_state(file, database.settings)
     file.path.unlink()
     with closing(leading_store(database.settings)) as store:

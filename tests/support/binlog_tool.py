@@ -1,4 +1,4 @@
-"""Parses what `mysqlbinlog -vv` and `mariadb-binlog -vv` print: position, type, GTID and rows of each event."""
+"""Parses the output of `mysqlbinlog -vv` and `mariadb-binlog -vv`: position, type, GTID and rows of each event."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADER = re.compile(
 _GTID_NEXT = re.compile(r"SET @@SESSION\.GTID_NEXT= '(.*)'")
 _ROW = re.compile(r"### (INSERT INTO|UPDATE|DELETE FROM) `")
 
-# The words that a tool prints after an event's header, and the manual's name of that type of event.
+# The words that a tool prints after an event's header, and the name of this event type in the manual.
 _NAMES = (
     ("Start: binlog", "FORMAT_DESCRIPTION_EVENT"), ("Previous-GTIDs", "PREVIOUS_GTIDS_EVENT"),
     ("Gtid list", "GTID_LIST_EVENT"), ("Binlog checkpoint", "BINLOG_CHECKPOINT_EVENT"),
@@ -31,7 +31,7 @@ _NAMES = (
 
 @dataclass
 class PrintedEvent:
-    """One event as a tool prints it."""
+    """One event in a tool's output."""
 
     offset: int
     end_log_pos: int
@@ -56,7 +56,7 @@ def read(output: str) -> list[PrintedEvent]:
         elif match := _GTID_NEXT.match(line):
             if match[1] != "AUTOMATIC":
                 events[-1].gtid = match[1].lower()
-                if events[-1].gtid.count(":") == 2:  # the tool has one name for both types
+                if events[-1].gtid.count(":") == 2:  # the tool prints the same name for both types
                     events[-1].type = "GTID_TAGGED_EVENT"
         elif line.startswith("#Begin_load_query"):
             events[-1].type = "BEGIN_LOAD_QUERY_EVENT"

@@ -13,7 +13,7 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def chromium_path() -> str:
-    """The installed browser. Raises RuntimeError if there is none."""
+    """Returns the path of the installed browser. Raises RuntimeError if there is none."""
     for name in _NAMES:
         if path := shutil.which(name):
             return path

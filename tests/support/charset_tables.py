@@ -1,8 +1,8 @@
-"""The servers' own conversion tables, and their generator: `python -m tests.support.charset_tables`.
+"""The conversion tables of the servers. `python -m tests.support.charset_tables` generates them.
 
-For each character set except the Unicode ones, the server converts each byte to utf8mb4, and each sequence of several
-bytes that is a character of the set. For a single-byte set, a file holds the upper half of the table. For another set,
-it holds the characters that the server and Python's codec convert differently.
+For each non-Unicode character set, the generator lets the server convert each byte, and each sequence of several bytes
+that is a character of the set, to utf8mb4. For a single-byte set, the file contains the upper half of the table. For
+other sets, the file contains the characters that the server and Python's codec convert differently.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _UNKNOWN = "?"
 Table = dict[bytes, str]
 
 
-# The codes that may be characters, by table: all of one and two bytes, those of three bytes that begin with 0x8F, and
-# those of four bytes that stand for a character of the BMP.
+# The codes that may be characters, by table: all codes of one and two bytes, the codes of three bytes that begin with
+# 0x8F, and the codes of four bytes that denote a character of the BMP.
 _CODES = {
     "one": [bytes((a,)) for a in range(256)],
     "two": [bytes((a, b)) for a in range(0x80, 256) for b in range(0x30, 256)],
@@ -55,8 +55,8 @@ def of_server(server: Server, charsets: Sequence[str]) -> dict[str, Table]:
         for charset in charsets:
             found[charset] = {}
             for name in _tables(charset):
-                # The server replaces invalid characters. All characters are in one long text, because a row for each
-                # would take ten times as long.
+                # The server replaces invalid characters. All characters are in one long text, because one row per
+                # character would be ten times slower.
                 cursor.execute(
                     "SELECT GROUP_CONCAT(HEX(code), ' ', HEX(CONVERT(CONVERT(code USING"
                     f" {charset}) USING utf8mb4)) SEPARATOR ' ') FROM mysql.{name}"
@@ -98,7 +98,7 @@ def differences(charset: str, table: Mapping[bytes, str]) -> bytes:
 
 
 def upper_half(table: Mapping[bytes, str]) -> bytes:
-    """Returns the code points (2 bytes each) of all 256 bytes."""
+    """Returns the code points (2 bytes each) of all 256 byte values."""
     return b"".join(ord(table.get(bytes((a,)), _UNKNOWN)).to_bytes(2, "big") for a in range(256))
 
 

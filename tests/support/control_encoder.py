@@ -1,7 +1,7 @@
 """Encoders of all events except rows events and table maps, and of both kinds of compression.
 
-They are written from the descriptions of the formats, not from the decoders. They return bodies; `event_encoder.event`
-adds the header.
+The encoders are based on the descriptions of the formats, not on the decoders. They return bodies of events;
+`event_encoder.event` adds the header.
 
 Sources: MySQL source, libs/mysql/binlog/event/*.h and libs/mysql/serialization/readme.md; MariaDB knowledge base, its
 pages of events.
@@ -19,7 +19,7 @@ import zstandard
 
 
 def packed(value: int) -> bytes:
-    """A length-encoded integer of the client protocol."""
+    """Returns a length-encoded integer of the client protocol."""
     if value < 251:
         return bytes((value,))
     for mark, size in ((252, 2), (253, 3), (254, 8)):
@@ -29,7 +29,7 @@ def packed(value: int) -> bytes:
 
 
 def varied(value: int) -> bytes:
-    """A variable-length integer of the serialization library, as short as possible."""
+    """Returns a variable-length integer of the serialization library, in the shortest form."""
     for size in range(1, 9):
         if value < 1 << 7 * size:
             return ((value << size) | (1 << (size - 1)) - 1).to_bytes(size, "little")
@@ -65,7 +65,7 @@ def gtid_tagged_body(
         fields += varied(7) + varied(original_us)
     fields += varied(8) + varied(1000) + varied(9) + varied(90704) + more
     size = 1
-    while True:  # the size field counts its own bytes
+    while True:  # the value of the size field includes the field's own bytes
         head = varied(1) + varied(size) + varied(last_needed)
         if len(head) + len(fields) == size:
             return head + fields
@@ -90,7 +90,7 @@ def mariadb_gtid_more_body(
     sequence: int, domain: int, flags: int, *, commit_id: int = 0, xid: tuple[int, bytes, bytes] | None = None,
     extra: int | None = None, alter_of: int = 0,
 ) -> bytes:  # fmt: skip
-    """MariaDB's GTID event with optional fields, padded to 19 bytes as the server does."""
+    """Encodes MariaDB's GTID event with optional fields, padded to 19 bytes as by the server."""
     out = struct.pack("<QIB", sequence, domain, flags)
     if flags & 2:
         out += commit_id.to_bytes(8, "little")
@@ -114,7 +114,7 @@ def rand_body(first: int, second: int) -> bytes:
 
 
 def decimal_bytes(value: Decimal, precision: int, scale: int) -> bytes:
-    """The storage form of DECIMAL(precision, scale)."""
+    """Returns the storage form of a DECIMAL(precision, scale)."""
     assert -int(value.as_tuple().exponent) == scale
     digits = "".join(map(str, value.as_tuple().digits)).rjust(precision, "0")
     whole, part = digits[: precision - scale], digits[precision - scale :]
@@ -213,8 +213,8 @@ def view_change_body(view: str, number: int, certified: Mapping[bytes, bytes]) -
 def payload_body(
     events: bytes, *, compression: int = 0, said: int | None = None, unknown: bytes = b"", level: int = 3
 ) -> bytes:  # fmt: skip
-    """Encodes a TRANSACTION_PAYLOAD of events without checksums. `said`: the uncompressed size in its header;
-    `unknown`: bytes of an unknown field, which come first in the header."""
+    """Encodes a TRANSACTION_PAYLOAD of events without checksums. `said`: the uncompressed size that the header
+    contains, None for the true size; `unknown`: bytes of an unknown field, which is the first in the header."""
     data = zstandard.ZstdCompressor(level=level).compress(events) if compression == 0 else events
     fields = {2: packed(compression)}
     if compression == 0:
@@ -232,13 +232,13 @@ def mariadb_compressed(data: bytes, *, said: int | None = None) -> bytes:
 
 
 def query_compressed_body(body: bytes) -> bytes:
-    """The compressed form of a QUERY event's body."""
+    """Returns the compressed form of a QUERY event's body."""
     at = 13 + int.from_bytes(body[11:13], "little") + body[8] + 1
     return body[:at] + mariadb_compressed(body[at:])
 
 
 def rows_compressed_body(body: bytes, *, v2: bool, update: bool) -> bytes:
-    """The compressed form of a rows event's body: everything after the column bitmaps is compressed."""
+    """Returns the compressed form of a rows event's body: everything behind the column bitmaps is compressed."""
     at = 8 + (int.from_bytes(body[8:10], "little") if v2 else 0)
     width = body[at]
     assert width < 251

@@ -1,7 +1,8 @@
 """Encoders of every event that the daemon reads, a writer of whole logs, and the packets of a dump.
 
-They are written from the format's description, not from the decoders: plain Python, one event at a time. `LogWriter`
-keeps the events that it wrote for each transaction, so that tests can compare them without parsing the bytes.
+The encoders are based on the format's description, not on the decoders. They are plain Python code that encodes one
+event at a time. `LogWriter` records the events that it has written for each transaction, so that tests can compare them
+without parsing the bytes.
 
 Sources: MySQL source, libs/mysql/binlog/event/*.h, sql/rpl_binlog_sender.cc; MariaDB knowledge base, "Replication
 protocol" and its pages of events.
@@ -108,8 +109,8 @@ def table_map_body(database: str, table: str, table_id: int) -> bytes:
 
 
 def opaque_rows_body(kind: int, table_id: int, payload: bytes, *, end: bool) -> bytes:
-    """Encodes table id, flags, the extra-data length of v2, and then arbitrary bytes: the daemon does not parse
-    rows."""
+    """Encodes table id, flags, the extra-data length of v2, and then arbitrary bytes instead of rows, because the
+    daemon does not parse rows."""
     extra = b"\2\0" if kind >= EventType.WRITE_ROWS else b""
     return table_id.to_bytes(6, "little") + int(end).to_bytes(2, "little") + extra + payload
 
@@ -126,7 +127,8 @@ def incident_body(message: str) -> bytes:
 
 
 def packets(payload: bytes, sequence: int = 0) -> bytes:
-    """Divides a payload into packets of the protocol: packets of 16 MiB - 1, then a shorter one, which may be empty."""
+    """Divides a payload into packets of the protocol: packets of 16 MiB - 1 bytes, then a shorter packet, which may be
+    empty."""
     out = []
     while True:
         part, payload = payload[:PACKET_MAX], payload[PACKET_MAX:]
@@ -155,7 +157,7 @@ Table = tuple[str, str]
 @dataclass(slots=True)
 class Part:
     """An event of a transaction. `role`: frame, text, map, rows, ddl, savepoint, undo. `tables`: the tables that the
-    event concerns, None = all. `name`: of the savepoint."""
+    event concerns, None for all. `name`: the name of the savepoint."""
 
     role: str
     raw: bytes
@@ -183,7 +185,7 @@ class Transaction:
 
     @property
     def happened(self) -> list[Part]:
-        """The events of the transaction except those that were rolled back."""
+        """Returns the events of the transaction that were not rolled back."""
         out: list[Part] = []
         for part in () if self.rolled_back else self.parts:
             if part.role == "undo":
@@ -201,9 +203,9 @@ class File:
     checksum: bool
     events: list[tuple[bytes, Transaction | None]] = field(default_factory=list)
     size: int = 4
-    # By an event's index: how many bytes the offsets skip before the event. `raw` does not hold these bytes.
+    # By an event's index: how many bytes the offsets skip before the event. `raw` does not contain these bytes.
     jumps: dict[int, int] = field(default_factory=dict)
-    # A result that `fake_server` caches, and the number of events for which it is valid.
+    # A result that `fake_server` caches, and the number of events for which the result is valid.
     events_at: tuple[int, dict[int, Transaction | None]] = field(default=(0, {}), compare=False)
 
     @property
@@ -213,7 +215,8 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement. `rows`: for each rows event the index of its table in `tables`, and the size of its payload."""
+    """A statement. `rows`: for each rows event, the index of the event's table in `tables`, and the size of the
+    payload."""
 
     tables: tuple[Table, ...]
     rows: tuple[tuple[int, int], ...]
@@ -224,7 +227,7 @@ class Statement:
 class LogWriter:
     """Writes a server's binlog files. `gtid`: "mysql", "tagged", "anonymous", "5.6" (GTIDs without times), "none",
     "mariadb". `compress`: True to write the next transactions as TRANSACTION_PAYLOAD events. `created`: by file name,
-    the server's clock (s since 1970) when it begins that file."""
+    the server's time (s since 1970) at which it begins this file."""
 
     def __init__(
         self,
@@ -270,7 +273,8 @@ class LogWriter:
             self.add(EventType.PREVIOUS_GTIDS, previous_gtids_body(held), flags=IGNORABLE)
 
     def rotate(self, *, checksum: bool | None = None) -> None:
-        """End the file with a ROTATE and begin another one, perhaps with other checksums."""
+        """End the file with a ROTATE, and begin another file. `checksum`: True or False to change whether events have
+        checksums."""
         self.add(EventType.ROTATE, rotate_body(f"binlog.{self._next_file:06}"))
         self._checksum = self._checksum if checksum is None else checksum
         self.begin_file()
@@ -365,7 +369,8 @@ class LogWriter:
 
     def query(self, query: str, database: str = "", status: bytes | None = None,
               tables: tuple[tuple[str, str | None], ...] | None = None) -> None:  # fmt: skip
-        """Write a statement as text in the open transaction. `tables`: the tables that it concerns, None = all."""
+        """Write a statement as text in the open transaction. `tables`: the tables that the statement concerns, None for
+        all."""
         status = status_variables() if status is None else status
         self._part("ddl", EventType.QUERY, query_body(query, database, status), tables)
 
@@ -381,8 +386,8 @@ class LogWriter:
             self.add(EventType.QUERY, query_body(query, "", status_variables()))
 
     def commit(self, how: str = "xid") -> Transaction:
-        """End the transaction. `how`: xid, the text of a query such as COMMIT or ROLLBACK, or "" if its last event (a
-        DDL statement) has ended it."""
+        """End the transaction. `how`: xid, the text of a query such as COMMIT or ROLLBACK, or "" if the last event, a
+        DDL statement, has already ended the transaction."""
         if how == "xid":
             self._part("frame", EventType.XID, self.file.size.to_bytes(8, "little"))
         elif how:
@@ -421,8 +426,8 @@ class LogWriter:
             self._inside.append((part, kind, body, flags))
 
     def _pack(self) -> None:
-        """Write the events of the payload as one event. A consumer gets them with checksums, at the payload's
-        position."""
+        """Write the events of the payload as one event. A consumer gets the inner events with checksums, at the
+        payload's position."""
         inside, self._inside = self._inside, None
         if inside is None:
             return
@@ -441,8 +446,8 @@ class LogWriter:
     def dump(
         self, *, held: Iterable[tuple[str, int]] = (), file: str = "", offset: int = 4
     ) -> Iterator[bytes]:
-        """Yields the events of a dump, artificial ones included: all except the executed transactions, or those from a
-        file and offset on.
+        """Yields the events of a dump, including artificial events: all events except executed transactions, or all
+        events from a file and offset.
 
         `held`: (source, number) pairs of executed transactions, as COM_BINLOG_DUMP_GTID names them.
         """
@@ -452,7 +457,7 @@ class LogWriter:
         checksum = self.files[first].checksum
         for f in self.files[first:]:
             start = offset if f.name == file else 4
-            # This event precedes the file's FORMAT_DESCRIPTION, so it has the format of the file before.
+            # This event precedes the file's FORMAT_DESCRIPTION, so it has the format of the previous file.
             yield event(EventType.ROTATE, rotate_body(f.name, start), checksum=checksum, timestamp=0,
                         flags=ARTIFICIAL)  # fmt: skip
             checksum = f.checksum
@@ -463,7 +468,7 @@ class LogWriter:
                 skipped = transaction is not None and (transaction.source, transaction.gno) in held
                 if (
                     is_format and start > 4
-                ):  # repeated for a dump from the middle, without a position
+                ):  # a dump from the middle of a file repeats this event, without a position
                     body = raw[19:-4]
                     yield event(15, body, timestamp=f.created)
                 elif (at >= start or is_format) and not skipped:

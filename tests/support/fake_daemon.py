@@ -1,8 +1,9 @@
-"""A fake daemon: the same HTTP API over transactions that a test adds, with faults on demand.
+"""A fake daemon: it has the daemon's HTTP API, delivers transactions that a test adds, and simulates faults that a test
+sets.
 
-It is a second implementation of the API for readers, as simple as possible: one list holds all transactions and never
-drops one, and positions are compared by `seq`. A test adds transactions as bytes, or from a server's own binlog file:
-`feed` splits the file with `struct` and adds the record events.
+This is a second, simple implementation of the API for readers. One list contains all transactions and never drops one,
+and positions are compared by `seq`. A test adds transactions as bytes, or from a server's binlog file: `feed` splits
+the file with `struct` and adds the record events.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ QUERY, FORMAT_DESCRIPTION, XID, TABLE_MAP, GTID, ANONYMOUS_GTID = 2, 15, 16, 19,
 
 @dataclass(frozen=True)
 class Transaction:
-    """`data`: its record and events. `marker`: True if nothing matches the consumer's filter."""
+    """`data`: record and events of the transaction. `marker`: True if nothing in the transaction matches the consumer's
+    filter."""
 
     position: Position
     data: bytes
@@ -41,7 +43,7 @@ class Transaction:
 
 @dataclass
 class Answer:
-    """An answer that replaces that of the API. `cut`: close the connection before the answer, or inside it."""
+    """An answer that replaces the API's answer. `cut`: close the connection before or inside the answer."""
 
     status: int = 200
     body: bytes = b""
@@ -65,8 +67,8 @@ def problem(
 
 
 class FakeDaemon:
-    """A daemon with one consumer, whose name does not matter. `faults`: answers that replace those of the API, by the
-    last part of the call's path; each is used once, in order."""
+    """A daemon with one consumer; calls for any consumer name reach this consumer. `faults`: answers that replace the
+    API's answers, by the last part of the call's path. Each of these answers is used once, in order."""
 
     def __init__(self) -> None:
         self.preamble = b""
@@ -77,13 +79,13 @@ class FakeDaemon:
         self.token = ""
         self.tables: dict[str, Any] = {}
         self.faults: dict[str, list[Answer]] = {}
-        self.places: dict[str, Position] = {}  # by JSON of `to`; not earliest, latest
+        self.places: dict[str, Position] = {}  # by JSON of `to`, except earliest and latest
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.declared: dict[str, dict[str, Any]] = {}  # the bodies of POST /v1/consumers, by name
         self.slice_ends: list[int] | None = None
-        self.full = False  # the queue has no room, so no range can grow
+        self.full = False  # True: the queue has no room, so no range can grow
         self.queued: Position | None = None  # how far the daemon has read; None for all
-        self.forgotten = self.base  # ranges before this position are refused
+        self.forgotten = self.base  # the daemon refuses ranges before this position
         self.url = ""
         self._lock = threading.Condition()
 
@@ -98,7 +100,8 @@ class FakeDaemon:
         self.acknowledged = self.forgotten = at
 
     def purge(self) -> Position:
-        """Lose all transactions: the consumer continues after a gap, in a new epoch (`on_purged: latest`)."""
+        """Simulate a purge of all transactions: the consumer continues behind a gap, in a new epoch (`on_purged:
+        latest`)."""
         at = self.head
         self.base = self.acknowledged = replace(at, seq=at.seq + 5, epoch=at.epoch + 1)
         self.transactions.clear()
@@ -113,7 +116,8 @@ class FakeDaemon:
             return then
 
     def feed(self, path: Path, wanted: Callable[[bytes], bool] = lambda _: True) -> int:
-        """Append those new transactions of a binlog file that `wanted` accepts. Returns their number."""
+        """Append the new transactions of a binlog file that `wanted` accepts. Returns the number of these
+        transactions."""
         before = len(self.transactions)
         done = sum(t.position.file == path.name for t in self.transactions)
         for number, (data, offset, commit_us) in enumerate(self._cut(path.read_bytes())):
@@ -287,7 +291,7 @@ def position(seq: int) -> Position:
 
 
 def standby_answer(leader: str | None) -> Answer:
-    """The answer of a standby, as the API encodes it. `leader`: the address that it names."""
+    """Returns the answer of a standby in the API's encoding. `leader`: the leader's address in the answer."""
     fault = BinlogError(ErrorKind.NOT_LEADER, "this daemon is a standby")
     response = api_problem(fault)
     body = json.loads(bytes(response.body)) | {"leader": leader}
@@ -298,7 +302,8 @@ def standby_answer(leader: str | None) -> Answer:
 class Listener(ThreadingHTTPServer):
     """One address of a fake daemon. Several listeners of one daemon are daemons with one state store.
 
-    `standby`: the answer to each call in place of the daemon's; `received`: call and token of each request.
+    `standby`: if set, the answer to each call instead of the daemon's answer; `received`: call and token of each
+    request.
     """
 
     daemon_threads = True
@@ -326,7 +331,7 @@ class Listener(ThreadingHTTPServer):
         return self.standby or self.daemon.answer(call, body, token)
 
     def end(self) -> None:
-        """Close the port and all connections, as a process does that is killed."""
+        """Close the port and all connections, as when a process is killed."""
         if self._thread is None:
             return
         self.shutdown()
@@ -334,7 +339,7 @@ class Listener(ThreadingHTTPServer):
         self._thread = None
         self.server_close()
         for connection in self.accepted:
-            with suppress(OSError):  # closed already
+            with suppress(OSError):  # the connection is already closed
                 connection.shutdown(socket.SHUT_RDWR)
 
 

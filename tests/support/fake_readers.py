@@ -1,4 +1,5 @@
-"""Fakes of the services that the API calls, for tests of the API alone. They answer at once and record the calls."""
+"""Fakes of the services that the API calls, for tests of the API alone. The fakes answer at once and record the
+calls."""
 
 # ruff: noqa: ARG002
 
@@ -18,7 +19,7 @@ PLACE = Position("server", "", "binlog.000001", 4, 1, 1)
 
 
 class FakeDeclarer:
-    """A `Declarer` that permits everything, to everyone. `declared`: what was declared, by name."""
+    """A `Declarer` that permits every declaration for every token. `declared`: the declared consumers, by name."""
 
     def __init__(self) -> None:
         self.declared: dict[str, Declaration] = {}

@@ -1,9 +1,10 @@
-"""A simulated server. Its log is written in advance; the server serves dumps of the part that exists at the moment.
+"""A simulated server. Its whole log is written in advance, and the server sends dumps of the part that exists at
+present.
 
-The log of a `LogWriter` is everything that the server will ever write. A stop is a point after a whole transaction at
-which the log may end for a while. A `Server` is at one of its stops, and a test moves it to the next one; a server
-without stops always has its whole log, even when a test appends to it. Several servers may have the same transactions,
-each in its own files, as replicas do.
+The log of a `LogWriter` is everything that the server will ever write. A stop is a point after a complete transaction
+at which the log may end for some time. A `Server` is at one of its stops, and a test moves it to the next stop. A
+server without stops always has its whole log, even after a test appends to the log. Several servers may have the same
+transactions in different files, like replicas.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Stop:
 
 
 def stops_of(log: LogWriter, mode: Mode) -> list[Stop]:
-    """The stops of a log. The first one is before the first transaction."""
+    """Returns the stops of a log. The first stop is before the first transaction."""
     out: list[Stop] = []
     gtids, done = GtidSet(), 0
     for n, file in enumerate(log.files, start=1):
@@ -73,7 +74,7 @@ def stops_of(log: LogWriter, mode: Mode) -> list[Stop]:
                     continue
                 gtids, done = gtids.add(transaction.source, transaction.gno), done + 1
             elif raw[4] in _HEADERS and following is not None:
-                continue  # a server writes the header events of a file at once
+                continue  # a server writes all header events of a file together
             elif raw[4] == EventType.ROTATE:
                 continue
             last = log.transactions[done - 1] if done else None
@@ -85,7 +86,7 @@ def stops_of(log: LogWriter, mode: Mode) -> list[Stop]:
 
 
 class Server:
-    """Gives the answers and the dumps of a server with this log."""
+    """Returns the answers and the dumps of a server with this log."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class Server:
         self.oldest = 0  # index of the oldest file that is not purged
         self.stops = stops
         self.at = 0  # index of the present stop
-        self.successor: Server | None = None  # the server after a RESET, under the same name
+        self.successor: Server | None = None  # the server after a RESET, with the same name
         # For each of the next views: how many of the newest transactions the server has sent but not yet executed.
         self.late_commits: Iterator[int] = itertools.repeat(0)
 
@@ -118,7 +119,7 @@ class Server:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The number of files, and the number of events in the last file."""
+        """Returns the number of files, and the number of events in the last file."""
         if self.stops is not None:
             stop = self.stops[self.at]
             return stop.files, stop.events
@@ -126,7 +127,7 @@ class Server:
 
     @property
     def files(self) -> list[tuple[str, int]]:
-        """Names and present sizes of the files that are not purged."""
+        """Returns names and present sizes of the files that are not purged."""
         stop = self.stop
         there = self.log.files[self.oldest : stop.files]
         return [*((file.name, file.size) for file in there[:-1]), (there[-1].name, stop.offset)]
@@ -157,8 +158,8 @@ class Server:
         starts: Iterable[Start] = (),
         places: Iterable[tuple[str, int]] = (),
     ) -> ServerView:
-        """Returns the server's answers. `probe`: the files whose creation time is asked for, None = all; `starts`: the
-        starts to search for; `places`: the files and offsets whose event is asked for."""
+        """Returns the server's answers. `probe`: the files whose creation time the caller needs, None for all;
+        `starts`: the starts to search for; `places`: the files and offsets whose event the caller needs."""
         stop, files = self.stop, self.files
         sizes = dict(files)
         newest = self.log.files[stop.files - 1]
@@ -192,7 +193,7 @@ class Server:
         )
 
     def _executed(self, late: int) -> tuple[str, str]:
-        """Returns the executed GTIDs, and those of the newest `late` transactions, which are being committed."""
+        """Returns the executed GTIDs, and the GTIDs of the newest `late` transactions, which are being committed."""
         stop, newest = self.stop, self.files[-1][0]
         if self.mode is not Mode.GTID or not late:
             return stop.executed, ""
@@ -277,10 +278,10 @@ class Server:
 
 
 class Feed:
-    """The packets of one dump, up to the end of the server's log; it continues when the log grows.
+    """The packets of one dump, up to the end of the server's log. The dump continues when the log grows.
 
-    Raises BinlogError if the server would refuse the dump. Without GTIDs no server notices that a dump begins inside a
-    transaction; here that is an AssertionError.
+    Raises BinlogError if a real server would refuse the dump. Without GTIDs, a real server does not detect that a dump
+    begins inside a transaction; this class then raises AssertionError.
     """
 
     def __init__(self, server: Server, place: ExecutedPosition) -> None:
@@ -343,16 +344,16 @@ class Feed:
         return index
 
     def _from(self, first: int) -> Iterator[bytes | None]:
-        """Yields the events of a dump, and None each time that no event follows yet. A dump survives a RESET: it sends
-        the rest of the open file. Then it continues in the new log, with the file whose name follows that of the open
-        file."""
+        """Yields the events of a dump, and None each time that no event follows yet. A dump continues after a RESET: it
+        sends the rest of the open file, and then the new log, beginning with the file whose name follows the open
+        file's name."""
         server, log, held = self.server, self.server.log, self._held
         checksum = log.files[first].checksum
         n = first
         while True:
             file = log.files[n]
             start = self._offset if n == first else 4
-            # This event precedes the file's FORMAT_DESCRIPTION, so it has the format of the file before.
+            # This event precedes the file's FORMAT_DESCRIPTION, so it has the format of the previous file.
             yield event(EventType.ROTATE, rotate_body(file.name, start), checksum=checksum, timestamp=0,
                         flags=ARTIFICIAL)  # fmt: skip
             checksum = file.checksum
@@ -394,8 +395,7 @@ def _packet(raw: bytes) -> bytes:
 
 
 def _events_at(file: File) -> dict[int, Transaction | None]:
-    """Returns the transaction that each event belongs to, by the event's offset. The result is kept until the file
-    grows."""
+    """Returns the transaction of each event, by the event's offset. The result is cached until the file grows."""
     count, events = file.events_at
     if count != len(file.events):
         events, at = {}, 4

@@ -1,8 +1,8 @@
 """A source in memory for tests of the runtime: an implementation of `Source` that reads a fake server. A test can block
-the threads that open it.
+the threads that open the source.
 
-The source records what is open. A second login or dump with the same dispatcher number is an error, because a real
-server would kill the first one.
+The source records open logins and dumps. A second login or dump with the same dispatcher number is an error, because a
+real server would end the first one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def write(log: LogWriter, database: str, count: int = 1, size: int = 100) -> Non
 
 
 class FakeSource:
-    """`held`: while it is set, threads that open the source wait; `error`: an error that a login raises."""
+    """`held`: threads that open the source wait while this is set; `error`: an error that a login raises."""
 
     label = "repl@fake:3306"
 
@@ -41,7 +41,7 @@ class FakeSource:
         self.fake = server
         self.error: BinlogError | None = None
         self.opened: list[int] = []  # dispatcher numbers, in the order of the logins
-        self.closed = 0  # how many connections were closed before they had a dump
+        self.closed = 0  # the number of connections that were closed before a dump began
         self.streams: list[FakeStream] = []  # all dumps so far
         self.surveys = 0
         self.moves = 0

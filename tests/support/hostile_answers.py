@@ -1,6 +1,6 @@
-"""Invalid answers that no MySQL server gives. The name of each says what is wrong.
+"""Invalid answers that no MySQL server sends. The name of each answer describes the fault.
 
-`ANSWERS`: answers to queries. `DUMPS`: answers to COM_BINLOG_DUMP (`by_file`) or COM_BINLOG_DUMP_GTID.
+`ANSWERS`: invalid answers to queries. `DUMPS`: invalid answers to COM_BINLOG_DUMP (`by_file`) or COM_BINLOG_DUMP_GTID.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def rows(given: Rows, columns: int | None = None) -> Answer:
 
 
 def says(**statements: Answer) -> Answers:
-    """Returns answers that differ from correct ones as given: `says(SHOW_GRANTS=...)`."""
+    """Returns correct answers, of which the given statements' answers are replaced: `says(SHOW_GRANTS=...)`."""
     return Answers(statements={name.replace("_", " "): said for name, said in statements.items()})
 
 
@@ -133,8 +133,8 @@ def head() -> list[bytes]:
 
 
 def dumps(send: Callable[[Session], None], *, by_file: bool) -> Answers:
-    """Returns answers to a dump of one kind: what `send` sends, with COM_BINLOG_DUMP_GTID after a file's header events.
-    A dump of the other kind gets a correct answer."""
+    """Returns answers in which `send` answers one kind of dump; for COM_BINLOG_DUMP_GTID, the header events of a file
+    precede. A dump of the other kind gets a correct answer."""
     answers = Answers()
 
     def dump(session: Session, request: bytes) -> None:
@@ -154,7 +154,7 @@ def dumps(send: Callable[[Session], None], *, by_file: bool) -> Answers:
 
 
 def whole_packets(first: bytes) -> Callable[[Session], None]:
-    """Sends packets of 16 MiB without end. The first one begins with these bytes."""
+    """Returns a function that sends packets of 16 MiB without end. The first packet begins with the bytes `first`."""
 
     def send(session: Session) -> None:
         for number in itertools.count():
@@ -171,7 +171,7 @@ def header_of(size: int) -> bytes:
 
 
 def again(raw: bytes) -> Callable[[Session], None]:
-    """Sends one event without end, many copies at a time."""
+    """Returns a function that sends copies of one event without end, many copies at a time."""
 
     def send(session: Session) -> None:
         packets = [event_packet(raw, (session.sequence + n) & 255) for n in range(256)]

@@ -1,9 +1,9 @@
 """A fake MySQL server in a few threads. A test chooses its answers: correct answers, or answers that no real server
 gives.
 
-`Answers` holds the answers; a test replaces those that it examines. The answers may depend on the account (`by_user`),
-so that one port can stand for many servers. `learned` keeps what clients sent before they were logged in, so that a
-test can look for the password there.
+`Answers` contains the answers; a test replaces the answers that it examines. The answers may depend on the account
+(`by_user`), so that one port can simulate many servers. `learned` records what clients send before they are logged in,
+so that a test can search it for the password.
 
 The server speaks protocol 4.1: HandshakeV10 (it accepts any password), text result sets, COM_BINLOG_DUMP and
 COM_BINLOG_DUMP_GTID. Source: MySQL source documentation, "Connection Lifecycle" and "Text Resultset".
@@ -39,7 +39,7 @@ Rows = Iterable[Sequence[Value]]
 
 
 class Session:
-    """One connection. The functions of `Answers` send and receive with it."""
+    """One connection, with which the functions of `Answers` send and receive."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -62,7 +62,7 @@ class Session:
         return self._exactly(int.from_bytes(header[:3], "little"))
 
     def rows(self, rows: Rows, columns: int | None = None) -> None:
-        """Send a result set. `columns`: the number of columns; None for as many as the first row has."""
+        """Send a result set. `columns`: the number of columns, None for the number in the first row."""
         given = iter(rows)
         first = next(given, None)
         count = columns if columns is not None else len(first) if first is not None else 1
@@ -128,10 +128,11 @@ def sensible_log() -> LogWriter:
 
 @dataclass
 class Answers:
-    """The answers of a server. `statements`: answers by the beginning of the statement, which are tried first; `dump`:
-    the answer to a dump; `plugin`: the authentication method of the greeting; `switch`: an authentication method to
-    switch to, with its data; `full_authentication`: True if caching_sha2_password answers as if no password were
-    cached; `refusal`: an error instead of the greeting, as a blocked host gets."""
+    """The answers of a server. `statements`: answers by the beginning of the statement; they precede the correct
+    answers; `dump`: the answer to a dump; `plugin`: the authentication method in the greeting; `switch`: an
+    authentication method to which the server switches, with its data; `full_authentication`: True if the server's cache
+    for caching_sha2_password is empty; `refusal`: an error that the server sends instead of the greeting, as to a
+    blocked host."""
 
     variables: Mapping[str, Value] = field(default_factory=dict)
     statements: Mapping[str, Answer] = field(default_factory=dict)
@@ -209,8 +210,8 @@ def send_event(session: Session, raw: bytes) -> None:
 
 
 class HostileServer:
-    """`with HostileServer(answers) as server:` listens on the loopback, on `server.port`. `tls`: a certificate and its
-    key (PEM files) that it offers."""
+    """`with HostileServer(answers) as server:` listens on the loopback, on `server.port`. `tls`: certificate and key
+    (PEM files) with which the server offers TLS."""
 
     def __init__(
         self,
@@ -281,7 +282,7 @@ class HostileServer:
                 else:
                     session.packet(OK)
         except (OSError, EOFError):
-            pass  # the client has gone, or the test has ended
+            pass  # the client has closed the connection, or the test has ended
         except BaseException as error:  # noqa: BLE001 - the test is told at its end
             self.errors.append(error)
         finally:
@@ -294,7 +295,7 @@ class HostileServer:
     def _log_in(self, session: Session) -> Answers:
         answers = self.answers
         if answers.refusal is not None:
-            number, text = answers.refusal  # before the capabilities are known: no SQLSTATE
+            number, text = answers.refusal  # no SQLSTATE: the capabilities are not known yet
             session.packet(b"\xff" + number.to_bytes(2, "little") + text.encode())
             raise EOFError
         session.packet(self._greeting(answers.plugin))
@@ -321,13 +322,14 @@ class HostileServer:
         return answers
 
     def _authenticate(self, session: Session, answers: Answers, plugin: bytes) -> None:
-        """Run an authentication method after its first message. Keep what the client sends, decrypted."""
+        """Run an authentication method after its first message. Record in `learned` what the client sends,
+        decrypted."""
         if answers.switch is not None:
             answer = self._learn(session)
             if plugin == b"sha256_password" and answer == b"\1":
                 self._ask_with_key(session)
         elif plugin == b"sha256_password" and self._tls is None:
-            self._ask_with_key(session)  # the client's reply to the greeting asked for the key
+            self._ask_with_key(session)  # the client requested the key in its reply to the greeting
         if plugin == b"caching_sha2_password":
             session.packet(b"\1\4")  # perform full authentication
             if self._learn(session) == b"\2":

@@ -1,4 +1,4 @@
-"""Text with control characters that a terminal or a log would act on, and the forms in which it may be shown."""
+"""Text with control characters that change a terminal or a log, and the forms in which this text may be printed."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ _ACTS = re.compile(
 
 
 def acts(text: str) -> list[str]:
-    """Returns the characters of an output that a terminal acts on, except line feed and tab."""
+    """Returns the characters of an output that control a terminal, except line feed and tab."""
     return _ACTS.findall(text)

@@ -1,8 +1,8 @@
-"""Options with which tests start Java. In a process that lives for a minute, optimizing compilation takes more time
-than it saves.
+"""Options with which tests start Java. They turn off optimizing compilation, because in a process of one minute it
+takes more time than it saves.
 
 `python -m tests.support.java` writes an archive of Spark's loaded classes (class data sharing of the JVM) into
-`.cache`. With the archive a JVM needs less CPU time to start. A JVM ignores an archive that is missing, or that was
+`.cache`. With the archive a JVM needs less CPU time to start. A JVM ignores the archive if it is missing, or was
 written by another Java or for other jars.
 """
 
@@ -31,7 +31,7 @@ def _is_current() -> bool:
 
 
 def _use_spark(folder: Path) -> None:
-    """Run a session, Delta's commands, a stream and Python workers, so that their classes are loaded; then end the
+    """Run a session, Delta's commands, a stream and Python workers, so that the JVM loads their classes; then end the
     JVM."""
     from spark_sink.mirror.values.settings import MirrorSettings  # noqa: PLC0415
     from spark_sink.session import spark_session  # noqa: PLC0415 - after the environment is set
@@ -73,7 +73,7 @@ def _use_spark(folder: Path) -> None:
     spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait()  # it writes the archive
+    gateway.proc.wait()  # the JVM writes the archive at its end
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""The locks of the mirror, and the order in docs/architecture.md; and a check of that order while tests run."""
+"""Finds the locks in the mirror's code and their order in docs/architecture.md, and checks this order while tests
+run."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ PACKAGE = _ROOT / "spark_sink" / "mirror"
 _LISTED = re.compile(r"^\d+\. `spark_sink/mirror/([\w/]+\.py)`, `(\w+)`: ", re.MULTILINE)
 _MADE = re.compile(r"(\w+) = threading\.\w*(?:Lock|Condition|Semaphore)\(")
 
-Lock = tuple[str, str]  # the module, below the package, and the name
+Lock = tuple[str, str]  # (module below the package, name)
 
 
 def listed() -> list[Lock]:
@@ -37,7 +38,7 @@ def made() -> set[Lock]:
 
 
 class LockOrder:
-    """`broken`: a sentence for each lock that was taken in the wrong order; `taken`: all locks that were taken."""
+    """`broken`: a message for each lock that was acquired in the wrong order; `taken`: all locks that were acquired."""
 
     def __init__(self) -> None:
         self.broken: list[str] = []
@@ -60,7 +61,8 @@ class LockOrder:
 
 
 class _Watched:
-    """A lock that reports to `LockOrder` when it is taken and released. `lock`: where the code makes it."""
+    """A lock that reports to `LockOrder` when it is acquired and released. `lock`: the module and name of the lock in
+    the code."""
 
     def __init__(self, order: LockOrder, lock: Lock) -> None:
         self._order, self._name, self._lock = order, lock, _real_lock()
@@ -86,8 +88,8 @@ _real_lock = threading.Lock
 
 @contextmanager
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockOrder]:
-    """During the block, the locks of the mirror's modules record the order in which they are taken. This applies to
-    locks that exist already and to new ones."""
+    """During the block, the locks of the mirror's modules record the order in which they are acquired. This includes
+    existing locks and new locks."""
     order = LockOrder()
 
     def make() -> object:

@@ -29,14 +29,14 @@ _XML = {"s3": "http://s3.amazonaws.com/doc/2006-03-01/"}
 
 @dataclass
 class Bucket:
-    """A bucket. `fetched`: the tags of the objects that `fetch` has put into a local folder, by key."""
+    """A bucket. `fetched`: by key, the tags of the objects that `fetch` has copied into a local folder."""
 
     port: int
     name: str
     fetched: dict[str, str] = field(default_factory=dict)
 
     def spark_settings(self) -> dict[str, str]:
-        """Settings with which Spark connects to the server."""
+        """Returns the settings with which Spark connects to the server."""
         settings = {
             "endpoint": f"http://127.0.0.1:{self.port}",
             "endpoint.region": "us-east-1",
@@ -70,8 +70,8 @@ class Bucket:
             more = {"continuation-token": token}
 
     def fetch(self, prefix: str, folder: Path) -> None:
-        """Make a local folder equal to the objects below the prefix. An object that is deleted meanwhile is left out.
-        An object that is already in the folder is not fetched again."""
+        """Make a local folder equal to the objects below the prefix. An object that is deleted meanwhile is skipped. An
+        object that is already in the folder is not fetched again."""
         now = {key: tag for key, tag in self.objects(f"{prefix}/").items() if not key.endswith("/")}
         for key in self.fetched.keys() - now.keys():
             file = _local(folder, prefix, key)
@@ -102,7 +102,7 @@ def _local(folder: Path, prefix: str, key: str) -> Path:
 
 @contextmanager
 def bucket(log: Path, name: str = "lake") -> Iterator[Bucket]:
-    """An empty bucket on a server of its own, which logs its requests into a file."""
+    """An empty bucket on a separate server, which logs its requests to a file."""
     assert _PYTHON.exists(), "run deploy/setup.sh moto"
     port = free_port()
     command = [str(_PYTHON), "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]

@@ -1,6 +1,6 @@
 """A real Prometheus and promtool, from Debian's package, unpacked into the cache: `python -m tests.support.prometheus`.
 
-Nothing is installed and no service starts. `running` runs Prometheus on a free port of the loopback.
+The module installs nothing and starts no service. `running` runs Prometheus on a free port of the loopback.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def programs() -> Programs:
 
 
 def promtool(*arguments: str, text: str | None = None) -> str:
-    """Run promtool, which must succeed. Returns what it printed. `text`: its input."""
+    """Run promtool with the input `text`, and assert that it succeeds. Returns its output."""
     command = [*programs().promtool, *arguments]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     printed = done.stdout + done.stderr
@@ -57,13 +57,13 @@ def promtool(*arguments: str, text: str | None = None) -> str:
 
 
 class Prometheus:
-    """A running Prometheus. `url`: of its API."""
+    """A running Prometheus. `url`: the URL of its API."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def get(self, path: str, **arguments: str) -> Any:
-        """Returns the `data` of an answer of its API. Raises OSError, which is HTTPError for an invalid query."""
+        """Returns the `data` of an answer of the API. Raises OSError; for an invalid query, this is an HTTPError."""
         query = urllib.parse.urlencode(arguments)
         with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as answer:
             document = json.load(answer)

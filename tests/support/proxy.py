@@ -1,14 +1,14 @@
-"""A TCP proxy on the loopback. A test makes its connections slow, stops, damages or cuts them while they are in use.
+"""A TCP proxy on the loopback. A test can slow, stop, damage or cut its connections while they are in use.
 
-A link is a client's connection together with the connection to the server that the proxy made for it. Its `Weather`
-says what happens to its bytes; `Proxy.set` returns when its weather applies. All links run in one thread of this
-process, with `selectors`. Bytes are counted and damaged when they leave for the other side, so `Weather.cut_at` and
-`garble_at` name a byte of the stream, whatever the sizes of the reads are.
+A link is a client's connection together with the connection to the server that the proxy has opened for this client.
+The link's `Weather` determines what happens to its bytes; `Proxy.set` returns when the new weather applies. All links
+run in one thread of this process, with `selectors`. The proxy counts and damages bytes when it sends them, so
+`Weather.cut_at` and `garble_at` name a byte of the stream, independent of the sizes of reads.
 
-A link that swallows bytes is a half-open connection: nothing arrives on either side, and neither side notices that the
-other side has closed. When the weather changes, the proxy ends such a link, because TCP never continues after missing
-bytes. `Link.server_side` is the link's address in the server's thread list. It identifies the link of a dump even if
-its bytes are encrypted.
+A link that swallows bytes simulates a half-open connection: nothing arrives on either side, and neither side detects
+that the other side has closed. When the weather changes, the proxy ends such a link, because TCP never continues after
+missing bytes. `Link.server_side` is the link's address in the server's thread list. This address identifies the link of
+a dump even if the link's bytes are encrypted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Self, TypeVar
 T = TypeVar("T")
 
 _READ_BYTES = 1 << 16
-_HELD_BYTES = 1 << 18  # small: a sender soon has to wait if the other side does not read
+_HELD_BYTES = 1 << 18  # small, so that a sender soon has to wait if the other side does not read
 _THROTTLE_S = 0.01
 
 
@@ -38,7 +38,7 @@ class Weather:
     """What happens to a link's bytes. Offsets count bytes of the server's stream from the link's beginning."""
 
     stall: bool = False  # no byte moves in either direction, so both sides have to wait
-    swallow: bool = False  # everything is accepted, and nothing is delivered
+    swallow: bool = False  # True: the proxy reads everything, and forwards nothing
     bytes_per_s: int = 0  # bytes per second of the server's stream, 0 = without limit
     cut_at: int | None = None  # the link ends after this many bytes
     garble_at: int | None = None  # one bit of this byte is flipped
@@ -84,7 +84,7 @@ class Link:
 
     @property
     def bytes_down(self) -> int:
-        """How many of the server's bytes have been passed to the client."""
+        """Returns the number of the server's bytes that were sent to the client."""
         return self.down.passed
 
     @property
@@ -92,7 +92,7 @@ class Link:
         return self.up.passed
 
     def earn(self, now: float) -> None:
-        """Add the bytes that `bytes_per_s` allows for the time since the last call, at most those of a tenth of a
+        """Add the bytes that `bytes_per_s` allows for the time since the last call, at most the bytes for a tenth of a
         second."""
         rate = self.weather.bytes_per_s
         earned = self.allowance + (now - self.allowed_at) * rate
@@ -101,8 +101,8 @@ class Link:
 
 
 class Proxy:
-    """A proxy for one server: `with Proxy(server.port) as proxy:`, and connect to `proxy.port`. The end of the block
-    ends all its links."""
+    """A proxy for one server: `with Proxy(server.port) as proxy:`, and connect to `proxy.port`. At the end of the
+    block, all links are closed."""
 
     def __init__(self, target_port: int) -> None:
         self.target = ("127.0.0.1", target_port)
@@ -135,16 +135,16 @@ class Proxy:
 
     @property
     def opened(self) -> int:
-        """The number of connections so far."""
+        """Returns the number of connections so far."""
         return len(self.links)
 
     @property
     def open_links(self) -> list[Link]:
-        """The connections of which at least one side is open."""
+        """Returns the links of which at least one side is open."""
         return [link for link in self.links if link.is_open]
 
     def set(self, weather: Weather, *links: Link) -> None:
-        """Set the weather of these links; if none are given, of all present and future links."""
+        """Set the weather of these links, or of all present and future links if none are given."""
 
         def change() -> None:
             if not links:
@@ -192,7 +192,7 @@ class Proxy:
         self._order(listen)
 
     def lead_to(self, port: int) -> None:
-        """Connect new connections to another server."""
+        """Connect new links to another server."""
 
         def change() -> None:
             self.target = ("127.0.0.1", port)
@@ -284,8 +284,8 @@ class Proxy:
             self._await(link)
 
     def _lost(self, link: Link, way: _Way, error: OSError) -> bool:
-        """Handle the end of one side. True if the link continues, because the other side of a half-open link does not
-        notice it."""
+        """Handle the end of one side. Returns True if the link continues, because the other side of a half-open link
+        does not detect this end."""
         if error.errno not in (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN):
             raise error
         if not link.weather.swallow:
@@ -325,7 +325,7 @@ class Proxy:
             try:
                 sent = way.sink.send(memoryview(way.held)[:size])
             except BlockingIOError:
-                _garble(way, weather, size)  # undo it; the next attempt damages the byte again
+                _garble(way, weather, size)  # the next attempt damages the byte again
                 return
             if way.from_server:
                 # Undo the damage to a byte that was not sent; the next attempt damages it again.
@@ -390,13 +390,13 @@ def _listen(port: int) -> socket.socket:
 
 
 def _reset(end: socket.socket) -> None:
-    """Close with RST instead of FIN."""
+    """Close a socket with RST instead of FIN."""
     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     end.close()
 
 
 def _garble(way: _Way, weather: Weather, size: int, *, skip: int = 0) -> None:
-    """Flip the bit, if it is in the next `size` bytes and not in the first `skip` of them."""
+    """Flip the bit if it is in the next `size` bytes, but not in the first `skip` of these."""
     if weather.garble_at is None or not way.from_server:
         return
     at = weather.garble_at - way.passed

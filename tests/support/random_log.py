@@ -1,4 +1,4 @@
-"""Random logs, and a second, simple implementation of what a consumer gets from them.
+"""Random logs, and a simple second implementation that computes what a consumer gets from these logs.
 
 A log is made from a seed. It has transactions over several databases, statements with several tables and events, DDL,
 SAVEPOINTs, empty transactions, rotations that switch checksums on or off, and crashes that leave a file without its
@@ -151,7 +151,7 @@ def random_log(
 
 @dataclass(frozen=True)
 class Wanted:
-    """A subscription: names or patterns, as in `ConsumerSpec`."""
+    """A subscription of names or patterns, as in `ConsumerSpec`."""
 
     databases: tuple[str, ...]
     tables: tuple[Table, ...] | None = None
@@ -198,14 +198,15 @@ def in_patterns(wanted: Wanted) -> Wanted:
         return Wanted(databases, tuple((f"{d[0]}*", f"{t[:-1]}[{t[-1]}]") for d, t in tables))
     own = [table for table in TABLES if table[0] in wanted.databases]
     others = [table for table in own if table not in tables]
-    # A database of which no table is read is excluded as a whole.
+    # If no table of a database is read, the whole database is excluded.
     whole = {database for database, _ in own} - {database for database, _ in tables}
     excluded = [(d, "*") if d in whole else (d, f"{t[:3]}*{t[3:]}") for d, t in others]
     return Wanted(databases, None, tuple(dict.fromkeys(excluded)))
 
 
 def delivered_parts(transaction: Transaction, wanted: Wanted) -> list[bytes]:
-    """Returns the events of one transaction that a consumer gets, in whole statements; [] if it gets none."""
+    """Returns the events of one transaction that a consumer gets, in complete statements; [] if the consumer gets
+    none."""
     parts = transaction.happened
     if not any(part.role in ("rows", "ddl") and wanted.part(part) for part in parts):
         return []
@@ -249,7 +250,7 @@ def delivered(transaction: Transaction, wanted: Wanted, *, epoch: int, seq: int)
 
 
 def record_of(transaction: Transaction, epoch: int, seq: int) -> bytes:
-    """Returns the record event before a transaction. It holds facts that a filtered log does not show."""
+    """Returns the record event before a transaction. The record contains facts that a filtered log does not show."""
     record = Record(epoch, seq, transaction.file, transaction.end, transaction.commit_us, 0)
     return encode_record(
         record, checksum=transaction.checksum, timestamp=transaction.timestamp, server_id=1

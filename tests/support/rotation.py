@@ -1,4 +1,4 @@
-"""Which costly tests `make test` runs: a few of each group, and different ones for each commit."""
+"""Selects which slow tests `make test` runs: a few of each group, and other tests for each commit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 def leave_to_deep(items: Sequence[pytest.Item], seed: int) -> None:
-    """Draw some tests of each rotated group, and mark the others as deep.
+    """Draw some tests of each rotated group, and mark the other tests of the group as deep.
 
     A group consists of the cases of one test, or of all tests whose markers name the group (`of`). Tests that are
     already marked as deep belong to no group.
@@ -25,7 +25,8 @@ def leave_to_deep(items: Sequence[pytest.Item], seed: int) -> None:
     for name, group in groups.items():
         marker = group[0].get_closest_marker("rotate")
         assert marker is not None
-        # The draw depends on the file, not on the test: tests of a file draw the same cases, and share their servers.
+        # The draw depends on the file, not on the test, so that the tests of a file draw the same cases and can share
+        # servers.
         chance = random.Random(f"{seed} {name.partition('::')[0]}")
         drawn = chance.sample(range(len(group)), min(marker.args[0], len(group)))
         for number, item in enumerate(group):
@@ -35,7 +36,7 @@ def leave_to_deep(items: Sequence[pytest.Item], seed: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """The files whose paths begin with one of `files`, without those of `always`. One in `one_in` of them is run."""
+    """The files whose paths begin with one of `files`, except the files in `always`. One of `one_in` files is run."""
 
     one_in: int
     files: tuple[str, ...]

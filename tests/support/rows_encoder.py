@@ -1,6 +1,8 @@
-"""Encoders of all that the decoders read: TABLE_MAP and rows events, cells, and delivered binlogs of these events.
+"""Encoders for everything that the decoders read: TABLE_MAP and rows events, cells, and delivered binlogs of these
+events.
 
-They are written from the format's description, not from the decoders: plain Python, one cell at a time.
+The encoders are based on the format's description, not on the decoders. They are plain Python code that encodes one
+cell at a time.
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ def table_map(  # noqa: C901 - one branch per optional field
     full: bool = True,
     extra: bytes = b"",
 ) -> bytes:
-    """Returns the body of a TABLE_MAP event. `full=False` omits all optional fields; `extra` is appended to them."""
+    """Returns the body of a TABLE_MAP event. `full=False` omits all optional fields; `extra`: bytes that are appended
+    to the optional fields."""
     meta = b"".join(column.meta for column in columns)
     out = table_id.to_bytes(6, "little") + b"\1\0"
     for name in (database, table):
@@ -248,8 +251,8 @@ def rows_body(
     data: bytes | None = None,
 ) -> bytes:
     """Returns the body of a rows event of type `kind`. The images of an update are before, after, before, after ...
-    `present`: bitmap of the columns in the images; `present_after`: bitmap of an update's after-images, if it differs;
-    `data`: all images, encoded."""
+    `present`: bitmap of the columns in the images; `present_after`: bitmap for the after images of an update, if it
+    differs; `data`: all images in encoded form."""
     width = len(images[0]) if width is None else width
     out = table_id.to_bytes(6, "little") + flags.to_bytes(2, "little")
     if kind >= 30:
@@ -262,8 +265,8 @@ def rows_body(
 
 
 def partial_image(row: Row, diffs: Sequence[bool] | None) -> bytes:
-    """Returns the after-image of a partial update. `diffs`: for each JSON column of the table, True if its cell is a
-    diff; None if the image has no bits for that."""
+    """Returns the after image of a partial update. `diffs`: for each JSON column of the table, True if its cell is a
+    diff; None if the image has no partial bits."""
     options = b"\0" if diffs is None else b"\1" + lsb_bits(diffs)
     return options + image(row)
 

@@ -1,4 +1,5 @@
-"""Finds the secrets in the settings that tests write, and searches for them in the output of the tests' programs."""
+"""Finds the secrets in the settings that tests write, and searches the output of the tests' programs for these
+secrets."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ from typing import Any
 
 import yaml
 
-LENGTH_MIN = 6  # a shorter secret is part of other words
+LENGTH_MIN = 6  # a shorter secret may be a part of other words
 _INLINE, _FILES = {"password", "token"}, {"password_file", "token_file"}
 _OUTPUT = frozenset({"stderr", "stdout", "output", "log"})  # and *.log
 
 
 def secrets_in(settings: Any, folder: Path = Path()) -> set[str]:
-    """Returns the passwords and tokens of a tree of settings; the tree may contain itself. `folder`: the folder of the
+    """Returns the passwords and tokens in a tree of settings. The tree may contain itself. `folder`: the folder of the
     files that the settings name."""
     found: set[str] = set()
     values, seen = [settings], set[int]()
@@ -46,7 +47,7 @@ def leaks(folder: Path) -> list[str]:
     """Returns the files of output below the folder that contain a secret of a settings file below the folder."""
     secrets: set[str] = set()
     outputs: list[Path] = []
-    for name, _, names in os.walk(folder):  # only once, because mirrors have thousands of files
+    for name, _, names in os.walk(folder):  # one walk only, because mirrors have thousands of files
         files = [Path(name, one) for one in names]
         outputs += [one for one in files if one.suffix == ".log" or one.name in _OUTPUT]
         for file in (one for one in files if one.suffix in (".yaml", ".yml")):

@@ -1,10 +1,11 @@
-"""A client of the dispatcher in a simulated world: a server, a connection per dispatcher, a store, readers.
+"""The rules of one `Client` in a simulated world: a server, a connection per dispatcher, a store, readers.
 
-A `World` stands for the runtime: it executes effects in order, passes the server's packets in random pieces to a real
-splitter, loses connections, restarts the daemon from what was stored, and lets readers poll and acknowledge. It raises
-AssertionError if effects break their contract, such as two connections of one dispatcher, a dump without a login, or
-data that a reader gets before its position is stored. Each range that a reader gets is compared with the reference
-implementation in `random_log`. Nothing happens by itself: a test, or a play of `tests.simulation`, calls the methods.
+A `World` replaces the runtime: it executes effects in order, passes the server's packets in random pieces to a real
+splitter, loses connections, restarts the daemon with its stored state, and lets readers poll and acknowledge. It raises
+AssertionError if effects break their contract: for example two connections of one dispatcher, a dump without a login,
+or data that a reader gets before its position is stored. The world compares each range that a reader gets with the
+reference implementation in `random_log`. Nothing happens without a call: a test, or a play of `tests.simulation`, calls
+the methods.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def wanted_by(spec: ConsumerSpec) -> Wanted:
 
 
 def without_formats(data: bytes) -> bytes:
-    """Returns a delivered binlog without its magic and FORMAT_DESCRIPTIONs."""
+    """Returns a delivered binlog without its magic number and FORMAT_DESCRIPTIONs."""
     assert data[:4] == b"\xfebin"
     out, at = [], 4
     while at < len(data):
@@ -77,8 +78,8 @@ def without_formats(data: bytes) -> bytes:
 
 @dataclass
 class Reader:
-    """A reader of one consumer. `positions`: all positions that it got, in order; the last one is its present
-    position."""
+    """A reader of one consumer. `positions`: all positions that the reader has received, in order; the last position is
+    its present position."""
 
     wanted: Wanted
     positions: list[Position] = field(default_factory=list)
@@ -90,8 +91,8 @@ class Reader:
 
 
 class Connection:
-    """Passes the bytes of one dump to a splitter. `sizes`: how many bytes may be received at a time; each call chooses
-    one of them."""
+    """Passes the bytes of one dump to a splitter. `sizes`: the numbers of bytes that one call may receive; each call
+    chooses one of these."""
 
     def __init__(
         self,
@@ -138,10 +139,10 @@ class Connection:
 
 @dataclass
 class Link:
-    """One dispatcher's connection, from its Connect effect on.
+    """One dispatcher's connection. It exists from the dispatcher's Connect effect on.
 
-    `server`: the server that was reached. `view`: its answers at the login, until they are passed to `step`.
-    `logged_in`: True after that; then `dump` may be started.
+    `server`: the server to which the connection leads. `view`: the server's answers at the login, until they are passed
+    to `step`. `logged_in`: True after they were passed to `step`; then `dump` may be started.
     """
 
     number: int
@@ -155,8 +156,8 @@ class Link:
 
 
 class World:
-    """A simulated daemon, server and readers; see the module. `links`: by dispatcher; `store`: the stored progress of
-    each consumer; `now`: the clock that `step` gets, in s."""
+    """A simulated daemon, server and readers; see the module. `links`: the connections by dispatcher; `store`: the
+    stored progress of each consumer; `now`: the time that `step` gets, in s."""
 
     begins_at = 100.0  # s
     allocate: Callable[[int], U8] | None = None  # for transactions that do not fit in their queue
@@ -181,12 +182,12 @@ class World:
         self.now = self.begins_at
         self.log: list[str] = []
         self.queue_bytes_most = {spec.name: 0 for spec in specs}
-        self.asked = 0  # schema fetches
+        self.asked = 0  # the number of schema fetches
         self._largest = largest_transaction
         self.boot()
 
     def boot(self) -> None:
-        """Start the daemon from what is stored."""
+        """Start the daemon with its stored state."""
         self.client = Client(
             "user@host:3306", self.specs, dict(self.store), self.kept, self.limits, self.allocate
         )
@@ -196,7 +197,7 @@ class World:
         self.surveyed: ServerView | None = None  # the server's answer, until it is passed to `step`
         self.to_store: dict[str, Progress] = {}
         self.versions_to_store: list[StoreVersions] = []
-        self.opened: set[str] = set()  # readers that have a session with this run of the daemon
+        self.opened: set[str] = set()  # readers that have a session in this run of the daemon
         self.execute(self.client.start())
 
     # -- the first connection, for tests with only one --------------------------------------------------------
@@ -215,7 +216,7 @@ class World:
 
     @property
     def connect_at(self) -> float | None:
-        """The earliest time at which a connection is due; None if no dispatcher has to connect."""
+        """Returns the earliest time at which a connection is due; None if no dispatcher has to connect."""
         return min((link.connect_at for link in self._waiting()), default=None)
 
     def _waiting(self) -> list[Link]:
@@ -290,7 +291,7 @@ class World:
     # -- events ----------------------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """Make each connection that is due, now or later, at once."""
+        """Make at once each connection that is due now or later."""
         for link in self._waiting():
             if self.links.get(link.number) is link:
                 self.now = max(self.now, link.connect_at)
@@ -315,7 +316,7 @@ class World:
         self.flush()
 
     def survey(self) -> None:
-        """Poll the server."""
+        """Make a survey of the server."""
         self.survey_ordered = False
         files, places = self.client.files_to_poll(), self.client.offsets_to_poll()
         self.surveyed = self.server.view([*files, *(name for name, _ in places)], places=places)
@@ -344,12 +345,12 @@ class World:
             self.step(Lost(link.number, error))
 
     def read(self) -> None:
-        """Receive one batch of each connection that may be read."""
+        """Receive one batch from each connection that may be read."""
         for link in list(self.links.values()):
             self.read_link(link)
 
     def read_link(self, link: Link) -> bool:
-        """Receive one batch. True if something arrived."""
+        """Receive one batch. Returns True if something arrived."""
         connection = link.connection
         if connection is None or link.paused or self.links.get(link.number) is not link:
             return False
@@ -439,13 +440,13 @@ class World:
         _, queue, reader = ready
         after = reader.position
         if ack if ack is not None else self.rng.random() < 0.3:
-            self.acknowledge(name, after)  # a poll acknowledges, too
+            self.acknowledge(name, after)  # a poll also acknowledges
         if bytes_max is None:
             bytes_max = self.rng.choice((1, 500, 5000, 1 << 20))
         self.deliver(queue, reader, bytes_max)
 
     def deliver(self, queue: Queue, reader: Reader, bytes_max: int) -> None:
-        """Give a reader the next range, and compare it with the log."""
+        """Deliver the next range to a reader, and compare the range with the log."""
         after = reader.position
         try:
             answer = queue.readable(after, bytes_max)
@@ -470,7 +471,7 @@ class World:
         queue.deliver(end)
 
     def tells_markers(self) -> bool:
-        """True if the client tells a reader of progress without data."""
+        """True if the client sends progress without data to readers."""
         return True
 
     def judge(self, reader: Reader, after: Position, end: Position, got: bytes) -> None:
@@ -499,7 +500,7 @@ class World:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def finish(self, moves: int = 4000) -> None:
-        """Let everything arrive without further faults."""
+        """Continue without further faults until all readers have everything."""
         for _ in range(moves):
             self.connect()
             self.read()

@@ -1,4 +1,5 @@
-"""Joins the batches that a splitter made from a log, so that tests can compare them with what the log's writer kept."""
+"""Joins the batches that a splitter has made from a log, so that tests can compare them with the records of the log's
+writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State stores for tests: in a file, or in a database of a real server, with an account of its own."""
+"""State stores for tests: in a file, or in a database of a real server, with a separate account."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _TABLES = ("consumer", "stream", "table_version", "prepared", "prepared_part", "
 def state_settings(
     server: Server, database: str, *, port: int = 0, privileges: str = ", ".join(PRIVILEGES)
 ) -> StateSettings:
-    """Returns settings for a database that exists, with a new account. `port`: that of a proxy before the server."""
+    """Returns settings for an existing database, with a new account. `port`: the port of a proxy to the server, 0 for
+    none."""
     user = f"s{os.getpid()}_{next(_numbers)}"  # at most 16 characters on MySQL 5.6
     server.add_user(user, _PASSWORD, f"{privileges} ON `{database}`.*")
     address = f"{server.host}:{port or server.port}"
@@ -51,7 +52,7 @@ def state_section(settings: StateSettings) -> dict[str, Any]:
 
 
 def take_lease(settings: StateSettings, holder: str = HOLDER) -> int:
-    """Take the lease, even if another daemon holds it. Returns the term."""
+    """Take the lease, even if another daemon has it. Returns the term."""
     with closing(LeaseTable(settings)) as table:
         before = table.read()
         table.release(before.holder, before.term)
@@ -65,7 +66,7 @@ def leading_store(settings: StateSettings, holder: str = HOLDER) -> DatabaseStor
 
 @dataclass
 class FileStores:
-    """The stores that a test opens one after the other at one place."""
+    """The stores that a test opens one after the other at the same path."""
 
     path: Path
     opened: list[Store] = field(default_factory=list)
@@ -88,7 +89,7 @@ class FileStores:
 
 @dataclass
 class DatabaseOf:
-    """A database for the state, with the connection of root."""
+    """A database for the state, with a connection of root."""
 
     server: Server
     settings: StateSettings
@@ -114,8 +115,7 @@ class DatabaseOf:
 
     def await_lock_waits(self, number: int) -> None:
         """Wait until this number of the server's transactions wait for locks."""
-        # A query of information_schema.innodb_trx would not do: within 0.1 s of an answer, the server repeats that
-        # answer.
+        # A query of information_schema.innodb_trx is not suitable, because the server caches its answer for 0.1 s.
         query = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'"
         while int(self.execute(query)[0][1]) < number:
             pass
@@ -140,7 +140,7 @@ class DatabaseOf:
 
 @dataclass
 class DatabaseStores(DatabaseOf):
-    """As `FileStores`, but in a database. Its tables are emptied at the end."""
+    """The counterpart of `FileStores` in a database. The database's tables are emptied at the end."""
 
     opened: list[Store] = field(default_factory=list)
 
@@ -160,8 +160,8 @@ Stores = FileStores | DatabaseStores
 
 @contextmanager
 def state_databases() -> Iterator[Callable[[Server], StateSettings]]:
-    """Returns a function that makes one database for the state on each server, with an account. All are removed at the
-    end."""
+    """Yields a function that creates one database for the state on each server, with an account. At the end, all
+    databases and accounts are removed."""
     made: dict[int, tuple[Server, StateSettings]] = {}
 
     def settings_on(server: Server) -> StateSettings:

@@ -20,7 +20,7 @@ INTERRUPT = b"\x03"  # Ctrl-C
 
 @dataclass
 class Terminal:
-    """A terminal. `process`: the program; this is its controlling terminal."""
+    """A terminal. `process`: the program whose controlling terminal this is."""
 
     process: subprocess.Popen[bytes]
     main: int
@@ -28,12 +28,12 @@ class Terminal:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def follow(self) -> None:
-        """Draw what the program writes on the screen, until the program has closed the terminal."""
+        """Draw the program's output on the screen, until the program has closed the terminal."""
         stream = pyte.ByteStream(self.screen)
         while True:
             try:
                 data = os.read(self.main, 1 << 16)
-            except OSError:  # on Linux, when the last process has closed the terminal
+            except OSError:  # on Linux, this means that the last process has closed the terminal
                 return
             with self._lock:
                 stream.feed(data)
@@ -64,7 +64,7 @@ def on_terminal(
     columns: int = 120,
     lines: int = 24,
 ) -> Iterator[Terminal]:
-    """Run a command on a terminal of this size. It is killed at the end if it still runs."""
+    """Run a command on a terminal of this size. At the end, the command is killed if it still runs."""
     main, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (lines, columns))
     environment = {**environment, "TERM": "xterm-256color"}
@@ -85,7 +85,7 @@ def on_terminal(
     try:
         yield shown
     finally:
-        with suppress(ProcessLookupError):  # the program and all that it started have ended
+        with suppress(ProcessLookupError):  # the program and all its child processes have ended
             os.killpg(process.pid, signal.SIGKILL)
         process.kill()
         process.wait()

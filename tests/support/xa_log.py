@@ -1,5 +1,5 @@
-"""Logs with XA transactions, and what a consumer should get from them: the rows at the position of XA COMMIT, as of any
-other transaction."""
+"""Logs with XA transactions, and what a consumer should get from these logs: the rows at the position of XA COMMIT, in
+the form of any other transaction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Kept:
 
 
 class XaLog(LogWriter):
-    """Writes logs with XA transactions. `waiting`: the prepared transactions, by xid."""
+    """Writes logs with XA transactions. `waiting`: the transactions that are prepared and not ended, by xid."""
 
     def __init__(self, **options: object) -> None:
         self.waiting: dict[Raw, list[_Kept]] = {}
@@ -64,7 +64,7 @@ class XaLog(LogWriter):
         return done
 
     def finish(self, xid: Raw, verb: str = "COMMIT", source: UUID = SERVER) -> Transaction:
-        """Write XA COMMIT or XA ROLLBACK of a prepared transaction, or of an unknown one."""
+        """Write XA COMMIT or XA ROLLBACK of a prepared or an unknown transaction."""
         self._begin(source, xid, _COMPLETED_XA | _STANDALONE | _TRANSACTIONAL)
         kept = self.waiting.pop(xid, None)
         self._frame(EventType.QUERY, query_body(f"XA {verb} {Xid(*xid)}", "", status_variables()))
@@ -100,7 +100,7 @@ class XaLog(LogWriter):
             self.begin(source, standalone=True)
             return
         open_ = self.begin(source, standalone=True)
-        # Replace the last event by one with the xid.
+        # Replace the last event by an event with the xid.
         raw, _ = self.file.events.pop()
         self.file.size -= len(raw)
         body = c.mariadb_gtid_more_body(open_.gno, 0, flags, xid=xid)
@@ -129,7 +129,7 @@ class XaLog(LogWriter):
 
     def _happens(self, done: Transaction, kept: list[_Kept], ended: int) -> None:
         """Record that a consumer gets the rows as part of transaction `done`, at the position of `done`. `ended`: the
-        time of its last event."""
+        time of the last event of `done`."""
         xid = _Kept(Part("frame", b""), EventType.XID, bytes(8), 0, ended)
         for one in (*kept, xid):
             raw = event(
@@ -154,8 +154,8 @@ def random_xa_log(
     checksum: bool | None = None,
     files: bool = True,
 ) -> XaLog:
-    """Returns a random log of XA transactions and others, in which few xids are used many times. The arguments are
-    those of `random_log`."""
+    """Returns a random log of XA transactions and other transactions, which uses few xids many times. The parameters
+    are the same as in `random_log`."""
     log = XaLog(
         gtid=gtid, checksum=rng.random() < 0.7 if checksum is None else checksum, first_file=8
     )

@@ -1,4 +1,4 @@
-"""Log lines have their fixed keys and never a secret."""
+"""Each log line has the documented keys of its event, and never contains a secret."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ WRITING = ("log.warning", "log.error", "structlog.get_logger('dispatcher').warni
 
 
 def warnings_and_errors() -> Iterator[str]:
-    """The texts of the lines at these levels, wherever the daemon writes one."""
+    """Yields the texts of all log lines of these levels in the daemon's code."""
     for path in (ROOT / "dispatcher").rglob("*.py"):
         if {"cli", "library", "inspect"} & {*path.parts}:
             continue
@@ -198,7 +198,8 @@ def test_each_warning_and_error_is_documented() -> None:
     found = set(warnings_and_errors())
     assert len(found) > 15
     assert found - written == set()
-    # The search above does not find these two, because their level is not a constant in the call that writes them.
+    # The search above does not find these two events, because the call that writes them does not contain the level as a
+    # constant.
     assert written - found <= {"ended", "defect"}
 
 

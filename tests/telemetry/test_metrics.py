@@ -45,7 +45,7 @@ from dispatcher.telemetry.metrics import (
 
 SPECS: tuple[MetricSpec[Any], ...] = (*CONNECTION_METRICS, *DISPATCHER_METRICS, *CONSUMER_METRICS)
 NOW = 12.5  # by the clock of the rules, which begins at 0
-# Metrics whose values are not known before the consumer has begun and the server was polled.
+# Metrics whose values are unknown before the consumer has begun and a survey was made.
 UNKNOWN = ("consumer_acknowledged_seq", "runway_seconds", "lag_bytes")
 
 
@@ -154,7 +154,7 @@ def test_every_declared_metric_is_there(metrics: Metrics) -> None:
 
 
 def test_names_follow_the_rules() -> None:
-    """https://prometheus.io/docs/practices/naming"""
+    """The names follow https://prometheus.io/docs/practices/naming"""
     for metric in SPECS:
         assert re.fullmatch(r"[a-z][a-z_]*", metric.name)
         assert metric.meaning.endswith(".")
@@ -211,7 +211,7 @@ def test_consumers(metrics: Metrics, clients: list[Client]) -> None:
     assert value(metrics, "consumer_transactions_total", consumer="shop") == 5
     assert value(metrics, "queue_limit_bytes", consumer="shop") == 1 << 20
     assert value(metrics, "unacknowledged_bytes", consumer="alone") == 0
-    assert value(metrics, "lag_seconds", consumer="alone") == NOW  # it has never been connected
+    assert value(metrics, "lag_seconds", consumer="alone") == NOW  # never connected so far
     consumer = clients[0].consumers["shop"]
     consumer.detaches, consumer.gaps, consumer.wait_budget.waited_s = 2, 1, 3.5
     assert value(metrics, "consumer_detaches_total", consumer="shop") == 2
@@ -378,5 +378,5 @@ def test_the_memory_limit_is_the_lowest_of_the_control_groups(tmp_path: Path) ->
 
 
 def test_the_reference_is_what_the_code_declares() -> None:
-    """Run `python -m deploy.metrics_reference` after a change."""
+    """If this test fails after a change of metrics, run `python -m deploy.metrics_reference`."""
     assert metrics_reference.PATH.read_text(encoding="utf-8") == metrics_reference.text()

@@ -1,4 +1,5 @@
-"""Messages that wait for the broker, topics and bodies, and the events that follow from lines of the log."""
+"""Messages that wait for the broker, topics and bodies of messages, and the events that are made from lines of the
+log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fault that repeats is written once, and then counted."""
+"""The daemon logs a repeated fault once, and then counts its repetitions."""
 
 from __future__ import annotations
 
@@ -136,17 +136,17 @@ def test_a_count_is_written_before_the_line_that_says_that_the_fault_is_over(
     assert over[0]["timestamp"] < over[1]["timestamp"]
     assert (over[0]["repeated"], over[0]["in_s"]) == (2, 30)
     assert re.fullmatch(r"[0-9-]{10}T[0-9:]{8}Z", over[0]["last_at"])
-    clock.now_s += 59  # the other fault continues, and the first one does not occur
+    clock.now_s += 59  # the other fault continues, and the first fault does not occur
     repeats.say()
     assert [line["dispatcher"] for line in lines(out)] == [2]
     clock.now_s += 1
     repeats.say()
     fail(dispatcher=1)
-    assert "repeated" not in lines(out)[0]  # it is news again
+    assert "repeated" not in lines(out)[0]  # the fault is new again
 
 
 def test_nothing_of_a_second_daemon_follows_its_end(configured: Configured, clock: Clock) -> None:
-    """Otherwise a person who follows the last line would end a connection that no longer exists."""
+    """Otherwise a person who acts on the last line would try to end a connection that no longer exists."""
     out, repeats = configured()
     log = structlog.get_logger("dispatcher")
     for _ in range(3):

@@ -13,7 +13,7 @@ from dispatcher.settings.api import ApiLimitSettings
 
 
 class _BoundedRequest(Request):
-    """A request that raises HTTPException (413) once its body exceeds `bytes_max`."""
+    """A request that raises HTTPException (413) as soon as the received part of its body exceeds `bytes_max`."""
 
     bytes_max = 0
 
@@ -33,7 +33,7 @@ class _BoundedRequest(Request):
 
 
 class Guard:
-    """Controls the access to routes. `open_`: what can be requested without a token (`metrics`, `docs`, `readyz`)."""
+    """Checks the tokens of requests. `open_`: the parts of the API that need no token (`metrics`, `docs`, `readyz`)."""
 
     def __init__(self, tokens: Tokens, limits: ApiLimitSettings, open_: frozenset[str]) -> None:
         self.tokens = tokens
@@ -50,10 +50,10 @@ class Guard:
         return self.tokens.identify(header, request.scope.get("client"))
 
     def identify_viewer(self, request: Request) -> Token:
-        """Returns the token of a request that only shows something: from its Authorization header, else from its login.
+        """Returns the token of a request that only reads: from its Authorization header, else from its login.
 
-        Raises UserError (UNAUTHORIZED). Calls that change anything use `identify`, because browsers add the cookie of a
-        login by themselves.
+        Raises UserError (UNAUTHORIZED). Calls that change anything use `identify` instead, because a browser adds the
+        cookie of a login to requests that another site causes.
         """
         login = request.cookies.get(cookie_name(request))
         if login is None or "authorization" in request.headers:

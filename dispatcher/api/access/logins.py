@@ -1,8 +1,9 @@
 """Logins of browsers: a token, sent once in a form, is exchanged for a random number in a cookie.
 
 The token itself is in no cookie and in no URL. The cookie is HttpOnly, so scripts cannot read it, and SameSite=Strict,
-so pages of other sites cannot send it. It gives access only to calls that show something. The numbers are kept in
-memory as hashes. A restart of the daemon ends all logins; removing a token from the settings ends its logins.
+so pages of other sites cannot send it. The cookie gives access only to calls that read. The daemon stores hashes of the
+numbers, in memory only. So a restart of the daemon ends all logins. Removing a token from the settings ends the logins
+of this token.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ VIEW_SCOPES = (Scope.READ, Scope.METRICS)
 
 
 def cookie_name(request: Request) -> str:
-    """Returns the cookie's name. It contains the port: browsers share cookies between the ports of a host name, and two
-    daemons may have the same host name."""
+    """Returns the cookie's name. The name contains the port, because browsers share cookies between the ports of a host
+    name, and two daemons may have the same host name."""
     url = request.url
     return f"binlog-dispatcher-{url.port or (443 if url.scheme == 'https' else 80)}"
 
@@ -38,7 +39,7 @@ class _Login:
 
 
 class Logins:
-    """All logins, at most `LOGINS_MAX`: one more login ends the oldest one."""
+    """All logins, at most `LOGINS_MAX`. A further login ends the oldest login."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens

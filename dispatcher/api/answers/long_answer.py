@@ -1,7 +1,7 @@
 """Answers that may be large, and the files of packages.
 
-`Response` passes its body to the server in one piece. With TLS, the connection of a client that does not read then
-holds the whole body, encrypted. A `LongAnswer` is sent in parts, each after most of the previous part has been sent.
+`Response` passes its body to the server in one piece. With TLS, if the client does not read, the connection then stores
+the whole encrypted body. A `LongAnswer` passes its body in parts, each after most of the previous part has been sent.
 """
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ class LongAnswer(Response):
 
 @cache
 def package_file(package: str, *path: str) -> bytes:
-    """Returns the content of a package's file. It is cached, so all answers share its bytes."""
+    """Returns the content of a package's file. The content is cached, so all answers share its bytes."""
     return resources.files(package).joinpath(*path).read_bytes()

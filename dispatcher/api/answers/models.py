@@ -302,7 +302,7 @@ class LeaderAnswer(BaseModel):
 
 
 class ConsumerService(Protocol):
-    """What the routes call. Every method may raise BinlogError."""
+    """The methods with which routes read consumers. Every method may raise BinlogError."""
 
     async def open_session(
         self, name: str, after: position.Position | None, read_only: bool
@@ -352,11 +352,11 @@ class ConsumerService(Protocol):
         """Record that a session makes a call."""
 
     def is_newest_session(self, name: str, number: int) -> bool:
-        """True for the number of the consumer's newest session; False for a read-only one."""
+        """True if `number` is that of the consumer's newest session; False for a read-only session."""
         ...
 
     def answer_ended(self, name: str, number: int) -> None:
-        """Record that an answer of `binlog` was sent, or that its client has disconnected."""
+        """Record that an answer of `binlog` was sent, or that the client of the answer has disconnected."""
 
 
 Consumers = Callable[[], ConsumerService]
@@ -367,8 +367,8 @@ RenderMetrics = Callable[[], Awaitable[tuple[bytes, str]]]
 
 
 class Administrator(Protocol):
-    """What the routes call. Every method may raise BinlogError; the methods that move a consumer return its new
-    position."""
+    """The methods with which routes administer consumers. Every method may raise BinlogError. The methods that move a
+    consumer return its new position."""
 
     async def set_paused(self, name: str, paused: bool) -> None: ...
 
@@ -378,7 +378,8 @@ class Administrator(Protocol):
 
 
 class Declarer(Protocol):
-    """What the routes call. Every method may raise BinlogError; see `runtime.declarations`."""
+    """The methods with which routes declare and remove consumers. Every method may raise BinlogError; see
+    `runtime.declarations`."""
 
     async def declare(
         self, wanted: Declaration, permitted: Collection[str] | None
@@ -392,7 +393,7 @@ class Declarer(Protocol):
 
 
 GetRole = Callable[[], Role | None]
-"""Returns None for a daemon with its state in a file."""
+"""Returns the role of this daemon; None if its state is in a file."""
 
 GetAdministrator = Callable[[], Administrator]
 """Raises NotLeaderError if this daemon does not lead."""

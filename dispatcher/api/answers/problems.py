@@ -1,6 +1,6 @@
 """Converts all errors of the API to problem documents (RFC 9457): BinlogErrors, invalid requests, HTTP errors.
 
-The `kind` of a problem tells what must change: `REQUEST` means the request, `SETTINGS` the daemon's settings.
+The `kind` of a problem says what must be changed: `REQUEST` means the request, `SETTINGS` means the daemon's settings.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ def invalid(first: Mapping[str, Any], *place: str) -> JSONResponse:
 
 
 def disconnected() -> Response:
-    """The answer to a request whose client has disconnected. No client receives it."""
+    """The answer to a request whose client has disconnected. No client receives this answer."""
     return Response(status_code=400)
 
 
 def defect(error: Exception) -> JSONResponse:
-    """The answer to a request that failed because of a defect. It contains only the exception's type; the log has the
-    details."""
+    """The answer to a request that failed because of a defect. The answer contains only the exception's type; the log
+    has the details."""
     return refusal(500, type(error).__name__)
 
 

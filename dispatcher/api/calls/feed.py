@@ -1,7 +1,7 @@
 """The status page's server-sent events: one snapshot of the daemon per second, shared by all viewers.
 
-Nothing is computed while there are no viewers. The first viewer that needs the next snapshot makes it, and the other
-viewers use it, too. A viewer that receives slowly skips snapshots.
+Nothing is computed while there are no viewers. The task of the first viewer that needs the next snapshot computes it,
+and all other viewers use the same snapshot. A viewer that receives slowly skips snapshots.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dispatcher.api.answers.models import GetRole
 from dispatcher.api.connections.limits import Holder, Slots
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
-VIEWERS_MAX = 32  # viewers with one token; with all tokens together twice as many
+VIEWERS_MAX = 32  # viewers with one token; the limit for all tokens together is twice as high
 EVERY_S = 1.0
 _ROWS_PER_S = 250  # with more consumers than this, snapshots are less frequent
 _EVERY_MAX_S = 5.0
-# GTID sets of many intervals are large, so snapshots leave these fields out. A viewer gets them with the complete row
-# of one consumer.
+# GTID sets of many intervals are large, so snapshots omit these fields. A viewer gets these fields with the complete
+# row of one consumer.
 _LEFT_OUT = frozenset({"mysql_binlog_executed_gtid_set", "dispatcher_mysql_binlog_executed_gtid_set"})  # fmt: skip
 _PAGE = "the status page"
 _POSITIONS = ("acknowledged", "covered")
@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 class Happening(Protocol):
     """An event of the timeline, which has happened `count` times in a row. `first_s`, `at_s`: when it happened first
-    and last, seconds since 1970; `consumers`: () if it concerns all consumers of the connection."""
+    and last, seconds since 1970; `consumers`: () if the event concerns all consumers of the connection."""
 
     @property
     def number(self) -> int: ...
@@ -200,7 +200,8 @@ def _shown(row: Json) -> Json:
 
 
 def _visible_to(token: Token) -> Callable[[Json], Json | None]:
-    """Returns a function that leaves out of a connection what the token may not see; None if nothing remains."""
+    """Returns a function that removes from a connection what the token may not see. The function returns None if
+    nothing remains."""
 
     def visible(connection: Json) -> Json | None:
         if token.consumers is None:

@@ -20,8 +20,8 @@ Ready = Callable[[], Sequence[str]]
 
 
 class _Probe(NamedTuple):
-    """`path`: also the route by which requests are counted; `meaning`: the description that `framework.status`
-    publishes."""
+    """`path`: the path of the probe, and the label `route` of its requests in the metrics; `meaning`: the description
+    that `framework.status` publishes."""
 
     path: str
     meaning: str
@@ -34,11 +34,11 @@ READYZ = _Probe(
     " do not count.",
 )
 _PROBES = {probe.path: probe for probe in (LIVEZ, READYZ)}
-_METHODS = frozenset(("GET", "HEAD"))  # the server sends no body for HEAD
+_METHODS = frozenset(("GET", "HEAD"))  # for HEAD the server omits the body
 
 
 class Probes:
-    """ASGI middleware. It passes all other calls to `app`."""
+    """ASGI middleware. Passes all other calls to `app`."""
 
     def __init__(
         self, app: ASGIApp, consumers: Consumers, guard: Guard, ready: Ready, role: GetRole

@@ -210,9 +210,8 @@ class BinlogAnswer(Response):
                 self._done()
 
     async def _send_parts(self, send: Send) -> None:
-        """Send the parts, and release the memory of each once it is sent, because this object exists for longer.
-
-        If the client disconnects, the server drops what is sent, so this method ends soon.
+        """Send the parts, and release the memory of each part as soon as it is sent, not only when this object is
+        deleted. If the client disconnects, the server discards what this method sends, so the method ends soon.
         """
         parts = self._parts
         parts.reverse()
@@ -220,5 +219,5 @@ class BinlogAnswer(Response):
         while parts:
             part = parts.pop()
             await send({"type": "http.response.body", "body": part, "more_body": bool(parts)})
-            release_pages(sent)  # the part before: the transport may still hold the newest part
+            release_pages(sent)  # the previous part: the transport may still use the newest part
             sent = part

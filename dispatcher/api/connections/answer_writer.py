@@ -1,7 +1,7 @@
 """Writes the head of an answer together with the beginning of its body.
 
-Without this module, uvicorn writes head and body one after the other, and uvloop sends each at once: an answer of a
-kilobyte would cost two system calls and two packets, and would wake up its reader twice.
+Without this module, uvicorn writes the head and the body separately, and uvloop sends each immediately. An answer of a
+kilobyte would then cost two system calls and two packets, and would wake up its reader twice.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import asyncio
 
 
 class AnswerWriter:
-    """The transport of one answer. It sends the head alone if the body does not follow in the same iteration of the
-    event loop, as in a stream of events."""
+    """The transport of one answer. If the body does not follow in the same iteration of the event loop, as in a stream
+    of events, the transport sends the head alone."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport

@@ -1,8 +1,8 @@
 """Ends a call whose client disconnects.
 
 In plain ASGI a task has to wait for the message that the client disconnected, which costs more than most polls do. So
-the listener's protocol offers an extension in ASGI's scope that calls back. Under a server without this extension a
-task waits.
+the listener's protocol offers an extension in ASGI's scope, which calls a callback when the client disconnects. Under a
+server without this extension, a task waits for the message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXTENSION = "binlog-dispatcher.disconnects"
 
 
 class Disconnects:
-    """Calls back when the client of one connection disconnects."""
+    """Calls the added callbacks when the client of one connection disconnects."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class Disconnects:
 
 @contextmanager
 def waiting(scope: Scope) -> Iterator[None]:
-    """While the context is open, the server may close the request's connection to make room for a new one, as it may
-    close an idle connection."""
+    """While the context is open, the server may close the request's connection to make room for a new connection, as if
+    the connection were idle."""
     disconnects = scope.get("extensions", {}).get(EXTENSION)
     if not isinstance(disconnects, Disconnects):
         yield

@@ -1,4 +1,4 @@
-"""The fixed limits of the API, and a counter of open requests. The other limits are in the settings (`api`)."""
+"""The fixed limits of the API, and a counter of open requests. The API's other limits are settings (`api`)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TLS_CLOSE_S = 1.0  # how long a closed TLS connection waits until its client clo
 
 
 class Holder(NamedTuple):
-    """Open requests with equal holders are counted together: the requests of one token with a session, or the requests
-    of one token without a session (read-only)."""
+    """`Slots` counts open requests with equal holders together. One holder stands for the requests of one token with a
+    session; another holder stands for the requests of this token without a session (read-only)."""
 
     token: str  # the secret of the token
     reads_only: bool = True
@@ -31,7 +31,7 @@ class Holder(NamedTuple):
 
 
 class _Reserved(NamedTuple):
-    """The holder of the slot that is kept for the newest session of a consumer."""
+    """The holder of the slot that is reserved for the newest session of a consumer."""
 
     session: int
 
@@ -40,11 +40,12 @@ Slot = tuple[str, Holder | _Reserved]
 
 
 class Slots:
-    """Counts the open requests of one kind, for each consumer and holder, and refuses too many.
+    """Counts the open requests of one kind, for each consumer and holder, and refuses a request above the limit.
 
-    A consumer has twice `maximum` slots. A holder may take a slot while it holds fewer than `maximum` slots, and fewer
-    than are free. So one holder cannot take all slots, and each further holder can take half of the slots that the
-    earlier holders have left. The newest session of a consumer always has one more slot.
+    A consumer has twice `maximum` slots. A holder may take a slot while it has fewer than `maximum` slots, and fewer
+    slots than the consumer has free. So one holder cannot take all slots, and each further holder can take half of the
+    slots that the earlier holders have left. One further slot of each consumer is reserved for the consumer's newest
+    session.
     """
 
     def __init__(

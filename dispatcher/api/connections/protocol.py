@@ -1,14 +1,14 @@
 """uvicorn's HTTP/1.1 protocol with limits on headers, arrival times, connections and slow readers.
 
 The limits are in `limits`: size and number of headers, time in which the headers and then the body must arrive, number
-of connections, time in which a reader must receive an answer. A refused request is answered with a problem document if
-an answer is still possible.
+of connections, time in which a reader must receive an answer. The protocol answers a refused request with a problem
+document if an answer is still possible.
 
-The memory of a connection is bounded by one read of its socket (256 KB), the limits of headers and one body of
-`api.max_bytes_in_request`. uvicorn parses all requests of a read, and queues the requests behind the one that is being
-processed. So the protocol accepts at most `PIPELINED_MAX` queued requests, and reads nothing more until the queue is
-empty. The parser keeps an incomplete header, trailer or chunk size without reporting it, so the protocol counts the
-bytes of reads.
+The memory of a connection is bounded by the size of one read of its socket (256 KB), the limits of headers, and one
+body of `api.max_bytes_in_request`. uvicorn parses all requests of a read, and queues the requests behind the one that
+is being processed. So the protocol accepts at most `PIPELINED_MAX` queued requests, and reads nothing more until the
+queue is empty. The parser keeps an incomplete header, trailer or chunk size without reporting it, so the protocol
+counts the bytes of reads.
 
 At the limit of connections the protocol closes the connection that has waited longest for a request: idle, in its TLS
 handshake, with incomplete headers, or closing. It never closes a connection whose request is being processed. So in a
@@ -45,8 +45,8 @@ class _Phase(Enum):
     """The state of a connection's newest request."""
 
     IDLE = auto()  # the next request has not begun
-    HEAD = auto()  # its headers are arriving
-    BODY = auto()  # its body is arriving
+    HEAD = auto()  # the request's headers are arriving
+    BODY = auto()  # the request's body is arriving
     COMPLETE = auto()  # the request has arrived
 
 
@@ -54,7 +54,7 @@ _IDLE, _HEAD, _BODY, _COMPLETE = _Phase  # reading a global costs less than an a
 
 
 class _Flow(FlowControl):
-    """Resumes reading only once no request is queued."""
+    """Resumes reading only while no request is queued."""
 
     def __init__(self, transport: asyncio.Transport, queued: deque[Any]) -> None:
         super().__init__(transport)
@@ -98,7 +98,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.tls is None:
             self._begin(transport, full=full)
         elif full:
-            transport.abort()  # an answer would need the handshake
+            transport.abort()  # an answer is not possible before the handshake
         else:
             self.waiting[self] = None
             self._handshake = self.loop.create_task(self._shake_hands(transport, self.tls))
@@ -204,7 +204,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def _take_no_more(self) -> None:
-        """Answer the queued requests, then close: the client sends its other requests on another connection."""
+        """Answer the queued requests, then close the connection. The client must send further requests on another
+        connection."""
         self._refused = True
         self._cancel_arrival()
         self.cycle.keep_alive = False
@@ -215,8 +216,8 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """The parser calls this also for the trailers of a chunked body, which must not become headers (RFC 9110,
-        6.5.1)."""
+        """Add a header to the request. The parser calls this method for the trailers of a chunked body, too, which must
+        not become headers (RFC 9110, 6.5.1)."""
         if self._phase is not _HEAD or self._refused:
             return
         self._head_bytes += len(name) + len(value) + 4  # b": " and b"\r\n"
@@ -348,28 +349,29 @@ class BoundedProtocol(HttpToolsProtocol):
         return self.cycle  # None before the first request, despite uvicorn's annotation
 
     def _close(self) -> None:
-        """Close once the written bytes are sent, or at the write timeout."""
+        """Close the connection when the written bytes are sent, or at the write timeout."""
         self._refused = True
         self.transport.close()
         self._limit_closing()
 
     def _limit_closing(self) -> None:
-        """Limit the time that closing takes. While the connection is closing, `_make_room` may abort it."""
+        """Limit how long the closing of the connection takes. While the connection is closing, `_make_room` may abort
+        it."""
         if self not in self.connections:
             return
         self.waiting[self] = None
         if self.transport.get_write_buffer_size():
             self._limit_drain()
         elif self.tls is not None:
-            # A TLS connection is closed only when the client closes it, too, and an idle client does not do that before
-            # its next request.
+            # A TLS connection ends only when the client closes it, too. An idle client does not notice that the daemon
+            # closes until it sends its next request.
             self._drain = self._drain or self.loop.call_later(TLS_CLOSE_S, self.transport.abort)
 
     # -- timers ----------------------------------------------------------------------------------------------
 
     def _limit_arrival(self) -> None:
-        """Start a timer for the rest of the headers or of the body, unless it runs. Most requests arrive in one read
-        and need no timer."""
+        """Start a timer for the rest of the headers or of the body, if no such timer runs. Most requests arrive in one
+        read and need no timer."""
         if self._arrival is not None or self._refused:
             return
         if self._phase is _HEAD:

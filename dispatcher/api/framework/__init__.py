@@ -1,1 +1,2 @@
-"""FastAPI's part: routes, their documentation and the status page. Loaded by the first call that needs it."""
+"""FastAPI's part: routes, their documentation and the status page. The first call that needs FastAPI loads this
+package."""

@@ -1,4 +1,5 @@
-"""The calls of administrators: `forget` and `seek` move a consumer, `pause` and `resume` stop its delivery."""
+"""The calls of administrators: `forget` and `seek` move a consumer; `pause` stops its delivery, and `resume` continues
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The calls with which a token declares consumers of its own: declare one, remove one, look up a table before."""
+"""The calls with which a token declares consumers of its own: declare a consumer, remove a consumer, and look up a
+table before a declaration."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class DeclareRequest(RequestBody):
         return value
 
     def declaration(self, owner: str) -> Declaration:
-        """The order of names has no meaning, so they are sorted: two requests that differ in it are equal."""
+        """Returns the declaration with sorted names, because their order has no meaning: requests that differ only in
+        the order are equal."""
         return Declaration(
             self.name,
             owner,

@@ -62,7 +62,8 @@ def _problem(status: int) -> dict[str, Any]:
 
 
 def linked(**links: dict[str, Any]) -> Responses:
-    """OpenAPI links from an answer to the next calls: {operation id: its body, as runtime expressions}."""
+    """Returns the OpenAPI links from an answer to the next calls. `links`: for each operation id the body of the call,
+    as runtime expressions."""
     consumer = {"consumer": "$request.path.consumer"}
     return {
         200: {
@@ -113,7 +114,7 @@ def _add_example(operation: dict[str, Any], example: dict[str, Any]) -> None:
 
 
 def _as_integers(part: Any) -> None:
-    """Turn bounds back into integers: FastAPI converts bounds to floats, which cannot represent 2^63 - 1."""
+    """Convert bounds from floats to integers: FastAPI converts bounds to floats, which cannot represent 2^63 - 1."""
     if isinstance(part, dict):
         for name in ("minimum", "maximum"):
             bound = part.get(name)

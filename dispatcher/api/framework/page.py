@@ -1,6 +1,6 @@
 """The page /docs: Swagger UI from the files of an installed package, without Internet access.
 
-All scripts and styles come from the daemon; the content security policy makes the browser load nothing else.
+All scripts and styles come from the daemon. The content security policy forbids the browser to load anything else.
 """
 
 from __future__ import annotations

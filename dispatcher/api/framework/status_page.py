@@ -1,8 +1,8 @@
 """The status page at /, its files, its login, and the data that it shows.
 
-Everything comes from the daemon, and the content security policy makes the browser load nothing else. The files are the
-same for everyone and need no token; the data need a token. `static/vendor/` holds libraries as their authors published
-them.
+The daemon serves all files of the page. The content security policy forbids the browser to load anything else. The
+files are the same for everyone and need no token; the data need a token. `static/vendor/` contains libraries as their
+authors published them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ FILES = (
 
 
 def status_page_routes(guard: Guard, source: StatusSource, feed: StatusFeed) -> APIRouter:
-    """The routes of the page: GET / and what it loads. `/status/...` also accepts a token in the Authorization
-    header."""
+    """The routes of the status page: GET /, and the files and data that the page loads. `/status/...` also accepts a
+    token in the Authorization header."""
     router = APIRouter(include_in_schema=False)
 
     def viewer(request: Request) -> Token:
@@ -78,7 +78,7 @@ def status_page_routes(guard: Guard, source: StatusSource, feed: StatusFeed) -> 
 
     @router.get("/status/consumers/{name}")
     async def consumer(name: str, request: Request) -> Response:
-        """The complete row of a consumer, and its last minutes."""
+        """The complete row of a consumer, and the samples of its last minutes."""
         viewer(request).require_consumer(name)
         return JSONResponse({"row": source.row(name), "history": source.history(name)})
 
@@ -122,7 +122,8 @@ def _login_routes(router: APIRouter, guard: Guard) -> None:
 
 
 class _EventStream(StreamingResponse):
-    """A stream of events. It counts as a viewer from its creation until the client disconnects."""
+    """A stream of events to one viewer. The viewer is counted from the creation of this object until the client
+    disconnects."""
 
     def __init__(self, feed: StatusFeed, token: Token, identify: Callable[[], Token]) -> None:
         self._feed = feed

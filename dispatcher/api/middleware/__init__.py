@@ -1,1 +1,1 @@
-"""ASGI applications through which a request passes before it comes to the framework."""
+"""ASGI middleware that handles a request before the framework does."""

@@ -26,8 +26,8 @@ _WANTED = frozenset((b"authorization", b"content-type", b"content-length", b"use
 
 
 class _Headers(NamedTuple):
-    """The headers that these calls use. If a name occurs several times, the first one counts. `content_length`: 0 if
-    the request does not have it."""
+    """The headers that these calls use. If a header occurs several times, its first value is used. `content_length`: 0
+    if the request does not have it."""
 
     authorization: str | None
     content_type: str
@@ -36,7 +36,7 @@ class _Headers(NamedTuple):
 
 
 class DirectRoutes:
-    """ASGI middleware. It passes all other calls to `app`."""
+    """ASGI middleware. Passes all other calls to `app`."""
 
     def __init__(self, app: ASGIApp, guard: Guard, calls: ReaderCalls) -> None:
         self._app = app
@@ -57,7 +57,7 @@ class DirectRoutes:
             response = problems.disconnected()
         except Exception as error:
             await problems.defect(error)(scope, receive, send)
-            raise  # the server logs it
+            raise  # uvicorn logs the exception
         await response(scope, receive, send)
 
     async def _answer(

@@ -42,7 +42,7 @@ class GuessLimit:
 
 
 def _secret_of(scope: Scope) -> str | None:
-    """What follows the scheme in the Authorization header."""
+    """Returns the text after the scheme in the Authorization header."""
     for name, value in scope["headers"]:
         if name == b"authorization":
             return str(value.decode("latin-1").partition(" ")[2].strip())

@@ -21,7 +21,7 @@ class HeadRequests:
             nonlocal complete
             if message["type"] == "http.response.start":
                 await send(message)
-            elif not complete:  # the rest of a body, or of a stream, is dropped
+            elif not complete:  # a body, or a stream, is discarded
                 complete = True
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -6,11 +6,11 @@ Host must be the listen address, a loopback name or address if the daemon listen
 Ports are not compared, because a forwarded port has another number.
 
 With tokens and without `api.hosts` any Host is accepted, because behind a Service, an Ingress or a published port the
-daemon does not know its own names. A rebinding page then gains only the network position of its visitor. The page has
-no token, and the browser sends the cookie of a login (`dispatcher.api.access.logins`) only to the host name under which
-the login was made. So the page sees only what needs neither token nor login (`/livez`, `/readyz`, `api.open`, the login
-form). With tokens an IP address is always accepted as Host: a rebinding page has a name, and a kubelet probes a pod by
-its address.
+daemon does not know its own names. With tokens, a rebinding page gains only that its requests come from the visitor's
+network. The page has no token, and the browser sends the cookie of a login (`dispatcher.api.access.logins`) only to the
+host name under which the login was made. So the page can read only what needs neither token nor login (`/livez`,
+`/readyz`, `api.open`, the login form). With tokens an IP address is always accepted as Host: a rebinding page has a
+name, and a kubelet probes a pod by its address.
 
 Cross-origin: a request with a foreign Origin, or a request that the browser marks as cross-site, is always refused.
 """
@@ -46,9 +46,10 @@ class OriginGuard:
         self.replace(hosts)
 
     def replace(self, hosts: Collection[str]) -> None:
-        """Accept these names from now on, besides the listen address. Call it when tokens change, too."""
+        """Accept these names from now on, besides the listen address. The caller must call this method when tokens
+        change, too."""
         self._hosts = frozenset(hosts)
-        self._accepted: set[str] = set()  # Host headers that were found to be the daemon's
+        self._accepted: set[str] = set()  # Host headers that `_is_accepted` has accepted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (why := self.refusal(scope["headers"])) is not None:

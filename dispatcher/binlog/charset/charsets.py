@@ -12,7 +12,8 @@ NEAREST_CODEC = {
     "big5": "big5", "cp932": "cp932", "eucjpms": "euc_jp", "euckr": "cp949", "gb18030": "gb18030", "gb2312": "gb2312",
     "gbk": "gbk", "sjis": "shift_jis", "ujis": "euc_jp",
 }  # fmt: skip
-"""For each character set with characters of one or more bytes: the codec of Python that differs least."""
+"""For each character set with characters of one or more bytes: the codec of Python that differs least from the
+servers."""
 
 UNITS = {
     "ucs2": (2, False, False),
@@ -24,6 +25,6 @@ UNITS = {
 are surrogate pairs."""
 
 GREATEST_UTF8 = {"utf8mb4": 0xFF, "utf8mb3": 0xEF}
-"""For each form of UTF-8: the greatest byte."""
+"""For each form of UTF-8: the greatest byte that its text may contain."""
 
 CONVERTIBLE = frozenset((*SINGLE, *NEAREST_CODEC, *UNITS, *GREATEST_UTF8))

@@ -11,7 +11,7 @@ BINARY = 63
 CZECH = "latin2_czech_cs"
 _CZECH_ID = 2
 
-# The default collation of each character set. It is used if only the character set's name is known.
+# The default collation of each character set, for text of which only the character set's name is known.
 _DEFAULTS = {
     "big5": 1, "dec8": 3, "cp850": 4, "hp8": 6, "koi8r": 7, "latin1": 8, "latin2": 9, "swe7": 10, "ascii": 11,
     "ujis": 12, "sjis": 13, "hebrew": 16, "tis620": 18, "euckr": 19, "koi8u": 22, "gb2312": 24, "greek": 25,
@@ -50,7 +50,7 @@ def charset_of(collation: int) -> str:
 
 
 def conversion_of(collation: int) -> str:
-    """Return the name of the conversion for text in a collation. It is the character set's name, except for
+    """Return the name of the conversion for text in a collation. The name is that of the character set, except for
     `latin2_czech_cs`, which has its own table without the control characters 0x80 to 0x9F."""
     return CZECH if collation == _CZECH_ID else charset_of(collation)
 

@@ -1,10 +1,10 @@
 """Converts text from any character set of the servers to UTF-8, a column at a time, exactly as the servers do.
 
 Single-byte sets use a table of UTF-8 sequences. Multi-byte sets use tables of code points, indexed by the last two
-bytes of a character. The Unicode sets are computed. The tables of a set are built when it is first used: for
-single-byte sets from `tables`, for the others from Python's codec, corrected by `tables`. A character that the server
-cannot convert becomes a question mark, as in SELECT. Bytes that are not a character of the set are an error; no server
-stores them.
+bytes of a character. The Unicode sets need no table: a kernel computes the code points. The tables of a set are built
+when the set is first used: for single-byte sets from `tables`, for multi-byte sets from Python's codec, corrected by
+`tables`. A character that the server cannot convert becomes a question mark, as in SELECT. Bytes that are not a
+character of the set are an error; no server stores them.
 
 Source: MySQL source, strings/ctype-*.cc (which bytes form a character). The tests compare the tables with the servers'
 own conversion, character by character.
@@ -34,13 +34,13 @@ from dispatcher.binlog.kernel.jit import njit
 
 U16 = NDArray[np.uint16]
 
-# The lengths of a set's multi-byte characters.
+# The kinds of multi-byte sets, by the lengths of their multi-byte characters.
 PAIRS = 0  # two bytes
 TRIPLES = 1  # two bytes, or three if the first one is 0x8F
 QUADS = 2  # two bytes, or four if the second one is a digit
 
-# The first code point of rows 0xF5-0xFE of the EUC sets: first those of two-byte characters, then those of three-byte
-# characters.
+# The code point of the first character in rows 0xF5-0xFE of the EUC sets. The code points of the two-byte characters
+# come first, then those of the three-byte characters.
 _USER_DEFINED = 0xE000
 # The entry in a table of code points for bytes that are not a character.
 _ILL_FORMED = 0
@@ -50,8 +50,9 @@ _QUAD_CODES = 39_420  # codes of four bytes that lie in the BMP
 
 
 class Wide(NamedTuple):
-    """Tables of code points. `first`: indexed by a single byte, `_ILL_FORMED` if the byte is not a character. `pairs`:
-    indexed by two bytes. `more`: indexed by the last two of three bytes, or by the number of a four-byte code."""
+    """Tables of code points of one multi-byte set. `first`: indexed by a single byte; `_ILL_FORMED` if the byte alone
+    is not a character. `pairs`: indexed by two bytes. `more`: indexed by the last two of three bytes, or by the number
+    of a four-byte code."""
 
     form: int
     first: U16
@@ -296,7 +297,7 @@ def quad_number(a: Int, b: Int, c: Int, d: Int) -> Int:
 
 @njit
 def put_utf8(out: U8, o: Int, point: Int) -> Int:
-    """Write a code point. Return the offset behind it."""
+    """Write a code point. Return the offset after its bytes."""
     if point < 0x80:
         out[o] = point
         return o + 1
@@ -356,8 +357,8 @@ def from_wide(  # noqa: PLR0913 - a tuple of arrays costs more to take apart
 
 @njit
 def quad_point(a: Int, b: Int, c: Int, d: Int, more: U16) -> Int:
-    """Return the code point of a four-byte code. In the BMP it comes from the table. In the other planes it is
-    computed, because the codes there are in order."""
+    """Return the code point of a four-byte code. Code points in the BMP come from the table. Those in the other planes
+    are computed, because the codes of these planes are in the order of the code points."""
     if a < 0x81 or a > 0xFE or c < 0x81 or c > 0xFE or d < 0x30 or d > 0x39:
         return np.int64(_ILL_FORMED)
     number = quad_number(a, b, c, d)

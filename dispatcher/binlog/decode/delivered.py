@@ -1,7 +1,7 @@
 """Decodes a delivered binlog to changes in Arrow, or splits it by table without decoding.
 
 A delivered binlog is what the daemon sends to a consumer: magic, a FORMAT_DESCRIPTION event where the format changes,
-and the consumer's complete transactions, each behind a RECORD (`event.record`). Its events are the server's bytes, with
+and the consumer's complete transactions, each after a RECORD (`event.record`). Its events are the server's bytes, with
 these exceptions:
 
 * TABLE_MAPs without full metadata are enriched;
@@ -10,7 +10,7 @@ these exceptions:
 * the last rows event of a statement that the consumer gets has STMT_END_F;
 * the XA flags in MariaDB's GTID event of an XA transaction are cleared.
 
-A slice (`TableSlice.payload`) has a RECORD wherever events are left out, and neither BEGIN nor COMMIT.
+A slice (`TableSlice.payload`) has a RECORD at each place where events are left out, and neither BEGIN nor COMMIT.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-# The limit of one `TableSlice`. A reader holds a few slices beside the delivered bytes. The delivered bytes may be 16
+# The limit of one `TableSlice`. A reader needs memory for a few slices and for the delivered bytes, which may be 16
 # times as large as a slice.
 MAX_PAYLOAD_BYTES = 4 << 20
 
-# `{"database.table": the answer of GET /v1/consumers/{c}/tables/{database.table}}`. Only needed for tables whose
-# TABLE_MAP lacks metadata.
+# `{"database.table": the answer of GET /v1/consumers/{c}/tables/{database.table}}`. An entry is needed only for a table
+# whose TABLE_MAP lacks metadata.
 Definitions = Mapping[str, Mapping[str, Any]]
 
 
@@ -56,8 +56,8 @@ Definitions = Mapping[str, Mapping[str, Any]]
 class TableChanges:
     """Rows of one layout of one table, in stream order.
 
-    `batch`: the columns of `change_schema(table_map.columns)`. `invalid_dates`: how many cells hold an invalid
-    date ('0000-00-00', 2024-02-31 ...) and are NULL in `batch` (with `InvalidDates.NULL`).
+    `batch`: the columns of `change_schema(table_map.columns)`. `invalid_dates`: how many cells contain an invalid date
+    ('0000-00-00', 2024-02-31 ...) and are therefore NULL in `batch` (with `InvalidDates.NULL`).
     """
 
     table_map: TableMap
@@ -70,10 +70,10 @@ class Ddl:
     """A statement that is neither a row change nor transaction control: CREATE, ALTER, DROP, TRUNCATE, GRANT ...
 
     `database`: the session's default database ("" if none), not necessarily the table's. `committed_at`: µs since 1970
-    UTC. `query`: the text as the server executed it: the content of a comment `/*! ... */` that the server executed is
-    code, and a comment that it skipped is replaced by blanks. `sql_mode`: the sql_mode of the session, as MySQL's bit
-    mask (4 = ANSI_QUOTES). `thread_specific`: True if the statement may have used a temporary table of its session, see
-    `ParsedStatement.maybe_temporary`.
+    UTC. `query`: the text as the server executed it. It contains the content of each comment `/*! ... */` that the
+    server executed; blanks replace a comment that the server skipped. `sql_mode`: the sql_mode of the session, as
+    MySQL's bit mask (4 = ANSI_QUOTES). `thread_specific`: True if the statement may have used a temporary table of its
+    session, see `ParsedStatement.maybe_temporary`.
     """
 
     epoch: int
@@ -98,7 +98,7 @@ class Ddl:
 
 @dataclass(frozen=True, slots=True)
 class TableSlice:
-    """Adjacent row changes of one table, of one layout and one epoch, as bytes.
+    """Adjacent row changes of one table, with one layout and one epoch, as bytes of a delivered binlog.
 
     `rows`: number of row changes, the sum of `inserts`, `updates` and `deletes`. `committed_at`: the commit time of the
     last transaction, µs since 1970 UTC. `table_map`: the body of the TABLE_MAP event, from which the driver gets the
@@ -137,8 +137,8 @@ def changes(
     batch_rows: int = BATCH_ROWS,
     invalid_dates: InvalidDates = InvalidDates.NULL,
 ) -> Iterator[TableChanges | Ddl]:
-    """Decode delivered bytes. DDL statements keep their place in the stream. Between two of them the changes are
-    grouped by table, and each table's changes are in stream order. (`epoch`, `seq`, `ordinal`) orders all changes.
+    """Decode delivered bytes. DDL statements keep their place in the stream. Between two DDL statements, the changes
+    are grouped by table, and each table's changes are in stream order. (`epoch`, `seq`, `ordinal`) orders all changes.
 
     Raises `BinlogError` with the offset for bytes that are not a binlog, and for layouts that cannot be decoded.
     """
@@ -162,11 +162,11 @@ def changes(
 def split_by_table(
     data: bytes | memoryview, *, max_payload_bytes: int = MAX_PAYLOAD_BYTES
 ) -> Iterator[TableSlice | Ddl]:
-    """Split delivered bytes by table without decoding rows. Holds one payload at a time.
+    """Split delivered bytes by table without decoding rows. Only one payload is in memory at a time.
 
-    A DDL statement or a change of the epoch ends every slice before it. A slice larger than `max_payload_bytes` is
-    split between two of its events. If the split is inside a transaction, `last_seq` of the first slice is `first_seq`
-    of the second.
+    A DDL statement or a change of the epoch ends all slices, so no slice extends past it. A slice larger than
+    `max_payload_bytes` is split between two of its events. If the split is inside a transaction, `last_seq` of the
+    first slice is `first_seq` of the second.
 
     Raises `BinlogError` as `changes` does, but not for faults that only decoding finds.
     """
@@ -193,7 +193,7 @@ def decode_table(
 
 
 def read_ddl(index: Index, line: int) -> Ddl | None:
-    """Returns the statement of a line in the events array, None for transaction control. Raises `BinlogError`."""
+    """Returns the statement at an index of the events array, None for transaction control. Raises `BinlogError`."""
     offset, end, _, number, txn = index.events[line, :5].tolist()
     flags = EventHeader.read(index.buf[offset : offset + HEADER_SIZE].tobytes()).flags
     body = index.buf[offset + HEADER_SIZE : end].tobytes()
@@ -205,7 +205,7 @@ def read_ddl(index: Index, line: int) -> Ddl | None:
     if kind in _CONTROL or not query.strip():
         return None
     if kind is QueryKind.DML:
-        # The text may hold values, so the message quotes only its first word.
+        # The statement may contain values of rows, so the message quotes only its first word.
         raise BinlogError(
             ErrorKind.STATEMENT_FORMAT,
             f"{query.split(None, 1)[0][:20]} in database {database!r}",

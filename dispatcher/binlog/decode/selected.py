@@ -72,8 +72,8 @@ class Selection(Protocol):
         """Returns a mask of the events whose rows are selected, if `layout_plan` selects their layout."""
 
     def layout_plan(self, table_map: TableMap) -> LayoutPlan | None:
-        """Called once for each layout that has chosen events. Returns None to leave the rows of the layout out. May
-        raise `BinlogError`, to which the caller adds the place of the first row."""
+        """Called once for each layout of which `chosen_events` has selected events. Returns None to omit the rows of
+        the layout. May raise `BinlogError`, to which the caller adds the place of the first row."""
 
     def selects_statement(self, ddl: Ddl) -> bool: ...
 
@@ -81,7 +81,7 @@ class Selection(Protocol):
 @dataclass(frozen=True, slots=True)
 class SelectedRows:
     """Rows of one layout. `batch`: the columns of `change_schema` for the plan's columns, or of `newest_schema`.
-    `metadata`: the requested columns, without `KEY` if the plan has no key."""
+    `metadata`: the requested metadata columns, without `KEY` if the plan has no key."""
 
     table_map: TableMap
     batch: pa.RecordBatch
@@ -107,8 +107,8 @@ def selected_changes(
 ) -> Iterator[SelectedRows | SelectedDdl]:
     """Decode delivered bytes in the order of `delivered.changes`. Raises `BinlogError` as that function does.
 
-    `cut`: the facts about transactions of which `data` holds only a part. `query` of the first entry is the text of the
-    statement in which `data` begins. `batch_bytes`: about the size of the rows events in a batch.
+    `cut`: the facts about transactions of which `data` contains only a part. `query` of the first entry is the text of
+    the statement in which `data` begins. `batch_bytes`: about the size of the rows events in a batch.
     """
     selected = _Selected(data, selection)
     columns = MetadataColumns(selected.log, metadata, cut)
@@ -131,8 +131,8 @@ def cut_share(
     data: bytes | memoryview, selection: Selection, epoch: int, seq: int, begins_in: str | None
 ) -> tuple[int, int, str | None]:
     """Returns three facts about the part of a transaction in `data`: the number of its selected rows and statements,
-    the ordinal of the last one (-1 if there are none), and the text of the statement in which `data` ends. `begins_in`:
-    text of the statement in which `data` begins."""
+    the ordinal of the last of them (-1 if there are none), and the text of the statement in which `data` ends.
+    `begins_in`: text of the statement in which `data` begins."""
     selected = _Selected(data, selection)
     columns = MetadataColumns(selected.log, [Metadata.QUERY])
     selected.count(columns)
@@ -149,7 +149,7 @@ class _Selected:
         self._plans: dict[int, LayoutPlan | None] = {}
 
     def parts(self) -> Iterator[Part | tuple[Ddl, int]]:
-        """Yields parts, and statements with their transactions' lines in the transactions array."""
+        """Yields parts, and pairs of a statement and the index of its transaction in the transactions array."""
         for part in log_parts(self.log, self.layouts, self._statement):
             if not isinstance(part, Part):
                 yield part
@@ -259,7 +259,7 @@ class _NewestImage:
 
 
 def _narrowed(image: pa.Array, fields: Sequence[pa.Field]) -> pa.Array:
-    """Return structs with only the first `fields`, without the fields that only the key needs."""
+    """Return structs with only the first `fields` fields, without the fields that were decoded only for the key."""
     if image.type.num_fields == len(fields):
         return image
     children = [image.field(i) for i in range(len(fields))]

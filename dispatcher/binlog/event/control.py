@@ -1,5 +1,5 @@
-"""Parsers of the events that the other modules of this package do not parse: events without rows, DDL, GTIDs or
-payloads.
+"""Parsers of the events that the other modules of this package do not parse: events that contain no rows, statement
+text, GTIDs or payload.
 
 Each parser reads an event's body (no header, no checksum) and raises `BinlogError` (MALFORMED_EVENT). `inspect` shows
 these events, and fault messages quote them. The delivery of rows does not need them.
@@ -23,8 +23,8 @@ from dispatcher.binlog.event.types import EventType, type_name
 
 
 def parse_rows_query(body: bytes) -> str:
-    """Return the statement that caused the rows that follow. (The size byte before it is skipped: it is wrong for a
-    long statement.)"""
+    """Return the statement that caused the next rows events. (The parser skips the size byte before the statement,
+    because the byte is wrong for a long statement.)"""
     cursor = ByteCursor("ROWS_QUERY_EVENT", body)
     cursor.read(1)
     return _lenient_text(cursor)
@@ -64,7 +64,7 @@ def parse_rand(body: bytes) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class UserVar:
-    """A user variable of the statement that follows. `value`: bytes if the character set is binary, or if the text is
+    """A user variable of the statement that follows. `value`: bytes if the character set is binary, or if the value is
     invalid in its character set."""
 
     name: str
@@ -122,7 +122,7 @@ def _decimal(raw: bytes, precision: int, scale: int) -> Decimal:
         value = int.from_bytes(raw[at : at + size], "big")
         digits_text += f"{value:0{digits}}" if digits else ""
         at += size
-    # The value is exact, because the constructor does not round to the context's precision.
+    # The constructor of Decimal does not round to the context's precision, so the value is exact.
     return Decimal(f"{'-' if negative else ''}{digits_text}E-{scale}")
 
 
@@ -181,8 +181,8 @@ class Heartbeat:
 
 
 def parse_heartbeat(kind: int, body: bytes, log_pos: int) -> Heartbeat:
-    """Parse a HEARTBEAT event. `log_pos`: the field of the event's header. In version 1 the position is only there (32
-    bits)."""
+    """Parse a HEARTBEAT event. `log_pos`: the field of the event's header. In version 1 the position is only in this
+    field (32 bits)."""
     cursor = ByteCursor(type_name(kind), body)
     if kind == EventType.HEARTBEAT:
         return Heartbeat(cursor.decode(cursor.rest()), log_pos)
@@ -205,7 +205,8 @@ def parse_binlog_checkpoint(body: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StartEncryption:
-    """MariaDB: the rest of the file is encrypted. In a dump the server sends the rest decrypted."""
+    """MariaDB: the events of the file after this event are encrypted. In a dump the server sends these events
+    decrypted."""
 
     scheme: int
     key_version: int
@@ -222,7 +223,7 @@ def parse_start_encryption(body: bytes) -> StartEncryption:
 
 @dataclass(frozen=True, slots=True)
 class TransactionContext:
-    """The data by which the group certifies the transaction that follows."""
+    """The data with which the replication group certifies the next transaction."""
 
     server_uuid: str
     thread_id: int
@@ -233,7 +234,7 @@ class TransactionContext:
 def parse_transaction_context(body: bytes) -> TransactionContext:
     cursor = ByteCursor("TRANSACTION_CONTEXT_EVENT", body)
     uuid_size, thread_id = cursor.number(1), cursor.number(4)
-    cursor.read(1)  # tells whether the session gave the GTID
+    cursor.read(1)  # whether the session has set the GTID
     snapshot_size, writes, reads = cursor.number(4), cursor.number(4), cursor.number(4)
     uuid = cursor.text(uuid_size)
     cursor.read(snapshot_size)
@@ -248,7 +249,7 @@ def _items(cursor: ByteCursor, count: int) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ViewChange:
-    """The group's membership changed."""
+    """The membership of the replication group changed."""
 
     view_id: str
     sequence_number: int
@@ -257,7 +258,7 @@ class ViewChange:
 def parse_view_change(body: bytes) -> ViewChange:
     cursor = ByteCursor("VIEW_CHANGE_EVENT", body)
     view_id = cursor.decode(cursor.read(40).split(b"\0")[0])
-    return ViewChange(view_id, cursor.number(8))  # the rest is data for certification
+    return ViewChange(view_id, cursor.number(8))  # the remaining bytes are data for certification
 
 
 # -- LOAD DATA as a statement ---------------------------------------------------------------------------------
@@ -292,7 +293,7 @@ def parse_load_query(body: bytes) -> LoadQuery:
     query = parse_query(body, load=True)
     cursor = ByteCursor("EXECUTE_LOAD_QUERY_EVENT", body, 13)
     file_id = cursor.number(4)
-    cursor.read(8)  # where the file's name is in the statement
+    cursor.read(8)  # the offsets of the file's name in the statement
     return LoadQuery(query, file_id, cursor.number(1))
 
 

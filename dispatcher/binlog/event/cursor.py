@@ -73,15 +73,15 @@ class ByteCursor:
         return -(value >> 1) - 1 if value & 1 else value >> 1
 
     def text(self, size: int) -> str:
-        """Read a text of `size` bytes in UTF-8, which all names in events have."""
+        """Read a text of `size` bytes in UTF-8, the character set of all names in events."""
         return self.decode(self.read(size))
 
     def sized_text(self) -> str:
-        """Read a text behind its size, which is one byte."""
+        """Read a size of one byte, then a text of this size."""
         return self.text(self.number(1))
 
     def null_terminated(self, size: int) -> str:
-        """Read a text of `size` bytes and the zero byte behind it."""
+        """Read a text of `size` bytes and the zero byte after it."""
         text = self.text(size)
         if self.number(1):
             raise self.malformed("has a name that does not end in a zero byte")

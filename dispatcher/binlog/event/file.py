@@ -1,15 +1,15 @@
 """Reads a binlog file of any size, from MySQL 5.0 on, as blocks of whole events.
 
-Memory is bounded by a chunk of the file and the largest event. The events of a block share one format and one piece of
-memory, and an array holds their headers. A kernel frames and verifies the events, so a million small events take a
-fraction of a second.
+Memory is bounded by a chunk of the file and the largest event. The events of a block have one format, one bytes object
+contains them, and an array contains their headers. A kernel frames and verifies the events, so a million small events
+take a fraction of a second.
 
-Reading ends at the first fault. By then the reader has yielded all events before it, and the error names file and
-offset. A truncated last event is a fault, too: the server still writes the file, or it crashed.
+Reading ends at the first fault. The reader first yields all events before the fault. The error names file and offset. A
+truncated last event is a fault, too: either the server is still writing the file, or the server crashed.
 
 Since MySQL 5.6.1 and MariaDB 5.3 a FORMAT_DESCRIPTION contains a checksum algorithm. Older servers write neither the
-algorithm nor checksums. Files of servers before 5.0 begin with START_V3 instead, and are refused, as by the servers'
-own tools.
+algorithm nor checksums. Files of servers before 5.0 begin with START_V3 instead. The reader refuses such files, as the
+servers' own tools do.
 
 Sources: MySQL source, sql/binlog_reader.h, libs/mysql/binlog/event/control_events.cpp (Format_description_event),
 sql/binlog_istream.cc (magic numbers); MariaDB, sql/log_event.cc (Start_encryption_log_event).
@@ -67,8 +67,8 @@ _ENCRYPTED_MAGIC = b"\xfdbin"
 @dataclass(frozen=True, slots=True)
 class Block:
     """Whole events. `events`: a line per event, with the columns START to OFFSET. `buf`: the events' bytes. `file`: the
-    file's name. `payload`: -1; for events unpacked from a TRANSACTION_PAYLOAD, the number of its events before
-    these."""
+    file's name. `payload`: -1 for events of the file itself; for events of a TRANSACTION_PAYLOAD, the number of its
+    events before this block."""
 
     file: str
     format: FormatDescription
@@ -102,8 +102,8 @@ def parse_format(raw: bytes) -> FormatDescription:
 
 
 class LogReader:
-    """Reads one file, whose bytes are fed in order. `offset`: the offset of the first byte that is not part of a block
-    yet."""
+    """Reads one file, whose bytes the caller passes in order. `offset`: the offset of the first byte that is not part
+    of a block yet."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -134,15 +134,16 @@ class LogReader:
             raise error.at(f"{self.name}, offset {self.offset}") from None
         rest = data[at:]
         self._parts, self._have = [rest], len(rest)
-        # Wait for the whole next event, because a large event would be framed again with every chunk.
+        # Collect bytes up to the end of the next event, because otherwise a large event would be framed again with
+        # every chunk.
         self._need = _size(rest, 0) if len(rest) >= HEADER_SIZE else 1
 
     def jump(self, offset: int) -> None:
-        """Continue with bytes from another offset of the file. An event must begin there."""
+        """Continue with bytes from another offset of the file. An event must begin at `offset`."""
         self.offset, self._parts, self._have, self._need = offset, [], 0, 1
 
     def end(self) -> None:
-        """Finish the file. Raises `BinlogError` if it ends inside an event."""
+        """Finish the file. Raises `BinlogError` if the file ends inside an event."""
         if self.offset == 0:
             _check_magic(b"".join(self._parts), self.name)
         if self._have == 0:
@@ -211,7 +212,7 @@ def frame_events(
 
 
 def header_line(buf: U8, at: int, base: int) -> I64:
-    """Return the line of one event, without verifying the event."""
+    """Return the line (see `Block.events`) of one event, without verifying the event."""
     line = np.empty((1, _FIELDS), dtype=np.int64)
     put_header(buf, at, base, line[0])
     return line

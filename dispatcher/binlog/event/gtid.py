@@ -1,12 +1,12 @@
-"""GTID events of MySQL and MariaDB, and the events that hold whole GTID sets.
+"""GTID events of MySQL and MariaDB, and the events that contain whole GTID sets.
 
-GTID and ANONYMOUS_GTID have a fixed beginning and a tail that grew with the versions: 5.6 ends the event after the
+GTID and ANONYMOUS_GTID have a fixed beginning and a tail that is longer in newer versions: 5.6 ends the event after the
 number, 5.7 adds the logical clock, and 8.0 adds commit times, length and versions. MySQL 8.3 writes GTID_TAGGED with
 its serialization library: a format version, a size, and fields with ids, some of which are optional. MariaDB's GTID
 event has its own format.
 
 Sources: MySQL source, libs/mysql/binlog/event/control_events.h and .cpp, libs/mysql/serialization/readme.md; MariaDB,
-sql/log_event.cc, Gtid_log_event; both compared with events that servers wrote.
+sql/log_event.cc, Gtid_log_event; both were checked against events that servers wrote.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _tagged(body: bytes) -> Gtid:
         elif field in (2, 4, 5):
             fields[field] = cursor.signed_varint()
         elif field > 11:
-            break  # an optional field of a later version, and only such fields can follow
+            break  # an optional field of a later version; all fields after it are of later versions, too
         else:
             fields[field] = cursor.varint()
     gno = fields.get(2, 0)
@@ -157,7 +157,7 @@ def parse_previous_gtids(body: bytes) -> GtidSet:
 
 # -- MariaDB --------------------------------------------------------------------------------------------------
 
-STANDALONE = 0x01  # one statement follows, without a COMMIT
+STANDALONE = 0x01  # the group is one statement, without a COMMIT
 GROUP_COMMIT_ID = 0x02
 DDL = 0x20
 PREPARED_XA = 0x40  # the event implies XA START; the group ends with XA_PREPARE
@@ -199,9 +199,9 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class MariadbGtid:
-    """A MariaDB GTID event. `flags`: STANDALONE and the others above. `commit_id`: the id of the group commit. `xid`:
-    set with PREPARED_XA and COMPLETED_XA. `alter_of`: the sequence number of the START ALTER that this event ends. A
-    field that the event does not have is None."""
+    """A MariaDB GTID event. `flags`: STANDALONE and the flags after it above. `commit_id`: the id of the group commit.
+    `xid`: set with PREPARED_XA and COMPLETED_XA. `alter_of`: the sequence number of the START ALTER that this event
+    ends. A field that the event does not have is None."""
 
     domain: int
     server: int
@@ -240,7 +240,7 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
 
 def parse_mariadb_gtid_list(body: bytes) -> tuple[MariadbGtid, ...]:
     """Parse a MariaDB GTID_LIST event. Returns the last GTID of each domain and server in the files before this one,
-    with flags 0. The last entry of a domain is the domain's newest GTID."""
+    with flags 0. Of the entries of one domain, the last is the domain's newest GTID."""
     cursor = ByteCursor(type_name(EventType.MARIADB_GTID_LIST), body)
     count = cursor.number(4) & 0x0FFFFFFF  # the other bits are flags
     gtids = []

@@ -1,8 +1,9 @@
 """The 19-byte header of every event, and the events that begin and end a file: FORMAT_DESCRIPTION and ROTATE.
 
 The splitter's kernel reads the frequent events (rows, table maps, GTIDs, BEGIN, XID). The modules of this package parse
-all others in Python, one at a time. A parser reads the event's body, without header and checksum unless its docstring
-says otherwise. It keeps no state, and raises `BinlogError` (MALFORMED_EVENT) that names the missing field.
+all other events in Python, one at a time. A parser reads the event's body, without header and checksum unless its
+docstring says otherwise. A parser has no state, and raises a `BinlogError` (MALFORMED_EVENT) that names the missing
+field.
 
 Sources: MySQL source, libs/mysql/binlog/event/binlog_event.h and control_events.cpp; MariaDB, sql/log_event.h.
 """
@@ -64,7 +65,7 @@ class EventHeader(NamedTuple):
 
     @classmethod
     def read(cls, data: bytes | memoryview, at: int = 0) -> EventHeader:
-        """Return the header at data[at]. Raises struct.error if fewer than 19 bytes are there."""
+        """Return the header at data[at]. Raises struct.error if `data` ends less than 19 bytes after `at`."""
         return cls(*HEADER.unpack_from(data, at))
 
 
@@ -114,8 +115,8 @@ def parse_format_description(event: bytes) -> FormatDescription:
     """Read a whole FORMAT_DESCRIPTION_EVENT, header included, and verify its checksum if it has one.
 
     Since MySQL 5.6.1 and MariaDB 5.3 the event ends in algorithm and checksum, even if the algorithm is "none"; older
-    servers wrote neither. An event without a server version counts as written by a new server. Raises `BinlogError`:
-    MALFORMED_EVENT, CHECKSUM_MISMATCH, UNSUPPORTED_EVENT.
+    servers wrote neither. If the event contains no server version, it is parsed as an event of a new server. Raises
+    `BinlogError`: MALFORMED_EVENT, CHECKSUM_MISMATCH, UNSUPPORTED_EVENT.
     """
     name = "FORMAT_DESCRIPTION_EVENT"
     fixed = HEADER_SIZE + 57
@@ -147,8 +148,8 @@ def parse_format_description(event: bytes) -> FormatDescription:
 
 
 def server_numbers(version: str) -> tuple[int, ...]:
-    """Parse a server version: "5.6.1-log" -> (5, 6, 1); () if it does not begin with numbers. (Up to 10.x, MariaDB puts
-    "5.5.5-" before its own version in the handshake, but not in logs.)"""
+    """Parse a server version: "5.6.1-log" -> (5, 6, 1); () if the text does not begin with numbers. (Up to 10.x,
+    MariaDB puts "5.5.5-" before its own version in the handshake, but not in logs.)"""
     match = re.match(r"(\d+)\.(\d+)\.?(\d*)", version)
     return tuple(int(part or 0) for part in match.groups()) if match else ()
 

@@ -1,8 +1,8 @@
 """Decompresses MariaDB's compressed events (`log_bin_compress`) into plain events.
 
-In a QUERY_COMPRESSED event the statement is compressed; in a compressed rows event, all bytes behind the column
-bitmaps. The compressed part is a byte 0x80 | algorithm << 4 | n, the uncompressed size in n bytes, big-endian, and a
-zlib stream. The bytes before it are as in the plain event, so decompression needs no TABLE_MAP.
+In a QUERY_COMPRESSED event the statement is compressed. In a compressed rows event, all bytes after the column bitmaps
+are compressed. The compressed part is a byte 0x80 | algorithm << 4 | n, the uncompressed size in n bytes, big-endian,
+and a zlib stream. The bytes before the compressed part are as in the plain event, so decompression needs no TABLE_MAP.
 
 Sources: MariaDB, sql/log_event.cc: query_event_uncompress, row_log_event_uncompress, binlog_buf_uncompress.
 """
@@ -40,7 +40,7 @@ def is_compressed(kind: int) -> bool:
 
 def plain_event(event: bytes, *, checksum: bool) -> bytes:
     """Decompress a whole event; return an event that is not compressed unchanged. `checksum`: True if the event ends in
-    a CRC32, which is verified, and computed anew for the result.
+    a CRC32. The function verifies it, and computes the CRC32 of the result.
 
     Raises `BinlogError`: MALFORMED_EVENT, CHECKSUM_MISMATCH.
     """
@@ -102,7 +102,7 @@ def plain_log(data: bytes | memoryview) -> bytes | memoryview:
     compressed.
 
     `log_pos` in the headers is not changed, so it does not match the offsets in the result. Raises `BinlogError` with
-    the offset in `data`. Damage in other events is left to the reader of the result.
+    the offset in `data`. Other damaged events are copied unchanged; the code that reads the result reports them.
     """
     if data[: len(header.MAGIC)] != header.MAGIC:
         return data

@@ -1,8 +1,8 @@
 """QUERY events: a statement as text, and the settings of the session that ran it.
 
-The event's status variables hold the session's character set, in which the text is written, and its sql_mode, without
-which double quotes are ambiguous. The variables are a list of codes and values without sizes, so an unknown code ends
-the parsing of the list. The statement behind the list can still be read.
+The event's status variables contain the session's character set, which is that of the text, and the session's sql_mode,
+without which double quotes are ambiguous. The variables are a list of codes and values without sizes, so an unknown
+code ends the parsing of the list. The statement after the list can still be read.
 
 MySQL and MariaDB share codes 0 to 11. Codes 12 to 21 are MySQL's, and 128 and above are MariaDB's.
 Sources: MySQL source, libs/mysql/binlog/event/statement_events.cpp; MariaDB, sql/log_event.cc, Query_log_event.
@@ -20,8 +20,8 @@ from dispatcher.binlog.event.cursor import ByteCursor, malformed
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The status variables of a QUERY event that are needed. A variable that the event does not have is None, or 0 for
-    ids and flags.
+    """Those status variables of a QUERY event that are parsed. A variable that the event lacks is None, or 0 for ids
+    and flags.
 
     `client`: collation id of the statement's character set. `updated_databases`: the databases that the statement
     touches; None if the server does not list them, or if there are too many. `ddl_xid`: the transaction's number.
@@ -88,7 +88,7 @@ def text_of(raw: bytes, collation: int) -> str | bytes:
     return raw if text is None else text
 
 
-# Sizes in bytes of the variables that are not needed, by code. No release writes 14 and 15.
+# Sizes in bytes of the variables that the parser skips, by code. No release writes 14 and 15.
 _UNUSED = {
     0: 4,  # flags of the session
     3: 4,  # auto_increment: increment, offset
@@ -142,7 +142,7 @@ def _skip(cursor: ByteCursor, code: int) -> bool:
     elif code == 11:  # the invoker: user, host
         cursor.read(cursor.number(1))
         cursor.read(cursor.number(1))
-    elif code == 130:  # MariaDB: Q_GTID_FLAGS3, and which ALTER ends
+    elif code == 130:  # MariaDB: Q_GTID_FLAGS3, and the number of the ALTER that ends
         cursor.read(8 if cursor.number(1) & _ALTER_ENDS else 0)
     elif (
         code == 131

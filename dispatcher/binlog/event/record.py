@@ -35,7 +35,7 @@ MAGIC_AT, VERSION_AT, NAME_SIZE_AT, EPOCH_AT, SEQ_AT, OFFSET_AT, COMMIT_US_AT, F
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The position and time of a transaction in the source, which the events of a filtered binlog do not hold.
+    """The position and time of a transaction in the source. The events of a filtered binlog do not contain these facts.
 
     `file`, `offset`: the source's file, and the offset just after the transaction. `commit_us`: the commit time,
     microseconds since 1970 UTC. `first_event`: index of the event that follows, in the delivered transaction.
@@ -69,7 +69,7 @@ def encode_record(
 
 
 def continued_record(record: bytes, first_event: int, *, checksum: bool) -> bytes:
-    """Return a copy of the record (a whole event) for the place before another event of its transaction, whose index is
+    """Return a copy of the record (a whole event) for a later place in its transaction: before the event with the index
     `first_event`."""
     event = bytearray(record[:-CHECKSUM_SIZE] if checksum else record)
     event[FIRST_EVENT_AT : FIRST_EVENT_AT + 4] = first_event.to_bytes(4, "little")

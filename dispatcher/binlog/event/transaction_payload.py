@@ -1,9 +1,9 @@
-"""TRANSACTION_PAYLOAD: a whole transaction compressed into one event. It is decompressed in bounded memory.
+"""Parses TRANSACTION_PAYLOAD, a whole transaction compressed into one event, and decompresses it in bounded memory.
 
 The body is a list of fields (type, size, value: all packed integers), an end mark (type 0), and the compressed bytes.
-Decompressed, these are the transaction's events one after the other. They have no checksums, because the payload event
-has one, and their `log_pos` is the `log_pos` of the payload event. The GTID event comes before the payload event,
-uncompressed.
+The decompressed bytes are the transaction's events one after the other. These events have no checksums, because the
+payload event has one, and their `log_pos` is the `log_pos` of the payload event. The GTID event comes before the
+payload event, uncompressed.
 
 Sources: MySQL source, libs/mysql/binlog/event/codecs/binary.cpp, sql/binlog/decompressing_event_object_istream.cc.
 """
@@ -28,7 +28,7 @@ CHUNK_BYTES = 1 << 20
 NAME = type_name(EventType.TRANSACTION_PAYLOAD)
 _PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
 _BAD_SIZE, _NESTED = -1, -2
-_HEAD_MAX = 256  # enough for the fields; the data behind them may have a gigabyte
+_HEAD_MAX = 256  # more than the fields need; the data after the fields may have a gigabyte
 
 
 class Compression(IntEnum):
@@ -75,8 +75,8 @@ def parse_payload(body: bytes | memoryview) -> Payload:
 
 
 def decompressed_chunks(payload: Payload) -> Iterator[bytes]:
-    """Yield the inner events' bytes, at most CHUNK_BYTES at a time. Raises `BinlogError` MALFORMED_EVENT if they cannot
-    be decompressed, or if their size differs from the size in the event."""
+    """Yield the inner events' bytes, at most CHUNK_BYTES at a time. Raises `BinlogError` MALFORMED_EVENT if the payload
+    cannot be decompressed, or if the decompressed size differs from the size in the event."""
     if payload.compression is Compression.NONE:
         for at in range(0, len(payload.data), CHUNK_BYTES):
             yield bytes(payload.data[at : at + CHUNK_BYTES])
@@ -106,7 +106,7 @@ def decompress(payload: Payload) -> bytes:
     assert said is not None
     try:
         size = zstandard.frame_content_size(payload.data)
-        # Checked first, because the library would allocate the size that the frame claims.
+        # Check the frame's size before decompression, because the library allocates memory of this size.
         if size in (-1, said):
             data = zstandard.ZstdDecompressor().decompress(
                 payload.data, max_output_size=said, allow_extra_data=False
@@ -121,9 +121,10 @@ def decompress(payload: Payload) -> bytes:
 
 
 def event_runs(chunks: Iterable[bytes]) -> Iterator[U8]:
-    """Split bytes between events: yields runs of whole events as soon as they have arrived.
+    """Join and split chunks of bytes at the ends of events: yields whole events as soon as all their bytes have
+    arrived.
 
-    Raises `BinlogError` after the last whole event if the rest is damaged or incomplete.
+    Raises `BinlogError` after the last whole event if the bytes after it are damaged or incomplete.
     """
     parts: list[bytes] = []  # the beginning of an event
     have, need = 0, HEADER_SIZE

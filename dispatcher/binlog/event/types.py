@@ -1,4 +1,4 @@
-"""The type codes of events and their names.
+"""The type codes of events, and the names of the types.
 
 Sources: MySQL source, libs/mysql/binlog/event/binlog_event.h; MariaDB, sql/log_event.h.
 """
@@ -73,7 +73,7 @@ class EventType(IntEnum):
 
 
 HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
-"""Events that a server makes for a dump. They are not in its log."""
+"""Events that a server makes for a dump. They are not in the server's log."""
 
 
 @lru_cache(256)

@@ -19,7 +19,7 @@ Int = Any  # an int in Python and an int64 in a kernel, which are different type
 
 @njit
 def little(buf: U8, at: Int, size: Int) -> Int:
-    """Read a little-endian integer of up to 8 bytes. 8 bytes are read as a signed integer."""
+    """Read a little-endian integer of up to 8 bytes. With 8 bytes the integer is signed."""
     value = np.int64(0)
     for i in range(size):
         value |= np.int64(buf[at + i]) << np.int64(8 * i)
@@ -37,7 +37,8 @@ def big(buf: U8, at: Int, size: Int) -> Int:
 
 @njit
 def packed(buf: U8, at: Int, end: Int) -> tuple[Int, Int]:
-    """Return (value, offset behind it) of a packed integer. The offset is -1 if the integer is truncated or invalid."""
+    """Return (value, offset after the integer) of a packed integer. The offset is -1 if the integer is truncated or
+    invalid."""
     if at >= end:
         return np.int64(0), np.int64(-1)
     first = np.int64(buf[at])

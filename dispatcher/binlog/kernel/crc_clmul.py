@@ -1,9 +1,9 @@
 """CRC32 by carry-less multiplication: folds 64 bytes per step on processors with the instruction PCLMULQDQ.
 
 A CRC is a remainder of polynomials, so a block of bytes can be replaced by a shorter block with the same remainder.
-`fold` reduces a message to 16 bytes with the same remainder, and `crc` computes their CRC with tables. This is about
-five times faster than tables alone. `AVAILABLE` is False if the processor lacks the instruction, if numba compiles for
-another processor, or if kernels are not compiled. Then `fold` must not be called.
+`fold` reduces a message to 16 bytes with the same remainder, and `crc` computes the CRC of these bytes with tables. The
+combination is about five times faster than tables alone. `AVAILABLE` is False if the processor lacks the instruction,
+if numba compiles for another processor, or if kernels are not compiled. If it is False, `fold` must not be called.
 
 Source: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", 2009; the constants
 are x^(512+32), x^(512-32), x^(128+32) and x^(128-32) modulo the polynomial, bit-reflected.
@@ -42,7 +42,7 @@ AVAILABLE = _available()
 
 
 class _Folding:
-    """Generates the instructions of one `fold`."""
+    """Generates the LLVM instructions of one call of `fold`."""
 
     def __init__(self, builder: Any, start: Any) -> None:
         self._builder = builder
@@ -61,7 +61,7 @@ class _Folding:
         return value
 
     def fold(self, block: Any, by: tuple[int, int], onto: Any) -> Any:
-        """Multiply `block` by the constants for the distance to `onto`, and add it to `onto`."""
+        """Multiply `block` by the constants for the distance to `onto`, and add (XOR) the product to `onto`."""
         builder = self._builder
         factors = ir.Constant(_BLOCK, [ir.Constant(_I64, n) for n in by])
         low = builder.call(self._multiply, [block, factors, ir.Constant(_I8, 0x00)])
@@ -118,7 +118,7 @@ def _merge(_typing: Any, buf: Any, _start: Any, _size: Any) -> Any:
 
 
 def _fold_rest(builder: Any, folding: _Folding, block: Any, done: Any, size: Any) -> Any:
-    """Fold the blocks of 16 bytes that remain after the steps of 64."""
+    """Fold the blocks of 16 bytes that remain after the steps of 64 bytes."""
     before = builder.block
     sixteen = ir.Constant(_I64, 16)
     loop, after = builder.append_basic_block("fold16"), builder.append_basic_block("folded16")
@@ -140,6 +140,6 @@ def _fold_rest(builder: Any, folding: _Folding, block: Any, done: Any, size: Any
 
 
 fold = cast(Callable[[NDArray[np.uint8], int, int], tuple[np.uint64, np.uint64]], intrinsic(_merge))
-"""fold(buf, start, size) returns two little-endian words. These 16 bytes have the same CRC as the first
+"""fold(buf, start, size) returns two little-endian words. The 16 bytes of these words have the same CRC as the first
 `size // 16 * 16` bytes of `buf` from `start` on. The words include the CRC's initial value. `size` must be at least
 64."""

@@ -1,9 +1,10 @@
 """numba's `njit` with types, and with the two options that every kernel uses.
 
 `cache`: numba stores a compiled kernel in NUMBA_CACHE_DIR, or if this is not set, beside the kernel's source or in the
-user's cache folder. So a daemon or a Spark worker loads it in milliseconds. If no folder is writable, each process
-compiles the kernel. NUMBA_CACHE_DIR outlives an upgrade, so each release uses a separate folder in it.
-`nogil`: a kernel uses no Python objects, so it runs without the GIL, and other threads can run at the same time.
+user's cache folder. So a daemon or a Spark worker loads the kernel in milliseconds. If no folder is writable, each
+process compiles the kernel. The folder NUMBA_CACHE_DIR still exists after an upgrade, so each release uses a separate
+folder in it. `nogil`: a kernel uses no Python objects, so it runs without the GIL, and other threads can run at the
+same time.
 
 With NUMBA_DISABLE_JIT=1 kernels run as Python, about a hundred times slower, for a fuzzer or a debugger.
 """
@@ -23,7 +24,7 @@ from numba.core.runtime.nrt import rtsys
 
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
 if INTERPRETED:
-    np.seterr(over="ignore")  # integers wrap around in a kernel, and a hash relies on that
+    np.seterr(over="ignore")  # integers wrap around in a kernel, and a hash function relies on it
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,18 +57,19 @@ def njit(function: F) -> F:
 def part(function: F) -> F:
     """Compile a part of a kernel, which LLVM inlines.
 
-    A call itself costs little, but it changes the reference count of each array argument atomically, twice. That costs
+    Without inlining, a call changes the reference count of each array argument atomically, twice. These changes cost
     more than the work on one event.
     """
     return _compiled(function, forceinline=True)
 
 
 class _KernelCache(FunctionCache):
-    """numba's cache of one kernel. It loads the kernel without importing numba's definitions for Python and numpy.
+    """numba's cache of one kernel. This class loads the kernel without importing numba's definitions for Python and
+    numpy.
 
     numba imports these definitions before it looks into a cache: 80 modules with all functions that a kernel could
-    call. The import takes 11 MB, and three times as long as loading the daemon's kernels. A compilation imports them
-    anyway.
+    call. The import takes 11 MB, and three times as long as loading the daemon's kernels. If a kernel must be compiled,
+    numba imports these modules at that time.
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

@@ -1,7 +1,7 @@
 """Copies short texts inside kernels: most values are so short that a call of memcpy costs more than the copy.
 
-The text is copied in blocks of 16 bytes, each with two instructions. So up to 15 bytes behind the text are copied, too.
-If these bytes lie outside the source or the target array, exactly the text is copied.
+The text is copied in blocks of 16 bytes, each with two instructions. So up to 15 bytes after the text are copied, too.
+If these bytes would lie outside the source or the target array, only the bytes of the text are copied.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ _SHORT = 128  # bytes; memcpy is as fast for longer texts
 
 
 def padded(text: bytes) -> U8:
-    """Return the text with a block of zero bytes behind it, so that `copy_short` can copy its end in blocks, too."""
+    """Return the text followed by a block of zero bytes, so that `copy_short` can copy the end of the text in blocks,
+    too."""
     return np.frombuffer(text + bytes(BLOCK), dtype=np.uint8)
 
 
 @part
 def copy_short(out: U8, to: Int, buf: U8, start: Int, size: Int) -> None:
-    """Copy `size` bytes of `buf` from `start` on to `out` at `to`. Up to 15 bytes behind them in `out` may be
+    """Copy `size` bytes of `buf` from `start` on to `out` at `to`. Up to 15 bytes after them in `out` may be
     overwritten."""
     blocks = size + (BLOCK - 1)
     if size <= _SHORT and start + blocks <= len(buf) and to + blocks <= len(out):

@@ -1,1 +1,1 @@
-"""Parses SQL statements as far as replication must understand them."""
+"""Parses the parts of SQL statements that replication needs."""

@@ -1,7 +1,9 @@
 """Parses ALTER TABLE: each clause becomes an object of `clauses`, which describes its effect on columns, keys and rows.
 
-A clause that is neither understood nor listed as harmless counts as a clause that changes rows. So if the list lacks a
-clause, the mirror makes a needless copy of the table, but it never misses a change.
+If the parser does not understand a clause, and the clause is not listed as harmless, `copy_reason` names it as a clause
+that changes rows. So if the list lacks a clause, the mirror makes a needless copy of the table, but it never misses a
+change.
+
 Sources: MySQL 9.7 manual, "ALTER TABLE Statement"; MariaDB knowledge base, "ALTER TABLE"; sql_yacc.yy of both.
 """
 
@@ -24,7 +26,7 @@ from dispatcher.binlog.sql.columns import defined_column
 from dispatcher.binlog.sql.create_table import cascades_of
 from dispatcher.binlog.sql.lexer import Name, NotUnderstoodError, SqlToken, SqlTokens
 
-# The first word of table options and of clauses that leave columns and rows as they are.
+# The first words of table options and of clauses that do not change columns or rows.
 _HARMLESS = frozenset((
     "ALGORITHM", "ALTER", "ANALYZE", "AUTOEXTEND_SIZE", "AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHARACTER", "CHARSET",
     "CHECK", "CHECKSUM", "COALESCE", "COLLATE", "COMMENT", "COMPRESSION", "CONNECTION", "DATA", "DEFAULT",
@@ -37,7 +39,7 @@ _HARMLESS = frozenset((
 ))  # fmt: skip
 _PARTITION_VERBS = ("ANALYZE", "CHECK", "COALESCE", "OPTIMIZE", "REBUILD", "REORGANIZE", "REPAIR")
 _KEY_WORDS = ("CHECK", "CONSTRAINT", "FOREIGN", "FULLTEXT", "INDEX", "KEY", "SPATIAL", "UNIQUE")
-# Engines whose tables do not keep the rows that are written to them.
+# Engines whose tables do not store the rows that are written to them.
 _ROWLESS = ("BLACKHOLE", "FEDERATED", "MERGE", "MRG_MYISAM", "SPIDER", "CONNECT", "S3", "SEQUENCE")
 
 
@@ -45,9 +47,9 @@ _ROWLESS = ("BLACKHOLE", "FEDERATED", "MERGE", "MRG_MYISAM", "SPIDER", "CONNECT"
 class ParsedAlter:
     """`clauses`: the clauses about columns and the primary key. `renamed_to`: the table's new name. `copy_reason`: the
     first clause that changes rows in a way that the statement does not show, "" if there is none. `others`: other
-    tables that the statement concerns, with True for a table that is gone afterwards. `ignore`: True for ALTER IGNORE,
-    which cuts values. `adds_unique`: True if a unique key is added, for which IGNORE drops rows. `cascades`: actions of
-    added foreign keys."""
+    tables that the statement concerns, with True for a table that does not exist after the statement. `ignore`: True
+    for ALTER IGNORE, which truncates values that do not fit. `adds_unique`: True if the statement adds a unique key;
+    with IGNORE the server then deletes rows with duplicate keys. `cascades`: actions of added foreign keys."""
 
     table: Name
     clauses: list[ColumnClause] = field(default_factory=list)
@@ -63,8 +65,8 @@ class ParsedAlter:
 
 
 def parse_alter_table(query: str, default_database: str, sql_mode: int = 0) -> ParsedAlter:
-    """Parse an ALTER TABLE statement. Raises NotUnderstoodError if the statement is another one, or if its table has no
-    name.
+    """Parse an ALTER TABLE statement. Raises NotUnderstoodError if the statement is not an ALTER TABLE, or if its table
+    has no name.
 
     The time is linear in the statement's length.
     """
@@ -106,7 +108,7 @@ class _Clauses:
             self._clause(following)
 
     def _clause(self, following: SqlToken) -> None:
-        """Consume one clause and the comma behind it."""
+        """Consume one clause and the comma after it."""
         start = following.end - len(following.text)
         try:
             self._understood(following)
@@ -137,7 +139,7 @@ class _Clauses:
         elif tokens.at(word, "PARTITION") and word in _PARTITION_VERBS:
             while (
                 tokens.skip_clause()
-            ):  # a list of partitions; the grammar allows no other clause behind it
+            ):  # a list of partitions; the grammar allows no other clause after it
                 pass
         elif word in _HARMLESS or (in_order_by and self._is_order_item()):
             self._in_order_by = in_order_by
@@ -146,7 +148,7 @@ class _Clauses:
             raise NotUnderstoodError
 
     def _end(self) -> None:
-        """Consume the comma behind a clause, or the partitioning that may follow the last clause. Raises
+        """Consume the comma after a clause, or the partitioning that may follow the last clause. Raises
         NotUnderstoodError for anything else."""
         tokens = self._tokens
         if tokens.peek() is None or tokens.accept(",") or tokens.at(";"):
@@ -201,7 +203,7 @@ class _Clauses:
         return vector or tokens.at("PRIMARY", "KEY") or any(map(tokens.at, _KEY_WORDS))
 
     def _add_key(self) -> bool:
-        """Consume a key's definition and the comma behind it. False if the clause is not a key's definition."""
+        """Consume a key's definition and the comma after it. False if the clause is not a key's definition."""
         if not self._at_key():
             return False
         self._key()

@@ -1,8 +1,8 @@
-"""The clauses of an ALTER TABLE statement, in the form in which they are written: what each does to columns, keys and
-rows.
+"""The clauses of an ALTER TABLE statement: the effect of each clause on columns, keys and rows, as the statement
+describes it.
 
-All names are those before the statement, because MySQL applies the clauses together: `RENAME COLUMN a TO b, RENAME
-COLUMN b TO a` exchanges two columns. `alter_clauses` parses the clauses.
+All names in the clauses are the names before the statement, because MySQL applies the clauses together: `RENAME COLUMN
+a TO b, RENAME COLUMN b TO a` exchanges two columns. `alter_clauses` parses the clauses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class LiteralKind(StrEnum):
     NUMBER = "number"  # 1, -1.50, 1e3
     TEXT = "text"  # 'a'
     BYTES = "bytes"  # x'00', 0x00, b'01': a text of hexadecimal digits
-    OTHER = "other"  # N'a', _utf8mb4'a', DATE'2024-01-01': its value is not kept
+    OTHER = "other"  # N'a', _utf8mb4'a', DATE'2024-01-01': the parser does not return its value
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Literal:
 
 
 class Computed(StrEnum):
-    """Why the server computes a column's values, in existing or in new rows."""
+    """The reason why the server, not a statement, computes a column's values in existing or new rows."""
 
     NO = ""
     GENERATED = "a generated column"
@@ -61,7 +61,7 @@ class DefinedColumn:
 @dataclass(frozen=True, slots=True)
 class ColumnPosition:
     """FIRST (`after` is "") or AFTER a column. Without a position, a new column is added at the end, and an existing
-    column stays in its place."""
+    column keeps its position."""
 
     after: str = ""
 

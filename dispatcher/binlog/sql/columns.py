@@ -1,9 +1,10 @@
 """Parses the column definitions of CREATE TABLE and ALTER TABLE.
 
-The parser keeps what matters for existing rows: the type, whether the column may be NULL, and the default if it is a
-constant. It skips everything else: comments, indexes, checks, storage.
-Sources: MySQL 9.7 manual, "CREATE TABLE Statement", "Data Type Default Values"; MariaDB knowledge base, "CREATE
-TABLE"; sql_yacc.yy of both (column_attribute, field_spec).
+The parser returns the attributes that have an effect on existing rows: the type, whether the column may be NULL, and
+the default if it is a constant. It skips all other attributes: comments, indexes, checks, storage.
+
+Sources: MySQL 9.7 manual, "CREATE TABLE Statement", "Data Type Default Values"; MariaDB knowledge base, "CREATE TABLE";
+sql_yacc.yy of both (column_attribute, field_spec).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def defined_column(tokens: SqlTokens) -> DefinedColumn:
 
 
 class _Definition:
-    """The attributes of one column, as far as they are parsed."""
+    """Those attributes of one column that have been parsed."""
 
     def __init__(self, tokens: SqlTokens, name: str, kind: DataType) -> None:
         self._tokens = tokens
@@ -80,7 +81,7 @@ class _Definition:
             self._skip(following)
 
     def _skip(self, following: SqlToken) -> None:
-        """Consume an attribute that does not matter for existing rows."""
+        """Consume an attribute that has no effect on existing rows."""
         tokens = self._tokens
         match following.keyword:
             case "COMMENT" | "COLUMN_FORMAT" | "STORAGE" | "SRID" | "CONSTRAINT":
@@ -166,7 +167,7 @@ def _skip_brackets(tokens: SqlTokens) -> None:
 
 def _literal(tokens: SqlTokens) -> Literal | None:
     """Consume a constant. Returns None for any other expression, of which a part may have been consumed. (A constant in
-    brackets counts as another expression, too.)"""
+    brackets is treated as such an expression.)"""
     following = tokens.peek()
     if following is None:
         raise NotUnderstoodError

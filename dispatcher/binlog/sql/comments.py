@@ -1,18 +1,19 @@
 """Resolves the comments that a server may execute: `/*! ... */`, `/*!80034 ... */`, and MariaDB's `/*M! ... */`.
 
 Whether a server executes such a comment or skips it depends on the kind and version of the server. So the text alone
-does not show what was executed. `executed_text` returns the text as the server that wrote the log executed it, and the
-parsers read only that text. Before they log the statement, most servers replace the `!` of a comment that they skip by
-a space; MySQL leaves MariaDB's comments unchanged.
+does not show which statement the server executed. `executed_text` returns the text as the server that wrote the log
+executed it, and the parsers read only that text. Before they log the statement, most servers replace the `!` of a
+comment that they skip by a space; MySQL leaves MariaDB's comments unchanged.
 
 The rules, tested on servers:
-* A version is five digits, or six if the sixth character is a digit, too. MySQL 5.6 always reads five digits. For the
-  versions between 5.6 and 9.7 this is not tested, so a statement of these versions with six digits is not understood.
-* A comment without a version, or with fewer than five digits, is executed; then the digits are code.
+* A version is five digits, or six if the sixth character is a digit, too. MySQL 5.6 always reads five digits. The
+  versions between 5.6 and 9.7 were not tested, so the parsers do not understand a statement of these versions with a
+  six-digit comment.
+* A comment without a version, or with fewer than five digits, is executed; its digits are then part of the code.
 * A comment with a version is executed by servers of that version and later. MariaDB skips `/*!50700` to `/*!99999`,
-  which are MySQL's versions. It executes `/*M!` like `/*!`, but without this exception. To MySQL, `/*M!` begins an
+  which are MySQL's versions. MariaDB executes `/*M!` like `/*!`, but without this exception. To MySQL, `/*M!` begins an
   ordinary comment.
-* A comment that is skipped because of its version may hold other comments, one level deep.
+* A comment that is skipped because of its version may contain other comments, one level deep.
 
 Sources: sql_lex.cc of both (lex_one_token, consume_comment).
 """
@@ -43,7 +44,8 @@ class ServerVersion:
 
     @classmethod
     def of(cls, format_: FormatDescription) -> ServerVersion:
-        """Return the version in a FORMAT_DESCRIPTION. Without a version, the log counts as written by a new server."""
+        """Return the version in a FORMAT_DESCRIPTION. If the event contains no version, the result is the version of a
+        new server."""
         numbers = server_numbers(format_.server_version)
         if not numbers:
             return cls(format_.mariadb)
@@ -64,11 +66,12 @@ class ServerVersion:
 
 
 def executed_text(query: str, sql_mode: int, server: ServerVersion) -> str:
-    """Returns the statement as the server executed it: blanks replace the marks of the comments that it executed, and
-    the whole comments that it skipped. The text keeps its length. The time is linear in the length.
+    """Returns the statement as the server executed it: blanks replace the marks of the comments that the server
+    executed, and the whole comments that the server skipped. So the text has the same length. The time is linear in the
+    length.
 
     If it is not known whether the server executed a comment, the text from that comment on stays unchanged, so that no
-    parser understands the statement. The same holds for the text behind the first COMMENTS_MAX comments.
+    parser understands the statement. The text after the first COMMENTS_MAX comments stays unchanged, too.
     """
     if "/*!" not in query and "/*M!" not in query:
         return query
@@ -102,8 +105,8 @@ class _Resolver:
         self._at = end
 
     def _comment(self) -> bool:
-        """Blank the marks of the comment that begins here if the server executes it, otherwise all of it. Returns False
-        at the end of the statement, or if the comment is not understood."""
+        """If the server executes the comment that begins here, replace its marks by blanks, otherwise the whole
+        comment. Returns False at the end of the statement, or if the comment is not understood."""
         mark = _MARK.match(self._query, self._at)
         if mark is None:
             return False
@@ -123,7 +126,7 @@ class _Resolver:
         return True
 
     def _end_of_skipped(self, start: int, depth: int) -> int:
-        """Return the end of a comment that the server skips. `depth`: how many levels of comments it may hold."""
+        """Return the end of a comment that the server skips. `depth`: how many levels of comments it may contain."""
         inside = 0
         for mark in _BRACKETS.finditer(self._query, start):
             if mark[0] == "/*":

@@ -15,8 +15,8 @@ _ACTIONS = ("CASCADE", "SET")
 @dataclass(frozen=True, slots=True)
 class ParsedCreate:
     """`like`: the table whose columns the new table gets, None without LIKE. `selects`: True if the statement itself
-    adds rows. `cascades`: actions of the table's foreign keys that change its rows, such as `ON DELETE CASCADE`, each
-    once."""
+    adds rows. `cascades`: actions of the table's foreign keys that change its rows, such as `ON DELETE CASCADE`,
+    without duplicates."""
 
     table: Name
     like: Name | None = None
@@ -54,13 +54,14 @@ def _like(tokens: SqlTokens) -> Name | None:
 
 
 def _body(tokens: SqlTokens) -> tuple[bool, tuple[str, ...]]:
-    """Consume the statement behind the table's name. Return (True if it adds rows, actions of foreign keys)."""
+    """Consume the statement after the table's name. Return a pair: True if the statement adds rows, and the actions of
+    foreign keys."""
     selects, depth, before = False, 0, ["", ""]
     cascades: dict[str, None] = {}
     for token in tokens:
         word = token.keyword
-        # In brackets, SELECT is a row source only as the first word. WITH, TABLE and VALUES count only behind AS:
-        # VALUES LESS THAN and a column's WITH are no row sources.
+        # In brackets, SELECT is a row source only as the first word. WITH, TABLE and VALUES are row sources only after
+        # AS: VALUES LESS THAN and a column's WITH are not.
         selects |= word == "SELECT" and (depth == 0 or before[1] == "(")
         selects |= depth == 0 and word in ("WITH", "TABLE", "VALUES") and before[1] == "AS"
         if before[0] == "ON" and before[1] in ("DELETE", "UPDATE") and word in _ACTIONS:
@@ -73,5 +74,6 @@ def _body(tokens: SqlTokens) -> tuple[bool, tuple[str, ...]]:
 
 
 def cascades_of(tokens: SqlTokens) -> tuple[str, ...]:
-    """Return the actions of the foreign keys in the remaining tokens, such as `ON DELETE CASCADE`, each once."""
+    """Return the actions of the foreign keys in the remaining tokens, such as `ON DELETE CASCADE`, without
+    duplicates."""
     return _body(tokens)[1]

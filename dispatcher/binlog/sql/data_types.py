@@ -88,7 +88,8 @@ def _type(  # noqa: C901, PLR0911, PLR0912 - one branch per family of types
     if word in ("FLOAT", "FLOAT4", "FLOAT8", "DOUBLE", "REAL"):
         return _floating(tokens, word) + _sign(tokens), ""
     if word in _FRACTIONAL:
-        # MAXDB, and ORACLE below, give type names the meaning that they have on other database servers.
+        # With the sql_mode MAXDB, or ORACLE below, type names have the meaning that they have on other database
+        # servers.
         name = "datetime" if word == "TIMESTAMP" and tokens.sql_mode & MAXDB else word.lower()
         digits = (_arguments(tokens) or ["0"])[0]
         return (f"{name}({digits})" if digits != "0" else name), ""
@@ -198,7 +199,7 @@ def _sign(tokens: SqlTokens) -> str:
 
 
 def _sized(tokens: SqlTokens, word: str) -> str:
-    """Return the smallest type that holds the size in the arguments, in bytes. TEXT(n) counts characters, so the
+    """Return the smallest type for values of the size (in bytes) in the arguments. TEXT(n) counts characters, so the
     server may choose a larger type."""
     size = int((_arguments(tokens) or ["0"])[0])
     if size == 0:
@@ -227,7 +228,7 @@ def quoted_label(label: str) -> str:
 
 
 def _charset(tokens: SqlTokens) -> str:
-    """Consume the attributes behind a text type. Return the character set, "" if they do not contain it."""
+    """Consume the attributes after a text type. Return the character set, "" if the attributes do not contain it."""
     charset = ""
     while True:
         if tokens.accept("CHARACTER", "SET") or tokens.accept("CHAR", "SET") or tokens.accept("CHARSET"):  # fmt: skip

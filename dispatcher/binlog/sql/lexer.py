@@ -1,7 +1,7 @@
 """Splits a statement into tokens by MySQL's rules of quoting, comments and names; `statement` parses them.
 
 Comments that a server may execute, `/*! ... */` and `/*M! ... */`, are resolved before the lexer sees the statement
-(`comments.executed_text`). A statement that still has such a comment is not understood.
+(`comments.executed_text`). The parser does not understand a statement that still has such a comment.
 
 The time is linear in the statement's length: the patterns do not backtrack (possessive quantifiers), and an unclosed
 quote consumes the rest of the statement at once. `Bounds` limits the work further, so that a statement of 1 GiB does
@@ -38,7 +38,7 @@ _ESCAPES = {
     "_": "\\_",
 }
 
-# Spaces and comments between two tokens are one piece, however many comments there are.
+# All spaces and comments between two tokens together are one piece.
 _COMMENTS = r"\#[^\n]*+ | --(?=[\s\x00-\x1f]|\Z)[^\n]*+ | /\*(?!M?!).*?(?:\*/|\Z)"
 _SKIP = rf"(?: \s++ | {_COMMENTS} )++"
 # The lexer does not understand an unclosed quote or a comment that the server may execute. Such a token consumes the
@@ -58,7 +58,7 @@ def _quotes(*, ansi_quotes: bool, plain_backslash: bool) -> tuple[str, str]:
 
 
 def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
-    """Return the pattern of one token. For the group `open` see `_OPEN`."""
+    """Return the pattern of one token. `_OPEN` describes the group `open`."""
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     return re.compile(
         rf"""
@@ -74,7 +74,8 @@ def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
 
 
 def _clause_lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
-    """Returns the pattern of one piece in the search for a comma outside brackets. A piece is as long as possible."""
+    """Returns the pattern of one piece in the search for a comma outside brackets. The pattern matches as many
+    characters as possible."""
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     return re.compile(
         rf"""
@@ -137,16 +138,16 @@ def _unquoted(text: str, quote: str, plain_backslash: bool) -> str:
 
 
 class Bounds(NamedTuple):
-    """Limits how much of a statement is read. `characters`, `pieces`: the limits. A piece is a token, the text between
-    two tokens, or the text between two commas or brackets of a list of clauses."""
+    """Limits how much of a statement is parsed: the number of `characters` and of `pieces`. A piece is a token, the
+    text between two tokens, or the text between two commas or brackets of a list of clauses."""
 
     characters: int
     pieces: int
 
 
 class SqlToken(NamedTuple):
-    """`kind`: quoted (a name), text, word, sign, or open (see `_OPEN`). `keyword`: a word or sign in upper
-    case, "" for the other kinds. `end`: the offset behind the token."""
+    """`kind`: quoted (a name), text, word, sign, or open (see `_OPEN`). `keyword`: a word or sign in upper case, "" for
+    the other kinds. `end`: the offset after the token."""
 
     kind: str
     text: str
@@ -174,8 +175,8 @@ class SqlToken(NamedTuple):
 class SqlTokens:
     """Reads a statement's tokens one after the other.
 
-    `complete`: False once the reader has reached the bounds or a token that `_OPEN` matches. Then what was parsed may
-    be wrong. `pieces`: how many pieces were read, which measures the cost.
+    `complete`: False once the reader has reached the bounds or a token that `_OPEN` matches. If it is False, the result
+    of parsing may be wrong. `pieces`: how many pieces were read, which measures the cost.
     """
 
     def __init__(self, query: str, sql_mode: int = 0, bounds: Bounds | None = None) -> None:
@@ -183,13 +184,13 @@ class SqlTokens:
         self.sql_mode = sql_mode
         modes = bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)
         self._lexicon, self._clauses = _LEXICONS[modes], _CLAUSE_LEXICONS[modes]
-        self.offset = 0  # the offset behind the last token that the caller consumed
+        self.offset = 0  # the offset after the last token that the caller consumed
         self.complete = True
         self.pieces = 0
         self._query = query
         self._end = len(query) if bounds is None else min(len(query), bounds.characters)
         self._pieces_max = 0 if bounds is None else bounds.pieces
-        self._at = 0  # the offset behind the last token that was matched
+        self._at = 0  # the offset after the last token that was matched
         self._next: list[SqlToken] = []
 
     def __iter__(self) -> Iterator[SqlToken]:
@@ -233,7 +234,7 @@ class SqlTokens:
         return token
 
     def word(self) -> str:
-        """Consume the next token. Return it in upper case if it is a word, else ""."""
+        """Consume the next token. Return the token in upper case if it is a word, else ""."""
         token = self.advance()
         return token.text.upper() if token is not None and token.kind == "word" else ""
 
@@ -279,7 +280,7 @@ class SqlTokens:
 
     def skip_clause(self) -> bool:
         """Consume everything up to and including the next comma outside brackets. Returns False if no comma follows.
-        Like `skip_to(",")`, but in far fewer pieces."""
+        This method has the effect of `skip_to(",")`, but counts far fewer pieces."""
         if not self._next:
             return self._skip_from(0)
         depth = 0

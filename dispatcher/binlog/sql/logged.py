@@ -1,4 +1,5 @@
-"""A statement of a log as its server executed it. The result depends on the event and the log, not only on the text."""
+"""`LoggedStatement`: the statement of a QUERY_EVENT as the server that wrote the log executed it. Its kind and its
+objects depend on the event's flags and on the server's version, not only on the text."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from dispatcher.binlog.sql.statement import (
 @dataclass(frozen=True, slots=True)
 class LoggedStatement:
     """`database`: the session's default database. `text`: see `executed_text`. `thread_specific`: True if the event has
-    the flag of statements that may have used a temporary table."""
+    LOG_EVENT_THREAD_SPECIFIC_F, the flag of statements that may have used a temporary table."""
 
     database: str
     text: str
@@ -30,19 +31,20 @@ class LoggedStatement:
 
     @classmethod
     def of(cls, query: Query, flags: int, server: ServerVersion) -> LoggedStatement:
-        """`flags`: the flags in the event's header. `server`: the version in the log's FORMAT_DESCRIPTION."""
+        """`flags`: the flags in the event's header. `server`: the server's version, from the log's
+        FORMAT_DESCRIPTION."""
         text = executed_text(query.query, query.status.sql_mode, server)
         return cls(query.database, text, query.status.sql_mode, bool(flags & FLAG_THREAD_SPECIFIC))
 
     @classmethod
     def read(cls, body: bytes, flags: int, server: ServerVersion) -> LoggedStatement:
-        """Read a QUERY_EVENT's body. Raises `BinlogError` MALFORMED_EVENT."""
+        """Parse a QUERY_EVENT's body. Raises `BinlogError` MALFORMED_EVENT."""
         return cls.of(parse_query(body), flags, server)
 
     @property
     def kind(self) -> QueryKind:
-        """The statement's kind. CREATE TABLE ... SELECT counts as DML: in row format, servers log the table's
-        definition and its rows instead."""
+        """The statement's kind. CREATE TABLE ... SELECT counts as DML, because a server that logs in row format never
+        logs this statement: it logs a CREATE TABLE and rows events."""
         kind = classify(self.text)
         return QueryKind.DML if kind is QueryKind.DDL and self._creates_rows() else kind
 

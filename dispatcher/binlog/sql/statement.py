@@ -1,10 +1,10 @@
 """Classifies the statements of a binlog and finds the tables and databases that each one touches.
 
-DDL is logged as text, and the daemon routes it by the tables that it touches. The first words of a statement contain
-these tables (for ALTER TABLE also the beginnings of its clauses), so a lexer and a few lines per kind of statement
-suffice. General SQL parsers fail on partitioning and on much of MariaDB's syntax, and executors would have to install
-one. If a statement is not understood, `parsed` is False, and the caller must assume that the statement touches any
-table.
+DDL is logged as text, and the daemon routes it by the tables that it touches. The first words of the statement name
+these tables; in ALTER TABLE, the first words of the clauses, too. So a lexer and a few lines of code per kind of
+statement suffice. General SQL parsers fail on partitioning and on much of MariaDB's syntax, and every Spark executor
+would have to install the parser. If a statement is not understood, `ParsedStatement.parsed` is False. Then the caller
+must assume that the statement may touch any table.
 
 Sources: MySQL manual, "Data Definition Statements"; MariaDB knowledge base, "ALTER TABLE", "DROP
 TABLE", "SET STATEMENT".
@@ -53,12 +53,12 @@ class DdlKind(StrEnum):
 class ParsedStatement:
     """A statement's kind and the objects that it touches.
 
-    `tables`: (database, table) of each table touched, as written and in order. Tables that the statement only reads or
-    refers to are left out. `databases`: the databases that are touched as a whole, and the database of a routine that
-    is created, altered or dropped; the databases of `tables` are not included. `parsed`: True if the statement was
-    understood. If False, `tables` and `databases` are empty. `renamed`: (old, new) pairs in the order in which the
-    server renames the tables; both names are in `tables`. `maybe_temporary`: True if the log does not show whether the
-    statement was executed on `tables` or on temporary tables of these names.
+    `tables`: (database, table) of each table touched, in the statement's spelling and order. Tables that the statement
+    only reads or refers to are left out. `databases`: the databases that the statement creates, alters or drops, and
+    the database of a routine that it creates, alters or drops. The databases of `tables` are not included. `parsed`:
+    True if the statement was understood. If False, `tables` and `databases` are empty. `renamed`: (old, new) pairs in
+    the order in which the server renames the tables; both names are in `tables`. `maybe_temporary`: True if the log
+    does not show whether the statement was executed on `tables` or on temporary tables of these names.
     """
 
     kind: DdlKind
@@ -69,7 +69,7 @@ class ParsedStatement:
     maybe_temporary: bool = False
 
 
-# The daemon reads at most this much of a statement: some 20 ms of work.
+# How much of a statement the daemon reads at most. To read this much takes some 20 ms.
 ROUTING_BOUNDS = Bounds(characters=1 << 20, pieces=10_000)
 
 _LEADING = re.compile(
@@ -96,7 +96,7 @@ _KIND_BY_WORD = (
 
 
 def classify(query: str) -> QueryKind:
-    """Return a statement's kind by its first words. Cheap enough to call for every statement of a log."""
+    """Return a statement's kind by its first words. This function is fast enough for every statement of a log."""
     at = _LEADING.match(query).end()  # type: ignore[union-attr]  # it also matches ""
     word = _WORDS.match(query, at)
     if word is None:
@@ -139,7 +139,8 @@ def first_word(query: str) -> str:
 
 
 def savepoint(query: str) -> tuple[str, str]:
-    """Return SAVEPOINT, ROLLBACK or RELEASE, and the savepoint's name in lower case, since servers ignore its case."""
+    """Return the verb (SAVEPOINT, ROLLBACK or RELEASE) and the savepoint's name. The name is in lower case, because
+    servers ignore the case of savepoint names."""
     tokens = SqlTokens(query)
     verb = tokens.word()
     tokens.accept("WORK")
@@ -170,8 +171,9 @@ def parse_statement(
     """Find the objects that a statement touches.
 
     `default_database`: the session's default database, for names without a database. `sql_mode`: the session's
-    sql_mode, from the event's status variables. `bounds`: limits how much is read; a statement that exceeds them is not
-    understood. `thread_specific`: True if the event has LOG_EVENT_THREAD_SPECIFIC_F, see `_maybe_temporary`.
+    sql_mode, from the event's status variables. `bounds`: how much of the statement is read at most; a statement that
+    exceeds the bounds is not understood. `thread_specific`: True if the event has LOG_EVENT_THREAD_SPECIFIC_F, see
+    `_maybe_temporary`.
     """
     tokens = SqlTokens(query, sql_mode, bounds)
     tokens.default_database = default_database
@@ -187,8 +189,8 @@ def parse_statement(
 
 
 _UNKNOWN = ParsedStatement(DdlKind.OTHER, parsed=False)
-# Since MySQL 5.5 and MariaDB 5.5, servers write this behind each DROP TABLE, and log the drop of a temporary table as
-# DROP TEMPORARY TABLE.
+# Since MySQL 5.5 and MariaDB 5.5, servers append this comment to each DROP TABLE that they log. They log the drop of a
+# temporary table as DROP TEMPORARY TABLE.
 _SPLIT_DROP = "/* generated by server */"
 
 
@@ -196,9 +198,10 @@ def _maybe_temporary(kind: DdlKind, query: str) -> bool:
     """True if a statement with LOG_EVENT_THREAD_SPECIFIC_F may have been executed on a temporary table.
 
     Servers set the flag if a statement used a temporary table or CONNECTION_ID(), even if CONNECTION_ID() is only the
-    default of a column of the table. ALTER, TRUNCATE and DROP without the flag were executed on a table. RENAME TABLE
-    never has the flag: MySQL cannot rename temporary tables by RENAME TABLE, and MariaDB logs the RENAME of a temporary
-    table as if it renamed a table of that name. Tested on four servers (`test_temporary_tables`).
+    default of a column of the table. ALTER, TRUNCATE and DROP without the flag were executed on a table that is not
+    temporary. RENAME TABLE never has the flag: MySQL cannot rename temporary tables by RENAME TABLE, and MariaDB logs
+    the RENAME TABLE of a temporary table like that of any other table. Tested on four servers
+    (`test_temporary_tables`).
     """
     if kind is DdlKind.DROP_TABLE:
         return not query.endswith(_SPLIT_DROP)
@@ -243,7 +246,8 @@ _NAMING_CLAUSES = ("RENAME", "EXCHANGE", "CONVERT")
 
 
 def _alter_table(tokens: SqlTokens, table: Name) -> ParsedStatement:
-    """Parse the clauses. Only the beginning of each clause is examined, to find a second table in it."""
+    """Parse the clauses of an ALTER TABLE. A clause that names a second table does so in its first words, so the parser
+    examines only these words."""
     tables, renamed = [table], []
     more = True
     while more:

@@ -21,17 +21,15 @@ ROWS = 2
 ROWS_END = 3  # rows with STMT_END_F
 TEXT = 4  # the statement's SQL text
 DDL = 5
-SAVEPOINT = 6  # its route is the savepoint's number in its transaction
-ROLLBACK_TO = 7  # the same route; undoes all events behind that savepoint
+SAVEPOINT = 6  # the event's route is the savepoint's number
+ROLLBACK_TO = 7  # the route is the savepoint's number; undoes all events after the savepoint
 CARRIED = 0x40  # flag: an earlier batch listed the event already
 KIND_MASK = 0x3F
 
 # Flags of a transaction in a batch.
 CONTINUED = 1  # the transaction began in an earlier batch
 OPEN = 2  # the transaction does not end in this batch
-ABORTED = (
-    4  # the log ends without its commit (the server crashed): what was copied of it is dropped
-)
+ABORTED = 4  # the server crashed before the commit: the transaction's copied bytes are dropped
 # The transaction ends with ROLLBACK: its copied bytes are dropped, and it counts as executed, without events.
 ROLLED_BACK = 8
 
@@ -92,8 +90,8 @@ class Transactions(NamedTuple):
 
 @dataclass(slots=True)
 class Fault:
-    """An event that could hold data and that the daemon does not understand. The consumers of `route` must stop at
-    it."""
+    """An event that could hold data and that the daemon does not understand. The consumers of `route` must stop at this
+    event."""
 
     error: BinlogError
     route: int = ALL
@@ -118,10 +116,10 @@ class Batch:
     """Consecutive events of one file under one FORMAT_DESCRIPTION, and the transactions to which they belong.
 
     Offsets in `ev` point into `buf`; both are valid until the splitter's `compact()`. Carried events come first.
-    `file`, `offset`: where the log goes on after the batch. `fault`: the fault, which lies behind all events of the
-    batch. `sources`: names of the GTID sources, indexed by `tx.source`: a uuid, or MariaDB's "domain-server". `head`:
-    how the file began; set in the file's batches up to the first batch that has transactions, a fault, or the head's
-    GTIDs.
+    `file`, `offset`: where the next batch begins. `fault`: a fault that lies in the log after all events of the batch.
+    `sources`: names of the GTID sources, indexed by `tx.source`: a uuid, or MariaDB's "domain-server". `head`: how the
+    file began. It is set in the file's batches up to the first batch that has a transaction, a fault, or
+    `Head.previous`, and None in later batches.
     """
 
     buf: U8
@@ -144,6 +142,6 @@ class Batch:
 
 @dataclass(slots=True)
 class Closed:
-    """The server ended the dump: an EOF or an error packet (payload included), or an unknown packet."""
+    """The server ended the dump. `packet`: the payload of its EOF, error or unknown packet."""
 
     packet: bytes

@@ -1,7 +1,8 @@
 """Builds a batch: the arrays that the kernel fills, and the events that the next batch lists again.
 
-A transaction may span batches. Its *carried* events are the events that a consumer may still need when the next batch
-comes: GTID, BEGIN, the table maps of a statement that is still open. The next batch lists them again, as `CARRIED`.
+A transaction may span batches. Its *carried* events are those that consumers' logs may still have to copy when the next
+batch comes: GTID, BEGIN, and the text and table maps of an open statement. The next batch lists them again, with the
+flag `CARRIED`.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ class _Carried(NamedTuple):
 
 
 class BatchBuilder:
-    """Collects events and transactions in the kernel's arrays and closes them as batches.
+    """Collects events and transactions in the kernel's arrays and closes them as batches. To *list* an event or a
+    transaction is to add it to these arrays.
 
     `state`: the state of the kernel (see `splitter_kernel`). `embedded`: True while events come from an embedded
-    transaction. The bytes of such events are not counted, because the event that holds the transaction was counted.
+    transaction. `Batch.bytes` does not include these events, because it includes the event that they replace.
     `recording`: collects the rows of the open XA transaction.
     """
 
@@ -61,9 +63,9 @@ class BatchBuilder:
         self.routes = routes
         self.file = ""
         self.format: FormatDescription | None = None
-        self.head: Head | None = None  # how the file began, until its first transaction is listed
+        self.head: Head | None = None  # see `Batch.head`
         self.sources: list[str] = []
-        # Creation times, s since 1970, of the current file and of the files of the last batches.
+        # Creation times, in seconds since 1970, of the current file and of the files of the last batches.
         self.created: dict[str, int] = {}
         self.ignored: Counter[str] = Counter()
         self.events = Events.empty(k.EVENTS_MAX + k.SLACK)
@@ -75,7 +77,7 @@ class BatchBuilder:
         self.recording: XaRecording | None = None
         self.counted_to = 0  # offset in the buffer up to which bytes were counted in batches
         self._buffer = buffer
-        self._first_event = self._first_transaction = 0  # in the batch that is being built
+        self._first_event = self._first_transaction = 0  # where the present batch begins
         self._n_carried = 0  # how many events of this batch are carried
 
     # -- where the log is --------------------------------------------------------------------------------------
@@ -96,7 +98,7 @@ class BatchBuilder:
     # -- events and transactions -------------------------------------------------------------------------------
 
     def append(self, kind: int, route: int) -> None:
-        """List the event that the kernel returned."""
+        """List the event for which the kernel returned."""
         st = self.state
         self._list(int(st[k.N_EVENTS]), int(st[k.OFF]), int(st[k.SIZE]), kind, route)
         st[k.N_EVENTS] += 1
@@ -105,7 +107,7 @@ class BatchBuilder:
         k.open_transaction(self.state, state, source, gno, commit_us)
 
     def end_transaction(self, flags: int = 0) -> None:
-        """List the open transaction, which ends with the event that the kernel returned."""
+        """List the open transaction, which ends with the event for which the kernel returned."""
         st = self.state
         log_pos = int(u32(self._buffer.bytes, int(st[k.OFF]) + LOG_POS_AT))
         self.close_transaction(flags, k.advance_position(self.offset, log_pos, int(st[k.SIZE])))
@@ -127,8 +129,8 @@ class BatchBuilder:
         route: int = ALL,
         remedy: str | None = None,
     ) -> None:
-        """Close the batch with a fault for the consumers of `route`. If an XA transaction is open, its recording keeps
-        the fault, and `xa_faults` repeats it at the commit."""
+        """Close the batch with a fault for the consumers of `route`. If an XA transaction is open, its recording stores
+        the fault, and `xa_faults` repeats the fault at the commit."""
         if self.recording:
             targets = self.routes.targets[route] if route >= 0 else None
             self.recording.faults.append(XaFault(kind, what, remedy, targets))
@@ -136,7 +138,7 @@ class BatchBuilder:
         self.flush(out, Fault(error, route))
 
     def xa_faults(self, faults: Iterable[XaFault], out: Batches) -> None:
-        """Repeat the faults of a prepared transaction where it is committed."""
+        """Repeat the faults of a prepared transaction at its commit."""
         for fault in faults:
             route = ALL if fault.targets is None else self.routes.ddl(fault.targets)
             self.fault(fault.kind, fault.what, out, route=route, remedy=fault.remedy)
@@ -145,7 +147,7 @@ class BatchBuilder:
 
     @property
     def pending(self) -> bool:
-        """True if the batch that is being built holds anything that was not carried."""
+        """True if anything except the carried events was read into the batch that is being built."""
         st = self.state
         return bool(
             st[k.N_EVENTS] > self._first_event + self._n_carried
@@ -209,7 +211,8 @@ class BatchBuilder:
         return out
 
     def restart(self, carried: list[_Carried], at: int) -> None:
-        """List only the carried events, which are at the front of the buffer. The kernel goes on at offset `at`."""
+        """Begin a batch that lists only the carried events, which are at the front of the buffer. The kernel continues
+        at offset `at`."""
         st = self.state
         off = 0
         for n, event in enumerate(carried):
@@ -224,7 +227,8 @@ class BatchBuilder:
             self._begin_carried(0, len(carried))
 
     def move_carried(self, chunk: U8) -> U8:
-        """Return a buffer of the batch's carried events and of `chunk` behind them. The kernel goes on at `chunk`."""
+        """Return a new buffer with the batch's carried events and then `chunk`. The kernel continues where `chunk`
+        begins."""
         st, ev, old = self.state, self.events, self._buffer.bytes
         lo, hi = self._first_event, int(st[k.N_EVENTS])
         raws = [old[int(ev.off[n]) : int(ev.off[n] + ev.size[n])] for n in range(lo, hi)]
@@ -249,7 +253,8 @@ class BatchBuilder:
         st[k.N_EVENTS], st[k.HEAD] = lo, -1
 
     def _carried_events(self) -> list[int]:
-        """Indexes of the open transaction's frame events and of its open statement's head."""
+        """Indexes of the events that the next batch lists again: the open transaction's frame events, and the text and
+        table maps of its open statement."""
         first, end, head = (int(self.state[i]) for i in (k.TX_FIRST, k.N_EVENTS, k.HEAD))
         kinds = self.events.kind[first:end] & KIND_MASK
         needed = kinds == FRAME
@@ -259,7 +264,8 @@ class BatchBuilder:
         return [first + int(n) for n in np.flatnonzero(needed)]
 
     def _begin_carried(self, first: int, n: int) -> None:
-        """Go on with the open transaction. Its carried events are the `n` listed ones from `first` on."""
+        """Begin the part of the open transaction that belongs to the next batch. Its carried events are the `n` listed
+        events from index `first` on."""
         st = self.state
         st[k.TX_FIRST], st[k.TX_FLAGS], st[k.N_EVENTS] = first, CONTINUED, first + n
         kinds = self.events.kind[first : first + n]

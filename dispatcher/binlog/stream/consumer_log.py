@@ -1,23 +1,24 @@
-"""Copies the consumers' shares of a batch into their segments. Nowhere else does the daemon copy bytes of the log.
+"""Copies the consumers' shares of a batch into their segments. This is the only place where the daemon copies bytes of
+the log for a consumer.
 
 A consumer's share of a transaction is a record, the GTID, BEGIN, the table maps and rows of the consumer's tables, and
-the commit. The record, GTID and BEGIN are copied together with the transaction's first rows for the consumer, and a
-statement's text and table maps together with the statement's first rows for the consumer. So a transaction or a
-statement without rows for the consumer adds no byte.
+the commit. The record, GTID and BEGIN are copied together with the transaction's first rows for the consumer. A
+statement's text and table maps are copied together with the statement's first rows for the consumer. So a transaction
+or a statement without rows for the consumer adds no byte.
 
-Statements stay whole: the last rows event of a statement that the consumer gets has STMT_END_F, because `mysqlbinlog`
-prints no row of a statement that does not end. If the daemon has to set the flag, it writes a new checksum. The text of
-a statement is copied only if the consumer reads all tables of the statement.
+The last rows event that the consumer gets of a statement always has STMT_END_F, because `mysqlbinlog` prints no row of
+a statement that does not end. If the daemon has to set the flag, it also writes a new checksum. The text of a statement
+is copied only if the consumer reads all tables of the statement.
 
 The bytes of a transaction that ends with ROLLBACK are dropped, and the transaction counts as a transaction without
 events for the consumer. ROLLBACK TO drops the bytes behind the savepoint.
 
-A transaction, and even a statement, may span batches and segments. `ConsumerLog` keeps the state between them.
+A transaction, and even a statement, may span batches and segments. `ConsumerLog` keeps the state between two batches.
 
-A transaction that outgrows its memory (`large_bytes`) goes on in *spilled* segments, which the log's allocator maps to
-files. They are used like memory, so copying, reading and dropping have one implementation. The bytes of the next
-transactions go to memory again. The rejected alternative was to write files and to read them. It would need a second
-implementation of reading, of rollbacks, and of patching written bytes (STMT_END_F, the record).
+If a transaction needs more than `large_bytes` of memory, its further bytes are copied to *spilled* segments, which the
+log's allocator maps to files. The same code copies, reads and drops spilled segments and segments in memory. The next
+transactions are copied to memory again. The rejected alternative was to write and read files without mapping them. It
+would need a second implementation of reading, of rollbacks, and of patching written bytes (STMT_END_F, the record).
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ from dispatcher.model.position import packed_seq
 
 
 class Savepoint(NamedTuple):
-    """The open transaction at a savepoint: logical offset of its end, 1 if its beginning was copied, logical offset of
-    its record, number of events copied."""
+    """The state of the open transaction at a savepoint. `end`: logical offset of the transaction's end; `begun`: 1 if
+    its beginning was copied; `record`: logical offset of its record; `copied`: number of its events that were
+    copied."""
 
     end: int
     begun: int
@@ -66,14 +68,14 @@ class Segment(NamedTuple):
 class ConsumerLog:
     """One consumer's bytes, written once and read by *logical* offset (bytes since the log was made).
 
-    The log consists of segments of at most `segment_max` bytes. They are smaller while the log holds little, and a
-    segment may be larger to hold a single unit. (A unit is a rows event with all that must be copied before it.) After
-    the log was emptied, its first segment has half the size of the last one. So a reader that keeps up is served from
-    large segments, and a consumer that gets little data soon has small segments.
+    The log consists of segments of at most `segment_max` bytes. Segments are smaller while the log holds few bytes. A
+    segment is larger if it must hold a single larger unit. (A unit is a rows event with all that must be copied before
+    it.) After the log was emptied, its next segment has half the size of the segment before. So a reader that keeps up
+    is served from large segments, and a consumer that gets little data soon has small segments.
 
     `allocated` counts whole segments in memory, including dropped segments of which a reader still has views; `spilled`
     counts the segments in files. The bytes behind `committed` belong to an incomplete transaction. `rollback()` drops
-    them, also after `allocate` has raised.
+    these bytes, also after `allocate` has raised an error.
 
     Bounds, in bytes: an `append` of n bytes begins segments of at most 2 * n + `segment_max` in total, because the
     unused rest of a segment is smaller than the unit that begins the next segment. If the log has an `allocate`, the
@@ -81,7 +83,7 @@ class ConsumerLog:
     """
 
     SEGMENT_MIN = 1 << 14
-    # A new spilled segment gets the transaction's size so far, within these bounds, so that there are few segments.
+    # A new spilled segment is as large as the transaction so far, within these bounds. So there are few segments.
     SPILLED_MIN, SPILLED_MAX = 1 << 22, 1 << 26
     # A reader sends a spilled segment in pieces of this size, and releases the pages of each piece after sending it.
     PIECE = 1 << 20
@@ -107,9 +109,9 @@ class ConsumerLog:
         self._columns: NDArray[np.int64] | None = None
         self.state_at: int = self._cs.ctypes.data  # address of the kernel's state
         self._savepoints: dict[int, Savepoint] = {}  # the savepoints of the open transaction
-        self._record_at = self._rows_at = 0  # logical offsets, for the kernel's EARLIER
-        self._noted = 0  # transactions that were complete when the kernel returned last
-        self._new_spilled_end = 0  # becomes `spilled_end` in `finish`
+        self._record_at = self._rows_at = 0  # the logical offsets where the kernel has EARLIER
+        self._noted = 0  # number of complete transactions when the kernel returned last
+        self._new_spilled_end = 0  # the new `spilled_end`, which `finish` sets
         self.cut_points = CutPoints()
         self._use_last_segment()
 
@@ -133,10 +135,10 @@ class ConsumerLog:
         """Copy the consumer's share of `batch`. Return the completed transactions, and the `seq` of the batch's last
         transaction.
 
-        `route_mask`: one byte per route, 1 = the consumer reads it. `already_executed`: one byte per transaction, 1 =
-        the consumer has it. `seq`: the seq of the last transaction before the batch. `packed`: True to number
-        transactions by file and offset instead of counting them. Raises what `allocate` raises. Then no transaction of
-        the batch counts, and the caller must call `rollback()`.
+        `route_mask`: one byte per route, 1 = the consumer reads its tables. `already_executed`: one byte per
+        transaction, 1 = the consumer already has the transaction. `seq`: the seq of the last transaction before the
+        batch. `packed`: True to number transactions by file and offset instead of counting them. Raises the errors of
+        `allocate`. After such an error no transaction of the batch counts, and the caller must call `rollback()`.
         """
         flags = batch.tx.flags
         counted = (flags & (OPEN | ABORTED)) == 0
@@ -162,8 +164,8 @@ class ConsumerLog:
 
     def answer(self, code: int, batch: Batch, copying: CopiedShares, begin: int) -> None:
         """Do what the kernel asks for with `code`: make room, set a savepoint, return to a savepoint, record a cut
-        point, or patch an event in an earlier segment. `begin`: index of the log's first visit. Raises what `allocate`
-        raises."""
+        point, or patch an event in an earlier segment. `begin`: index of the log's first visit. Raises the errors of
+        `allocate`."""
         cs, checksum, ends = self._cs, int(batch.format.checksum), copying.done[k.END, begin:]
         self._note_complete(ends)
         if code == k.NEED_ROOM:
@@ -171,7 +173,7 @@ class ConsumerLog:
             self._new_segment(int(cs[k.NEED]), open_from)
         elif code == k.REMEMBER:
             if not cs[k.SAVEPOINTS]:
-                self._savepoints.clear()  # they belong to an earlier transaction
+                self._savepoints.clear()  # these savepoints belong to an earlier transaction
             cs[k.SAVEPOINTS] += 1
             self._savepoints[int(batch.ev.route[cs[k.EVENT] - 1])] = self._savepoint()
         elif code == k.UNDO:
@@ -199,7 +201,7 @@ class ConsumerLog:
         self._noted = complete
 
     def finish(self, copying: CopiedShares, lane: int) -> None:
-        """Move `committed` behind the transactions that became complete, so that they count."""
+        """Move `committed` to the end of the last transaction that became complete."""
         totals = copying.totals[lane]
         if self.spilled:
             self._note_complete(copying.done[k.END, copying.starts[lane] :])
@@ -220,8 +222,8 @@ class ConsumerLog:
         cs[k.KEPT], cs[k.KEEP_PLACE] = count, place
 
     def rollback(self) -> None:
-        """Drop the bytes of the incomplete transaction. Later batches carry its beginning, which is then copied
-        again."""
+        """Drop the bytes of the incomplete transaction. If a later batch continues the transaction, its beginning is
+        among the batch's carried events, and is copied again."""
         self._cs[k.SAVEPOINTS] = self._noted = 0
         self._new_spilled_end = self.spilled_end
         self._return_to(Savepoint(self.committed, 0, 0, 0))
@@ -389,4 +391,4 @@ def _base(segment: Segment) -> int:
     return segment.base
 
 
-_NOTHING: U8 = np.empty(1, dtype=np.uint8)  # gives the kernel a valid address; never written
+_NOTHING: U8 = np.empty(1, dtype=np.uint8)  # a valid address for the kernel; never written

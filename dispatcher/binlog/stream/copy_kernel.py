@@ -32,21 +32,22 @@ from dispatcher.binlog.stream.batch import (
 )
 from dispatcher.binlog.stream.routes import ALL
 
-# The state between calls, an array: each name below is an index in it. Offsets are relative to the segment in use.
+# The state between calls is an array of integers. Each name below is the index of an element. Offsets are relative to
+# the segment in use.
 OUT = 0  # offset of the next byte to be written
-VISIT = 1  # index in `visits` of the transaction to go on with
-EVENT = 2  # index of the event to go on with; -1 = the transaction is not begun
+VISIT = 1  # index in `visits` of the transaction to continue with
+EVENT = 2  # index of the event to continue with; -1 = the transaction is not begun
 BEGUN = 3  # 1 if the open transaction's beginning was copied
-RECORD = 4  # offset of its record, or NONE, EARLIER
-LAST_ROWS = 5  # offset of the open statement's last rows event, or NONE, EARLIER
-COPIED = 6  # events of the open transaction that were copied
-SAVEPOINTS = 7  # savepoints of the open transaction that Python remembers
-COMPLETE = 8  # transactions that became complete
-NEED = 9  # with NEED_ROOM: how many bytes
+RECORD = 4  # offset of the open transaction's record; or NONE; or EARLIER
+LAST_ROWS = 5  # offset of the open statement's last rows event; or NONE; or EARLIER
+COPIED = 6  # number of copied events of the open transaction
+SAVEPOINTS = 7  # number of the open transaction's savepoints that `ConsumerLog` stores
+COMPLETE = 8  # number of the batch's transactions that became complete
+NEED = 9  # with NEED_ROOM: how many bytes the kernel must write
 HEAD_DONE = 10  # 1 if the open statement's head (its text and table maps) was copied
 _HEAD_FIRST = 11  # index of the head's first event, -1 = none
 _MAPS_OPEN = 12  # 1 if the head has a table map
-# Logical offsets, except MAPS_EVENT, IN_HEAD, ROOM_AT and ROOM.
+# The next elements are logical offsets, except MAPS_EVENT, IN_HEAD, ROOM_AT and ROOM.
 BASE = 13  # where the segment in use begins
 CUT_FROM = 14  # from this offset on, the open transaction may be cut before a rows event
 BEGINNING_END = 15  # end of the open transaction's record, GTID and BEGIN
@@ -57,9 +58,9 @@ IN_HEAD = 19  # with CUT: 1 if a statement's head follows
 ROOM_AT = 20  # address of the segment in use
 ROOM = 21  # how many bytes of that segment may be written
 # The index that keeps the columns of complete transactions, see `_keep`:
-KEEP_AT = 22  # address of its columns
-KEEP_ROOM = 23  # how many columns it has room for
-KEPT = 24  # how many columns it has
+KEEP_AT = 22  # address of the index's columns
+KEEP_ROOM = 23  # how many columns the index has room for
+KEPT = 24  # how many columns the index has
 KEEP_PLACE = 25  # the value for the row TX of these columns
 STATE_SIZE = 26
 
@@ -95,7 +96,7 @@ def _put(out: U8, at: int, value: int, size: int) -> None:
 
 @part
 def _put_checksum(out: U8, at: int, size: int, checksum: int) -> None:
-    """Write the checksum of the event of `size` bytes at out[at], if it has one."""
+    """If `checksum` is 1, write the checksum of the event of `size` bytes at out[at]."""
     if checksum:
         end = at + size - header.CHECKSUM_SIZE
         _put(out, end, crc32(out, at, end), header.CHECKSUM_SIZE)
@@ -233,7 +234,8 @@ def _copy_beginning(  # noqa: PLR0913 - as above
 
 @part
 def _note_map(cs: I64, kind: int) -> None:
-    """Record where the table maps of a statement begin. Called before each event of the head is copied."""
+    """Record where the table maps of a statement begin. The kernel calls this before it copies each event of the
+    head."""
     if cs[MAPS_EVENT] < 0 and kind & KIND_MASK == TABLE_MAP:
         cs[MAPS], cs[MAPS_EVENT] = cs[BASE] + cs[OUT], cs[COPIED]
 
@@ -340,7 +342,7 @@ def _copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one branch per kind 
                     end_statement(out, cs[LAST_ROWS], checksum)
                 _reset_statement(cs)
         cs[EVENT] = last[t]
-        if flags[t] & OPEN:  # goes on in the next batch
+        if flags[t] & OPEN:  # the transaction continues in the next batch
             break
         if cs[BEGUN]:
             if not _finish(out, cs, end[t], seqs[t], len(record), checksum):
@@ -368,7 +370,8 @@ def _sum_up(totals: I64, done: NDArray[np.int64], begin: int, count: int) -> Non
 
 @part
 def _keep(cs: I64, done: NDArray[np.int64], begin: int, count: int) -> int:
-    """Append the columns of `count` transactions, from `begin` on, to the lane's index. Return 0 if it has no room."""
+    """Append the columns of `count` transactions, from `begin` on, to the lane's index. Return 0 if the index has no
+    room."""
     room, kept = cs[KEEP_ROOM], cs[KEPT]
     if kept + count > room:
         return 0
@@ -402,15 +405,17 @@ def copy_shares(  # noqa: PLR0913 - kernels take arrays one by one
 ) -> int:
     """Copy the shares of the lanes `todo`. Return how many lanes are not done.
 
-    Each lane's entry in `codes` becomes DONE, or says what Python must do before it calls again for that lane, with
-    `resumed`. (REMEMBER and UNDO are about the event before cs[EVENT].) A lane that is done gets its `totals`.
+    The kernel sets each lane's entry in `codes` to DONE, or to what Python must do for the lane. Then Python calls
+    again, with `resumed`, for the lanes that are not done. (REMEMBER and UNDO refer to the event before cs[EVENT].)
+    When a lane is done, the kernel fills the lane's row of `totals`.
 
-    `seqs`: by transaction of the batch. `visits`: the transactions to be copied; the visits of lane n are at
-    [starts[n], starts[n + 1]), and `done` has a column for each visit. `record`: the record to copy, with epoch 0.
-    `cut_bytes`: a lane returns CUT before the first rows event that lies so many bytes behind a transaction's
-    beginning.
+    `seqs`: the seq of each transaction of the batch. `visits`: the transactions to be copied; the visits of lane n are
+    at [starts[n], starts[n + 1]), and `done` has a column for each visit. `record`: the record to copy, with epoch 0.
+    `cut_bytes`: a lane returns CUT before the first rows event that lies at least so many bytes behind the
+    transaction's record, GTID and BEGIN.
     """
-    # Taking an array out of a tuple changes its reference count atomically, twice: once per call here, not per lane.
+    # Taking an array out of a tuple changes its reference count atomically, twice. So this is done once per call, not
+    # per lane.
     off, size, kinds, route = ev.off, ev.size, ev.kind, ev.route
     first, last, flags, gno = tx.first, tx.last, tx.flags, tx.gno
     end, commit_us = tx.end, tx.commit_us

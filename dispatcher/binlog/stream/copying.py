@@ -89,8 +89,8 @@ class Log(Protocol):
 
 
 def roll_back_aborted(batch: Batch, logs: Sequence[Log]) -> None:
-    """If the first transaction of a batch was aborted or rolled back, drop the part that an earlier batch appended. Its
-    events in this batch are not copied."""
+    """If the first transaction of a batch was aborted or rolled back, drop the part that an earlier batch appended. The
+    transaction's events in this batch are not copied."""
     flags = batch.tx.flags
     if len(flags) and flags[0] & CONTINUED and flags[0] & (ABORTED | ROLLED_BACK):
         for log in logs:
@@ -116,8 +116,8 @@ def append_shares(
 ) -> CopiedShares:
     """Copy the shares of many consumers; the arguments are those of `copy_kernel.copy_shares`.
 
-    A log that lacks room on disk is in `failures`: no transaction of the batch counts for it, and the caller must call
-    its `rollback()`.
+    If a log lacks room on disk, its error is in `failures`. Then no transaction of the batch counts for this log, and
+    the caller must call its `rollback()`.
     """
     starts, visits, todo = dealt
     record = _record_of(batch.file, batch.format.checksum)

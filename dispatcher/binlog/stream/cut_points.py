@@ -1,7 +1,7 @@
-"""The places where the transactions of a log may be cut, so that they can be read in parts.
+"""The places where the transactions of a log may be cut, so that readers can read a transaction in parts.
 
 A part that begins inside a transaction must be decodable without the parts before it. So a transaction may be cut only
-before its rows events, and a cut point holds where the earlier bytes are that a reader needs: the transaction's
+before a rows event. A cut point records where the earlier bytes lie that a reader needs for the part: the transaction's
 beginning (record, GTID, BEGIN) and the table maps in force. The statement's text (ROWS_QUERY_EVENT) is not repeated: no
 row depends on it, and it may be as large as the rows.
 
@@ -22,12 +22,12 @@ from dispatcher.model.position import EventPoint
 
 
 class CutPoint(NamedTuple):
-    """A place before a rows event, or before the head of its statement. All fields except `event` and `maps_event` are
-    logical offsets.
+    """A place before a rows event, or before the text and table maps (the head) of the event's statement. All fields
+    except `event` and `maps_event` are logical offsets.
 
     `event`: index of the event that follows, in the delivered transaction. `beginning_end`: end of the transaction's
-    record, GTID and BEGIN. `maps`, `maps_end`: the table maps in force; empty if the statement's head follows.
-    `maps_event`: index of the first of these table maps.
+    record, GTID and BEGIN. `maps`, `maps_end`: begin and end of the table maps in force; equal if the statement's head
+    follows. `maps_event`: index of the first of these table maps.
     """
 
     at: int
@@ -48,7 +48,7 @@ class CutPoint(NamedTuple):
 
     @property
     def value(self) -> EventPoint:
-        """The point in the form that readers know."""
+        """The point in the form that readers use."""
         return EventPoint(self.event, self.at - self.beginning_end)
 
 
@@ -72,14 +72,14 @@ class CutPoints:
             yield self._points[n]
 
     def find(self, start: int, end: int, value: EventPoint) -> CutPoint | None:
-        """Returns the point of the transaction at [start, end) that readers know as `value`."""
+        """Returns the point, within the transaction at [start, end), that has this `value`."""
         found = (point for point in self.between(start, end) if point.event >= value.index)
         point = next(found, None)
         return point if point is not None and point.value == value else None
 
     def cut_back(self, end: int, beginning_end: int) -> int:
-        """Drop the points at `end` and behind it. Return the offset from which `cut_bytes` count to the next point of
-        the open transaction, whose beginning ends at `beginning_end`."""
+        """Drop the points at `end` and behind it. Return the offset from which the distance to the open transaction's
+        next point is measured. `beginning_end`: the end of the open transaction's record, GTID and BEGIN."""
         del self._points[self._first(end) :]
         return max(beginning_end, self._points[-1].at) if self._points else beginning_end
 

@@ -1,4 +1,4 @@
-"""The kernel that deals a batch: it finds which transactions of the batch each of many consumers must visit.
+"""The kernel that finds, for each of many consumers, the transactions of a batch that the copy kernel must visit.
 
 Each pass over the batch serves all consumers. So the time depends on the number of events and of visits, not on the
 number of consumers without visits.
@@ -29,7 +29,7 @@ from dispatcher.binlog.stream.routes import ALL
 
 @part
 def _visit(seen: I32, cursor: I32, visits: I32, lane: int, t: int) -> None:
-    """Give transaction `t` to a lane, once. `visits`: empty while visits are only counted."""
+    """Add transaction `t` to a lane's visits, if it is not there yet. If `visits` is empty, only count the visit."""
     if seen[lane] != t:
         seen[lane] = t
         if len(visits):
@@ -60,7 +60,7 @@ def _walk(  # noqa: PLR0913 - one branch per reason of a visit, one array per pa
                 cs = integers_at(lanes[lane, k.STATE_AT], k.STATE_SIZE)
                 if cs[k.BEGUN] or cs[k.SAVEPOINTS]:
                     _visit(seen, cursor, visits, lane, t)
-        before = ALL - 1  # route of the last event, whose lanes have the transaction already
+        before = ALL - 1  # route of the event before, whose lanes have a visit of `t`
         for i in range(first[t], last[t]):
             kind, r = kinds[i] & KIND_MASK, route[i]
             if r == before or kind not in (ROWS, ROWS_END, DDL):
@@ -85,9 +85,9 @@ def deal(
     """Return `starts`, `visits` and the lanes that have visits. Lane n must visit the transactions
     visits[starts[n] : starts[n + 1]], which are in order.
 
-    A lane must visit each transaction that holds rows or a statement for it. It must visit the batch's first
-    transaction, too, if it began to copy that transaction, or set a savepoint in it, in an earlier batch. The lanes of
-    route r are route_lanes[route_starts[r] : route_starts[r + 1]].
+    A lane must visit each transaction that holds rows or a statement for the lane's consumer. The lane must also visit
+    the batch's first transaction if, in an earlier batch, the lane began to copy that transaction or set a savepoint in
+    it. The lanes of route r are route_lanes[route_starts[r] : route_starts[r + 1]].
     """
     kinds, route, first, last, flags = ev.kind, ev.route, tx.first, tx.last, tx.flags
     count = len(lanes)

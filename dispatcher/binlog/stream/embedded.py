@@ -4,11 +4,12 @@ The replaced event is a TRANSACTION_PAYLOAD, or the commit of an XA transaction.
 events. While the embedded transaction is open, the position is the beginning of the replaced event; once the
 transaction has ended, the position is the end of that event.
 
-A small embedded transaction is written into the receive buffer's scratch area and read at once: a server that
-compresses all transactions writes thousands of them a second, and a batch for each would cost more than everything
-else. A larger one is read from a buffer of its own, a chunk of whole events at a time. Then memory holds the compressed
-bytes (which came in one event) and a few chunks, or the largest embedded event if it is larger than a chunk. An
-embedded transaction may hold another one: XA COMMIT ... ONE PHASE in a compressed transaction.
+The daemon writes a small embedded transaction into the receive buffer's scratch area, and reads all its events at once.
+A server that compresses all transactions writes thousands of them a second, and a batch for each would cost more than
+all other work. The daemon reads a larger embedded transaction from a buffer of its own, a chunk of whole events at a
+time. Then memory holds the compressed bytes, which came in one event, and a few chunks. If an event is larger than a
+chunk, its chunk is as large as the event. An embedded transaction may hold another one: XA COMMIT ... ONE PHASE in a
+compressed transaction.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class EmbeddedTransaction:
         return np.frombuffer(transaction_payload.decompress(self.rows) + self.last, dtype=np.uint8)
 
     def chunks(self) -> Iterator[bytes]:
-        """Yields all events, a chunk at a time. Raises what `whole` raises."""
+        """Yields all events, a chunk at a time. Raises the errors of `whole`."""
         yield from transaction_payload.decompressed_chunks(self.rows)
         if self.last:
             yield self.last
@@ -101,12 +102,12 @@ class EmbeddedReader:
 
     @property
     def in_small(self) -> bool:
-        """True while the kernel reads in the scratch area. Then `split` must not return."""
+        """True while the kernel reads in the scratch area. While this is True, `split` must not return."""
         return bool(self._frames) and self._frames[-1].runs is None
 
     def payload(self) -> EmbeddedTransaction:
-        """The transaction in the TRANSACTION_PAYLOAD_EVENT that the kernel returned. Raises BinlogError if the event is
-        malformed, stands inside a transaction, or is itself embedded."""
+        """The transaction in the TRANSACTION_PAYLOAD_EVENT for which the kernel returned. Raises BinlogError if the
+        event is malformed, stands inside a transaction, or is itself embedded."""
         st = self._builder.state
         if self.active:
             raise malformed(transaction_payload.NAME, "holds another one")
@@ -117,14 +118,14 @@ class EmbeddedReader:
         return EmbeddedTransaction(transaction_payload.parse_payload(body))
 
     def enter(self, transaction: EmbeddedTransaction, out: Batches) -> bool:
-        """Let the kernel read the events of `transaction` next, in place of the event that the kernel returned last.
-        Returns False and changes nothing if the buffer must be compacted first."""
+        """Let the kernel read the events of `transaction` next, in place of the event for which the kernel returned
+        last. Returns False and changes nothing if the buffer must be compacted first."""
         buffer, builder, st = self._buffer, self._builder, self._builder.state
         size = transaction.size
         small = self._is_small(size)
         if small and not self.active:
             assert size is not None
-            # Twice the size: a one-phase XA transaction in it is embedded again, with all its events.
+            # Reserve twice the size: a one-phase XA transaction in the payload is embedded again, with all its events.
             room = buffer.reserve_scratch(2 * reframe.reframed_bytes_max(size))
             if not room or st[k.N_EVENTS] + size // HEADER_SIZE >= k.EVENTS_MAX - k.SLACK:
                 return False
@@ -154,7 +155,7 @@ class EmbeddedReader:
         return True
 
     def advance(self) -> None:
-        """Read in the next chunk, or leave the transaction after the last one. The splitter calls this when the kernel
+        """Read in the next chunk; after the last chunk, leave the transaction. The splitter calls this when the kernel
         has read all events of the buffer. Raises BinlogError if the events are not exactly one transaction."""
         frame, st = self._frames[-1], self._builder.state
         src = next(frame.runs, None) if frame.runs else None
@@ -168,7 +169,8 @@ class EmbeddedReader:
         self._leave()
 
     def locate(self) -> None:
-        """Set the log position: before the replaced event while its transaction is open, and behind it afterwards."""
+        """Set the log position: before the replaced event while the embedded transaction is open, behind that event
+        afterwards."""
         if not self._frames:
             return
         frame, builder, st = self._frames[-1], self._builder, self._builder.state
@@ -188,7 +190,7 @@ class EmbeddedReader:
         return self.in_small or not self.active
 
     def _read_in(self, chunk: U8) -> None:
-        """Let the kernel go on in a buffer of the open transaction's carried events and of `chunk`."""
+        """Let the kernel continue in a new buffer: the open transaction's carried events and then `chunk`."""
         buffer, st = self._buffer, self._builder.state
         buffer.bytes = self._builder.move_carried(chunk)
         st[k.END] = buffer.fill = len(buffer.bytes)

@@ -1,4 +1,4 @@
-"""For many consumers at one position: finds the share of each in a batch, and copies all shares."""
+"""Finds and copies the shares that many consumers at the same position have in a batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Lanes:
         self.logs = logs
         self.mask: U8 = np.zeros(0, dtype=np.uint8)
         self._filters = filters
-        # Keeps the arrays alive whose addresses are in the table.
+        # References to the masks, whose addresses are in the table.
         self._masks: list[U8] = [np.zeros(1, dtype=np.uint8)] * len(logs)
         self._table: NDArray[np.int64] = np.zeros((len(logs), k.LANE_SIZE), dtype=np.int64)
         self._table[:, k.STATE_AT] = [log.state_at for log in logs]
@@ -56,7 +56,7 @@ class Lanes:
     def copy(self, batch: Batch, seqs: I64) -> tuple[list[int], CopiedShares]:
         """Copy to each lane its share of a batch. Return the lanes that had visits, and what was copied.
 
-        `seqs`: by transaction of the batch.
+        `seqs`: the seq of each transaction of the batch.
         """
         roll_back_aborted(batch, self.logs)
         dealt = Dealt(*deal(batch.ev, batch.tx, self._table, self._route_starts, self._route_lanes))

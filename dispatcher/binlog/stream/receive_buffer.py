@@ -1,11 +1,12 @@
-"""The bytes that the splitter's kernel reads: the buffer that a connection or a file writes into.
+"""The buffer into which a connection or a file writes bytes, and from which the splitter's kernel reads them.
 
-Once it is needed, the buffer has a scratch area at its end: small embedded transactions are written there and read in
-place. While the splitter reads a large embedded transaction, `bytes` and `fill` are a chunk of that transaction.
+With the first small embedded transaction, the buffer gets a scratch area at its end. The daemon writes small embedded
+transactions there, and the kernel reads them in place. While the splitter reads a large embedded transaction, `bytes`
+and `fill` are a chunk of that transaction.
 
 A connection that is idle most of the time must not keep the memory of a whole buffer. So the usual buffer is an
 anonymous mapping, for which the system allocates only the pages that are written. When a busy connection becomes quiet,
-the buffer is replaced, which frees its pages.
+a new buffer replaces the old one, whose pages are freed.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class ReceiveBuffer:
         return self.scratch + size <= len(self.bytes)
 
     def compact(self, at: int, front: list[U8], room: int) -> int:
-        """Move the bytes from offset `at` on behind copies of `front`, and forget all other bytes. Return the new
-        offset of the moved bytes.
+        """Fill the buffer anew: copies of `front`, and then the bytes from offset `at` on. All other bytes are dropped.
+        Return the new offset of the bytes that were at `at`.
 
         `room`: how many more bytes must fit; 0 if the source writes no bytes before the next call.
         """
@@ -88,8 +89,8 @@ class ReceiveBuffer:
 
 
 def _untouched(size: int) -> U8:
-    """Returns memory without resident pages. (From 4 MiB on, numpy asks for huge pages: one written byte makes 2 MiB
-    resident.)"""
+    """Returns memory without resident pages. (For arrays of 4 MiB and more, `np.empty` would ask for huge pages, and
+    one written byte would make 2 MiB resident.)"""
     return np.frombuffer(
         mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8
     )

@@ -1,5 +1,5 @@
-"""Adds a checksum and `log_pos` to events of embedded transactions, as the log's events have them, and removes
-checksums."""
+"""Adds `log_pos` and checksums to the events of embedded transactions, as other events of the log have them. Also
+removes checksums."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dispatcher.binlog.stream.batch import Events
 
 @njit
 def reframe(src: U8, out: U8, log_pos: int, checksum: int) -> int:
-    """Copy whole events, each with `log_pos` and, if `checksum`, a CRC32. Return the bytes written. `out` must have
-    room for 4 more bytes per event."""
+    """Copy the events of `src` to `out`, each with `log_pos` and, if `checksum` is 1, with a CRC32. Return the number
+    of bytes written. `out` must have room for 4 more bytes per event."""
     at = o = 0
     while at < len(src):
         size = u32(src, at + SIZE_AT)
@@ -39,7 +39,7 @@ def reframed_bytes_max(size: int) -> int:
 
 @njit
 def unframe(buf: U8, ev: Events, lo: int, hi: int, out: U8, checksum: int) -> int:
-    """Copy the events lo..hi of a buffer without their checksums; returns the bytes written."""
+    """Copy the events [lo, hi) of a buffer to `out`, without their checksums. Return the number of bytes written."""
     off, size = ev.off, ev.size
     at = 0
     for n in range(lo, hi):

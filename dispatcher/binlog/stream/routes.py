@@ -149,7 +149,7 @@ class Filter:
         self._mask: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
 
     def route_mask(self, routes: Routes) -> NDArray[np.uint8]:
-        """One byte per route, 1 = the consumer reads it. New routes extend the mask."""
+        """One byte per route, 1 = the consumer reads at least one of its tables. New routes extend the mask."""
         known = len(self._mask)
         if known < len(routes):
             more = [any(map(self._matches, targets)) for targets in routes.targets[known:]]
@@ -164,6 +164,6 @@ class Filter:
 
 
 def _name(raw: bytes) -> str:
-    # Every server stores identifiers in utf8mb3. A name with other bytes must not raise, because the other tables must
-    # go on.
+    # Every server stores identifiers in utf8mb3. A name with other bytes must not raise an error, which would stop the
+    # consumers of all other tables, too.
     return raw.decode("utf-8", "surrogateescape")

@@ -1,9 +1,9 @@
-"""Memory for the segments of logs: a pool that reuses it.
+"""A pool of memory for the segments of logs.
 
-A new segment costs a page fault for every page; with pages of 4 KiB the faults cost eight times as much as copying into
-the segment. A segment that was in use a moment ago is still in the processor's cache. But a reader may still send a
-segment that its log has dropped. So each segment is a new array over the pool's memory, and the pool takes the memory
-back when that array is freed. Views of the segment keep the array alive.
+New memory costs a page fault for every page; with pages of 4 KiB the faults cost eight times as much as copying into
+the segment. Memory that was in use a moment ago costs no fault, and is still in the processor's cache. But a reader may
+still send bytes of a segment that the log has dropped. So each segment is a new array over the pool's memory, and the
+pool takes the memory back when that array is freed. Views of the segment keep the array alive.
 
 The pool cuts new memory from slabs, for which it asks the system for huge pages: one fault per 2 MiB.
 
@@ -62,7 +62,8 @@ class SegmentPool:
             self.idle_bytes -= size
         else:
             piece = self._cut(size)
-        # Through a memoryview: a view of a numpy slice refers to the memory, so it would not keep this array alive.
+        # The array is made over a memoryview, so that views of the segment keep the array alive. Views of an array over
+        # a numpy slice would keep only the memory alive.
         segment = np.frombuffer(memoryview(piece.memory), dtype=np.uint8)  # type: ignore[arg-type]
         weakref.finalize(segment, self._take_back, piece).atexit = False
         return segment
@@ -121,7 +122,8 @@ class DroppedSegments:
 
 
 def release_pages(view: U8 | memoryview | bytes) -> None:
-    """Give back the resident memory of a segment that is mapped to a file, by a view of it. Do nothing for other views.
+    """Give the resident pages of a segment that is mapped to a file back to the system. `view`: a view of the segment;
+    any other view is ignored.
 
     The bytes stay readable, from the system's cache or the file. So the call is safe while other views are in use.
     """

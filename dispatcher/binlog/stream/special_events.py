@@ -1,10 +1,11 @@
-"""Reads the events that the kernel leaves to Python. They come once per file or once per DDL, or never on most servers.
+"""Reads the events that the kernel leaves to Python. Some of them occur once per file, some once per statement, and the
+others never on most servers.
 
-Each such event is listed for the consumers, opens or ends a transaction, is counted by name as ignored, or becomes a
+Each such event is listed for the consumers, opens or ends a transaction, is ignored and counted by name, or becomes a
 fault for the consumers that it may concern. No event is skipped silently.
 
-Transactions that are rolled back: the log may hold their rows. MariaDB writes a rolled-back transaction with all its
-rows and a ROLLBACK at its end. It also writes the rows that a ROLLBACK TO has undone, with the ROLLBACK TO behind them.
+The log may hold the rows of transactions that were rolled back. MariaDB writes such a transaction with all its rows and
+a ROLLBACK at its end. MariaDB also writes the rows that a ROLLBACK TO has undone, and the ROLLBACK TO behind them.
 MySQL does the same if the transaction created or dropped a temporary table. In row format such a transaction holds only
 rows of transactional tables: every server since 5.5 writes changes of other tables at once, as separate groups that end
 with COMMIT (sql/binlog.cc, use_trans_cache; tested on four servers). So ROLLBACK undoes the whole transaction, and
@@ -88,8 +89,8 @@ _IN_PAYLOAD = (
     *(EventType.ROWS_QUERY, EventType.IGNORABLE),
 )
 _TABLES_OF_ROUTE_MAX = 256
-# How long Python takes to read an event, in units of about 40 µs. A new file costs more, because it also makes batches,
-# which the rules take one by one. A statement costs more, because it is parsed.
+# How long Python takes to read an event, in units of about 40 µs. An event that begins a file costs more, because it
+# also ends a batch, and the rules process each batch separately. A statement costs more, because it is parsed.
 _WORK = {EventType.ROTATE: 16, EventType.FORMAT_DESCRIPTION: 16}
 _CHEAP = {*_IGNORED, *HEARTBEATS, EventType.MARIADB_GTID, EventType.GTID_TAGGED}
 
@@ -118,9 +119,9 @@ class SpecialEvents:
         self._savepoints_set = 0  # how many savepoints all transactions have set
 
     def read(self, out: Batches) -> EmbeddedTransaction | None:
-        """Read the event that the kernel returned, and let the kernel go on behind it.
+        """Process the event for which the kernel returned, and let the kernel continue behind this event.
 
-        If an embedded transaction replaces the event, return that transaction; then the kernel stays before the event.
+        If an embedded transaction replaces the event, return that transaction and leave the kernel before the event.
         """
         builder, st = self._builder, self._builder.state
         off, size = int(st[k.OFF]), int(st[k.SIZE])
@@ -196,7 +197,8 @@ class SpecialEvents:
         return None
 
     def _decrypted(self, code: int) -> bool:
-        """True if the event announces encryption in a dump: a server decrypts its file, but sends this event, too."""
+        """True if the event announces encryption in a dump: the server sends this event, but decrypts the events that
+        follow it."""
         return code == EventType.MARIADB_START_ENCRYPTION and bool(self._builder.state[k.PACKETS])
 
     # -- files -------------------------------------------------------------------------------------------------
@@ -228,8 +230,8 @@ class SpecialEvents:
         builder.counted_to = int(st[k.NEXT])
 
     def _previous_gtids(self, code: int, body: bytes) -> None:
-        """Record the GTIDs that the file lists as executed before it. The rules compare them with the GTIDs that were
-        read."""
+        """Record the GTIDs that were executed before this file, as the file lists them. The rules compare these GTIDs
+        with the GTIDs that the daemon has read."""
         builder = self._builder
         if builder.head is not None and builder.state[k.TX] == k.NO_TX:
             builder.head = replace(builder.head, previous=parse_previous(code, body))
@@ -279,8 +281,7 @@ class SpecialEvents:
     # -- statements --------------------------------------------------------------------------------------------
 
     def _query(self, event: EventHeader, body: bytes, out: Batches) -> EmbeddedTransaction | None:
-        """Read a QUERY event that the kernel leaves to Python: a DDL, or a begin or end other than plain BEGIN and
-        COMMIT."""
+        """Read a QUERY event that the kernel leaves to Python: any statement except a plain BEGIN or COMMIT."""
         builder, st, query = self._builder, self._builder.state, parse_query(body)
         statement = LoggedStatement.of(query, event.flags, self._server())
         text, kind = statement.text, statement.kind
@@ -325,8 +326,8 @@ class SpecialEvents:
         self._builder.fault(ErrorKind.STATEMENT_FORMAT, what, out, route=route)
 
     def _savepoint(self, text: str, out: Batches) -> None:
-        """Read SAVEPOINT, ROLLBACK TO or RELEASE. Consumers' logs record a SAVEPOINT, and return to it at ROLLBACK
-        TO."""
+        """Read SAVEPOINT, ROLLBACK TO or RELEASE. A consumer's log records its state at a SAVEPOINT, and returns to
+        this state at ROLLBACK TO."""
         builder = self._builder
         verb, name = savepoint(text)
         builder.ignored["SAVEPOINT"] += 1
@@ -350,8 +351,8 @@ class SpecialEvents:
         return ServerVersion() if format_ is None else ServerVersion.of(format_)
 
     def _ddl_route(self, statement: LoggedStatement, query: Query) -> int:
-        """Returns the route of a DDL: the tables and databases in its text, and the databases that it updates according
-        to the server. `ALL` if both are unknown."""
+        """Returns the route for the tables and databases that a DDL's text names and the databases that the event lists
+        as updated. Returns `ALL` if the text is not understood and the event lists no database."""
         parsed = statement.parsed(ROUTING_BOUNDS)
         targets: list[Target] = [*parsed.tables, *((name, None) for name in parsed.databases)]
         if len(targets) > _TABLES_OF_ROUTE_MAX:  # a route is kept for as long as the process runs

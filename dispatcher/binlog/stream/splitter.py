@@ -8,12 +8,12 @@ GTIDs are decoded.
 Invariants
 * An event is read once. Its checksum is verified if the FORMAT_DESCRIPTION in force says that events have one.
 * A batch has one file and one FORMAT_DESCRIPTION; when either changes, a new batch begins.
-* A transaction may span batches. Its events that a consumer may still need in the next batch (GTID, BEGIN, the table
-  maps of a statement that is still open) are *carried*: copied to the front of the buffer, and listed again with the
-  flag `CARRIED`. A consumer's log copies them together with the transaction's first row for the consumer.
-* Events that the kernel does not know go to `SpecialEvents`. Events that `SpecialEvents` does not know become faults:
-  no event that could hold data is skipped.
-* A large compressed transaction is read from a buffer of its own, a chunk at a time (`EmbeddedReader`). During this
+* A transaction may span batches. Its events that a consumer's log may still have to copy in the next batch (GTID,
+  BEGIN, the text and table maps of an open statement) are *carried*: they are copied to the front of the buffer, and
+  listed again with the flag `CARRIED`.
+* `SpecialEvents` reads the events that the kernel does not know. Events that `SpecialEvents` does not know become
+  faults: no event that could hold data is skipped.
+* A large compressed transaction is read from a buffer of its own, a chunk at a time (`EmbeddedReader`). Meanwhile
   `full` is True, so no source writes into the receive buffer.
 
 The rejected alternative was a callback or an object per event: at 7 M events a second, only 140 ns are left for each
@@ -42,7 +42,8 @@ from dispatcher.binlog.stream.xa_recorder import XaRecorder
 from dispatcher.binlog.stream.xa_store import XaStore
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
-# The most work that one call of `split` does in Python, in units of `work_of` (some 40 us each): some 40 ms.
+# The limit of the work in Python in one call of `split`, in units of `work_of`. A unit takes some 40 us, so the limit
+# is some 40 ms.
 WORK_MAX = 1024
 
 _PACKET_HEADER = 4  # 3 bytes of size, 1 of sequence number; the payload is a status byte, 0 for an event, and the event
@@ -63,9 +64,9 @@ class Splitter:
     """Splits the bytes of one connection (`packets=True`) or of one binlog file (`packets=False`) into batches.
 
     `checksum`: True if the events before the first FORMAT_DESCRIPTION end in a checksum (the session's setting).
-    `buffer_bytes`: the usual size of the receive buffer. `created`: creation times of the current file and of the files
-    of the last batches, s since 1970. `ignored`: how many events were ignored, by name. `sources`: names of GTID
-    sources.
+    `buffer_bytes`: the usual size of the receive buffer. `created`: creation times, in seconds since 1970, of the
+    current file and of the files of the last batches. `ignored`: how many events were ignored, by name. `sources`:
+    names of GTID sources.
     """
 
     def __init__(self, routes: Routes, *, packets: bool, checksum: bool, buffer_bytes: int) -> None:
@@ -82,7 +83,7 @@ class Splitter:
         )
         self._full = False
         self._work = 0  # work of Python in this call of `split`, in units of `work_of`
-        self._error: BinlogError | None = None  # the damage behind the batches of the last `split`
+        self._error: BinlogError | None = None  # the error behind the last returned batches
 
     # -- where the log is --------------------------------------------------------------------------------------
 
@@ -117,7 +118,8 @@ class Splitter:
     # -- receiving ---------------------------------------------------------------------------------------------
 
     def room(self) -> memoryview:
-        """The memory into which the source must write the next bytes. It must not write while `full` is True."""
+        """The memory into which the source must write the next bytes. The source must not write while `full` is
+        True."""
         return self._buffer.room()
 
     def wrote(self, size: int) -> None:
@@ -131,7 +133,8 @@ class Splitter:
 
     @property
     def pending_bytes(self) -> int:
-        """Number of bytes behind the last event that was read. Unless `full`, they begin an incomplete event."""
+        """Number of bytes behind the last event that was read. If `full` is False, they are the beginning of an
+        incomplete event."""
         return self._buffer.fill - int(self._builder.state[k.AT])
 
     def drop_rest(self) -> None:
@@ -139,7 +142,8 @@ class Splitter:
         self._buffer.fill = int(self._builder.state[k.AT])
 
     def feed(self, data: bytes) -> Batches:
-        """Append bytes and split them. For files and tests, which gain nothing by writing into `room()`."""
+        """Append bytes and split them. This method is for files and tests, which gain nothing by writing into `room()`
+        themselves."""
         out: Batches = []
         view = memoryview(data)
         while view:
@@ -195,7 +199,8 @@ class Splitter:
         return out
 
     def compact(self) -> None:
-        """Forget the events that were split. Keep the bytes behind them, and the open transaction's carried events."""
+        """Forget the events that were split. Keep the bytes behind these events, and the open transaction's carried
+        events."""
         buffer, builder = self._buffer, self._builder
         at = int(builder.state[k.AT])
         pending, half = buffer.fill - at, buffer.usual // 2
@@ -209,7 +214,7 @@ class Splitter:
         builder.restart(carried, buffer.compact(at, [event.raw for event in carried], room))
 
     def _run_kernel(self) -> int:
-        """Let the kernel list events until it needs something. Return its reason code."""
+        """Let the kernel list events until it needs Python. Return the kernel's reason code."""
         builder, routes = self._builder, self.routes
         names = k.Names(
             routes.slots, routes.names, routes.spans, self.special.source_ids, len(self.sources)
@@ -224,7 +229,8 @@ class Splitter:
         )
 
     def _handle(self, code: int, out: Batches) -> bool:
-        """Do what the kernel asks for with `code`. Returns False if `split` must return before the kernel can go on."""
+        """Do what the kernel asks for with `code`. Returns False if `split` must return before the kernel can
+        continue."""
         st, buf = self._builder.state, self._buffer.bytes
         off, size = int(st[k.OFF]), int(st[k.SIZE])
         if code == k.MORE and self.embedded.active:
@@ -264,7 +270,8 @@ class Splitter:
         return True
 
     def _advance_embedded(self) -> bool:
-        """Go on in an embedded transaction, or behind it. A call of `split` returns at most one chunk of it."""
+        """Let the kernel continue in the embedded transaction, or behind its end. A call of `split` returns at most one
+        chunk of a large embedded transaction."""
         if not self.embedded.in_small and self._builder.pending:
             self._full = True
             return False
@@ -289,7 +296,7 @@ class Splitter:
     def _join_packets(self) -> bool:
         """Join the pieces of an event that comes in several packets. Returns False until all pieces have arrived.
 
-        The joined event ends at the end of its last packet, so the kernel goes on behind it as behind any event.
+        The joined event ends at the end of its last packet, so the kernel continues behind it as behind any event.
         """
         st, buf = self._builder.state, self._buffer.bytes
         at = int(st[k.AT])
@@ -298,7 +305,7 @@ class Splitter:
             return False
         status, size = int(buf[event - 1]), int(u32(buf, event + SIZE_AT))
         if status != 0 or size > header.EVENT_BYTES_MAX:
-            # Checked before the buffer grows, because a server can claim any size.
+            # The size is checked before the buffer grows, because a server can claim any size.
             name = "a packet" if status else type_name(int(buf[event + TYPE_AT]))
             raise malformed(name, f"claims {size} bytes").at(self._builder.place())
         end = at + _joined_bytes(size)

@@ -47,7 +47,7 @@ WHY = (
 
 OUTSIDE = 3  # index in WHY
 
-# The state between calls, an array: each name below is an index in it.
+# The state between calls is an array of integers. Each name below is the index of an element.
 AT = 0  # next byte to read
 END = 1  # bytes in the buffer
 CHECKED = 2  # 1 if events end in a CRC32
@@ -70,7 +70,7 @@ TIMESTAMP = 17  # timestamp of the last event
 TX_FIRST = 18  # index of the open transaction's first event
 TX_FLAGS = 19
 # The event that is being read.
-STOP = 20  # end of its body, without the checksum
+STOP = 20  # end of the event's body, without the checksum
 KIND = 21
 ROUTE = 22
 ENDS = 23  # 1 if the event ends its transaction
@@ -78,8 +78,8 @@ OPENED = 24  # number of transactions that began
 JOINED = 25  # offset of an event whose packets were joined, -1 = none
 STATE_SIZE = 26
 
-# The values of TX, in order: no transaction is open; its GTID was read; its BEGIN was read or implied; its XA START was
-# read, and only Python can end it.
+# The values of TX, in order: no transaction is open; the GTID of the open transaction was read; its BEGIN was read or
+# implied; its XA START was read, and only Python can end the transaction.
 NO_TX, TX_STARTED, TX_BEGUN, TX_XA = 0, 1, 2, 3
 EVENTS_MAX = 1 << 16
 MAPS_MAX = 4096
@@ -121,7 +121,7 @@ _BEGIN = np.frombuffer(b"BEGIN", dtype=np.uint8).copy()
 _COMMIT = np.frombuffer(b"COMMIT", dtype=np.uint8).copy()
 _LOGICAL_CLOCK = 2  # LOGICAL_TIMESTAMP_TYPECODE
 _NO_TABLE_ID = 0xFFFFFF
-_OK = -1  # go on
+_OK = -1  # continue with the next event
 
 
 @part
@@ -148,8 +148,8 @@ def advance_position(position: int, log_pos: int, size: int) -> int:
     """Return the 64-bit offset after an event of `size` bytes whose header has `log_pos` (32 bits, 0 = unknown).
 
     `log_pos` wraps at 4 GiB, so `position` supplies the upper bits. Sizes cannot be added up, because a dump by GTIDs
-    leaves events out; `size` is used only if `log_pos` is unknown. Offsets in a file only grow, so a smaller `log_pos`
-    has wrapped. (A gap of more than 4 GiB is not detected.)
+    leaves events out; `size` is used only if `log_pos` is unknown. Offsets in a file only grow, so a `log_pos` below
+    the lower bits of `position` has wrapped. (A gap of more than 4 GiB is not detected.)
     """
     if log_pos == 0:
         return position + size
@@ -214,8 +214,8 @@ def open_transaction(st: I64, state: int, source: int, gno: int, commit_us: int)
 
 @part
 def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
-    """Read a GTID or ANONYMOUS_GTID. MySQL 5.6 ends its body after the number; 5.7 adds the logical clock, and 8.0 the
-    commit time in microseconds, whose bit 55 says that the original commit time follows."""
+    """Read a GTID or ANONYMOUS_GTID. In MySQL 5.6 the body ends after the number. 5.7 adds the logical clock, and 8.0
+    adds the commit time in microseconds. Bit 55 of the commit time says that the original commit time follows."""
     off, stop = st[OFF], st[STOP]
     body = off + header.HEADER_SIZE
     if st[TX] != NO_TX:
@@ -228,7 +228,7 @@ def _gtid(buf: U8, st: I64, sources: NDArray[np.uint64], n_sources: int) -> int:
         if source < 0:
             return NEW_SOURCE
     commit_us = u32(buf, off + header.TIMESTAMP_AT) * 1_000_000
-    # The kernel reads 8 bytes at once, and the time has 7.
+    # The kernel reads 8 bytes at once, but the commit time has 7: one more byte must follow it.
     has_commit_time = stop - body > header.GTID_COMMIT_AT + header.GTID_COMMIT_SIZE
     if has_commit_time and buf[body + header.GTID_CLOCK_AT] == _LOGICAL_CLOCK:
         commit_us = u64(buf, body + header.GTID_COMMIT_AT) & ((1 << 55) - 1)
@@ -339,7 +339,8 @@ def split_packets(
     buf: U8, st: I64, ev: Events, tx: Transactions, maps: TableMaps, names: Names
 ) -> int:
     """Fill the arrays from buf[st[AT]:st[END]] until Python must act; returns the reason code."""
-    # Taking an array out of a tuple changes its reference count atomically, twice: once per call here, not per event.
+    # Taking an array out of a tuple changes its reference count atomically, twice. So this is done once per call, not
+    # per event.
     ev_off, ev_size, ev_kind, ev_route = ev.off, ev.size, ev.kind, ev.route
     tx_first, tx_last, tx_flags, tx_source = tx.first, tx.last, tx.flags, tx.source
     tx_gno, tx_end, tx_commit_us = tx.gno, tx.end, tx.commit_us

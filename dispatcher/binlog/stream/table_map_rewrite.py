@@ -1,8 +1,8 @@
 """Replaces TABLE_MAPs of a batch by enriched TABLE_MAPs: the kernels of `dispatch.tables.enrichment`.
 
 Route, table id and size identify a TABLE_MAP: in one run of a server a table id never stands for two definitions, and
-two settings of `binlog_row_metadata` give different sizes. So the kernel compares these three numbers per event to
-decide whether to replace it, and Python reads an event only if one of them is new.
+two settings of `binlog_row_metadata` give different sizes. So the kernel finds an event's replacement by these three
+numbers. Python reads an event only if the kernel does not know its three numbers.
 
 A replacement is stored as a *tail*: the body behind table id and flags. Only the tail, and the header's size field,
 change.
@@ -105,8 +105,7 @@ def read_table_id(buf: U8, at: int) -> int:
 def rewrite(  # noqa: PLR0913 - as above
     buf: U8, ev: Events, which: I32, data: U8, starts: I64, out: U8, at: int, checksum: int
 ) -> None:
-    """Write each event that gets a new tail into `out`, from offset `at` on, and set its offset in `ev` to the new
-    place."""
+    """Write each event that gets a new tail into `out`, from offset `at` on, and set its offset and size in `ev`."""
     ev_off, ev_size = ev.off, ev.size
     for i in range(len(ev_off)):
         tail = which[i]

@@ -1,8 +1,8 @@
 """Loads or compiles the daemon's kernels before the first byte is read.
 
-On a machine that has never run the kernels, compiling them takes seconds. After that they are loaded from numba's cache
-in a fraction of a second. In the middle of a stream, compiling or loading them would delay every consumer and every
-health check.
+On a machine that has never run the kernels, compiling them takes seconds. On later starts, the daemon loads them from
+numba's cache in a fraction of a second. In the middle of a stream, compiling or loading them would delay every consumer
+and every health check.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Refusing(numba_event.Listener):
 
 
 def load_kept_kernels(load: Callable[[], None]) -> bool:
-    """Call `load`, which runs kernels that the cache should have. False if the cache lacks one; then none is
-    compiled."""
+    """Call `load`, which runs kernels that the cache should have. Return False if the cache lacks one of them; then no
+    kernel is compiled."""
     try:
         with numba_event.install_listener("numba:compile", _Refusing()):
             load()
@@ -50,7 +50,8 @@ def load_kept_kernels(load: Callable[[], None]) -> bool:
 
 
 def load_kernels() -> None:
-    """Run each kernel once on empty arrays. This compiles it, because compilation depends only on the types."""
+    """Run each kernel once on empty arrays. numba then compiles or loads the kernel, because compilation depends only
+    on the types."""
     routes = Routes()
     Splitter(routes, packets=True, checksum=True, buffer_bytes=1).split()
     routes.table(b"", b"t")

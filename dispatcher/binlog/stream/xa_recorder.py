@@ -1,9 +1,10 @@
 """XA transactions: the part of the splitter that records their rows and replays them where they are committed.
 
-A server writes XA START ... XA END, XA PREPARE as a group under one GTID, and later XA COMMIT or XA ROLLBACK alone
-under another GTID (MySQL since 5.7; MariaDB since 10.5, whose GTID event is the XA START). Only the last event of the
-group says whether the transaction is prepared, since XA COMMIT ... ONE PHASE writes the same group with another last
-event. So from XA START on, rows are recorded instead of being listed for consumers, until one of these is read:
+MySQL since 5.7 and MariaDB since 10.5 write XA START ... XA END, XA PREPARE as a group under one GTID. Later they write
+XA COMMIT or XA ROLLBACK alone under another GTID. In MariaDB's group, the GTID event takes the place of XA START. Only
+the last event of the group says whether the transaction is prepared, since XA COMMIT ... ONE PHASE writes the same
+group with another last event. So from XA START on, this module records the rows instead of listing them for consumers,
+until it reads one of these:
 
 * XA PREPARE: the group counts as a transaction without events, and its recording goes to the `XaStore`;
 * XA COMMIT ... ONE PHASE: the recording is replayed in place of the group's last event, in the same transaction;
@@ -11,7 +12,7 @@ event. So from XA START on, rows are recorded instead of being listed for consum
 * XA ROLLBACK: the stored recording is dropped.
 
 A consumer gets a replayed transaction like any other, from BEGIN to XID, under the GTID of its commit. MariaDB's GTID
-event has flags for XA; they are changed so that the event implies a BEGIN, and its size stays the same.
+event has flags for XA. This module clears them, so that the event implies a BEGIN. The event's size stays the same.
 
 Statements in places where no server writes them, such as an XA COMMIT inside a transaction, are faults.
 
@@ -68,7 +69,8 @@ class XaRecorder:
     def statement(
         self, text: str, event: EventHeader, body: bytes, out: Batches
     ) -> EmbeddedTransaction | None:
-        """Read a QUERY event with an XA statement. If it commits a prepared transaction, return that transaction."""
+        """Read a QUERY event with an XA statement. If the statement commits a prepared transaction, return that
+        transaction."""
         builder = self._builder
         state, verb = builder.state[k.TX], xa_verb(text)
         if verb in ("START", "BEGIN") and state == k.TX_STARTED:
@@ -88,8 +90,8 @@ class XaRecorder:
         return None
 
     def start(self, offset: int, begin: bytes) -> None:
-        """Begin to record the open transaction. `offset`: the offset of the end of its GTID event. `begin`: its BEGIN
-        event, empty if the GTID event implies it."""
+        """Begin to record the open transaction. `offset`: the offset of the end of its GTID event. `begin`: the
+        transaction's BEGIN event; empty if the GTID event implies a BEGIN."""
         self._builder.state[k.TX] = k.TX_XA
         self._builder.recording = XaRecording(self.store, self._log_point(offset), begin)
 
@@ -127,14 +129,14 @@ class XaRecorder:
         return None
 
     def clear_mariadb_flags(self, gtid: MariadbGtid) -> None:
-        """Change the GTID event that the kernel returned to the GTID event of a plain transaction, which implies a
+        """Change the GTID event for which the kernel returned to the GTID event of a plain transaction, which implies a
         BEGIN."""
         st, buf = self._builder.state, self._buffer.bytes
         off, stop = int(st[k.OFF]), int(st[k.STOP])
         flags = gtid.flags & ~(STANDALONE | DDL | PREPARED_XA | COMPLETED_XA)
         buf[off + _MARIADB_FLAGS_AT] = flags
-        # Clear the xid, and the fields that later versions write behind it: by the new flags the event has no xid, so a
-        # reader would take the xid's bytes for these fields.
+        # Clear the xid, and the fields that later versions write behind it. By the new flags the event has no xid, so a
+        # reader would parse the xid's bytes as these fields.
         behind = off + _MARIADB_FLAGS_AT + 1 + (8 if flags & GROUP_COMMIT_ID else 0)
         buf[behind:stop] = 0
         if st[k.CHECKED]:

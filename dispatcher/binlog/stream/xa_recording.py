@@ -1,4 +1,5 @@
-"""Records the rows of an XA transaction, from XA START until the group's last event shows if it is prepared."""
+"""Records the rows of an XA transaction, from XA START until the group's last event shows whether the transaction is
+prepared."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ COMPRESSED_MIN = 1 << 14  # in bytes; less data is not worth compressing
 
 
 class XaRecording:
-    """Collects the events of one XA transaction, and compresses them once they are many.
+    """Collects the events of one XA transaction, and compresses them from `COMPRESSED_MIN` bytes on.
 
-    `store`: limits the bytes; None if no rows are needed. `at`: where the transaction begins. `first`: its BEGIN, or
-    empty. `whole`: False once events did not fit.
+    `store`: the store, whose free bytes limit the recording; None if no rows are needed. `at`: where the transaction
+    begins. `first`: the transaction's BEGIN event, or empty. `whole`: False once the events did not fit.
     """
 
     def __init__(self, store: XaStore | None, at: LogPoint, first: bytes) -> None:

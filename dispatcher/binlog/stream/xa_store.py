@@ -9,14 +9,16 @@ share the store, though they read different parts of the log.
   event of its prepare. A dispatcher that reads a part of the log again adds no entry twice, and an entry that has ended
   stays ended.
 * XA COMMIT or XA ROLLBACK ends the last prepare of its xid that lies before it. So a dispatcher that reads an old part
-  of a log finds what was prepared in that part. On another server, after a failover, marks cannot be compared, so the
-  GTIDs are compared.
-* The store is bounded in bytes; the recording of an open XA transaction may use the remaining bytes. An ended
-  transaction is kept for consumers that have not passed its end, and is dropped first if room is short. A transaction
-  that does not fit is kept without rows, as a fault for the tables that it changed.
-* A restart loses nothing: what `changes` returns must be stored in the same write as the progress, never after it.
+  of a log finds the prepares of that part, not later ones. After a failover to another server, marks cannot be
+  compared, so the store compares GTIDs.
+* The store is bounded in bytes; the recording of an open XA transaction may use the remaining bytes. The store keeps an
+  ended transaction for consumers that have not passed its end. If room is short, the store drops ended transactions
+  first. A transaction that does not fit is kept without rows, as a fault for the tables that it changed.
+* A restart must lose nothing. So the caller must store what `changes` returns in the same write as the consumers'
+  progress, never later.
 
-Pure. `state.store` makes the entries durable; the caller passes the progress of all consumers to `forget`.
+This module does no I/O. `state.store` makes the entries durable; the caller passes the progress of all consumers to
+`forget`.
 """
 
 from __future__ import annotations
@@ -98,7 +100,7 @@ class XaStore:
         self._entries: dict[int, XaEntry] = {}
         self._by_xid: dict[str, list[XaEntry]] = {}
         self._ended: dict[int, XaEntry] = {}
-        # The end of each entry in the state store, by its number.
+        # Maps the number of each entry in the state store to the entry's stored end.
         self._stored: dict[int, LogPoint | None] = {}
         self._dirty: dict[int, None] = {}
         self._next = 1
@@ -129,7 +131,7 @@ class XaStore:
             elif _elsewhere(known.at, at):
                 self._drop(known)
             elif known.end is None and _before(known.at, at):
-                self._end(known, at)  # its end must lie in a part of the log that was not read
+                self._end(known, at)  # `known` ended in a part of the log that was not read
         self._add(XaEntry(self._next, xid, at, rows, faults, end))
 
     def find(self, xid: str, end: LogPoint) -> XaEntry | None:
@@ -204,7 +206,7 @@ class XaStore:
             self._stored.pop(number, None)
         numbers = [entry.number for entry in changes.put] + [number for number, _ in changes.ended]
         for number in (*numbers, *changes.gone):
-            # The entry may have been changed or dropped since.
+            # The entry may have been changed or dropped since `changes` returned it.
             own = self._entries.get(number)
             if (own is None) == (number not in self._stored) and (
                 own is None or self._stored[number] == own.end
@@ -264,8 +266,8 @@ def _elsewhere(one: LogPoint, two: LogPoint) -> bool:
 
 
 def _before(one: LogPoint, two: LogPoint) -> bool:
-    """True if `one` lies before `two`. On two servers the numbers of their GTIDs decide; True if the GTIDs have two
-    sources."""
+    """True if `one` lies before `two`. For points on two servers, the numbers of the GTIDs decide; if the GTIDs have
+    different sources, the result is True."""
     if _one_log(one, two):
         return one.mark.key < two.mark.key and not _elsewhere(one, two)
     return one.source != two.source or one.gno < two.gno

@@ -1,7 +1,7 @@
 """Parses column definitions as information_schema shows them (`int unsigned`, `enum('a','b')`) to `Column`.
 
-The definitions supply the metadata that a log without full metadata omits, and a table's Arrow types before its first
-event.
+The definitions supply the metadata that a log without full metadata omits. They also supply a table's Arrow types
+before the daemon or a reader has seen an event of the table.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GEOMETRIES = {
 }  # fmt: skip
 _COMPRESSED = re.compile(r"\s*/\*M?!\d*\s*compressed\b[^*]*\*/", re.IGNORECASE)
 _SAME: dict[int, Type] = {Type.VAR_STRING: Type.VARCHAR, Type.NEWDATE: Type.DATE}
-# MariaDB shows this comment for a temporal column in MariaDB's own format, which it used before MySQL's.
+# MariaDB shows this comment for a temporal column in its own old format. Newer columns have MySQL's format.
 _OLD_FORM = re.compile(r"\s*/\*\s*mariadb-5\.3\s*\*/", re.IGNORECASE)
 
 
@@ -51,8 +51,8 @@ def defined_columns(definition: Mapping[str, Any], label: str = "") -> tuple[Col
 
 
 def fits(code: int, meta: int, column: Column, size: int | None = None) -> bool:
-    """True if a column with this type in an event can be `column` of a definition. `size`: bytes of a CHAR or VARCHAR
-    in the definition, None = unknown (`column` counts characters)."""
+    """True if a column that has the type (`code`, `meta`) in an event can be `column` of a definition. `size`: the size
+    of a CHAR or VARCHAR column of the definition in bytes; None = unknown, because `column.meta` counts characters."""
     code = _SAME.get(code, code)
     if code in OLD_TEMPORALS:
         return column.type == OLD_TEMPORALS[code]
@@ -77,7 +77,7 @@ def _column(entry: Mapping[str, Any], label: str) -> Column:
         code, meta = _type(word, arguments, len(labels))
     except ValueError:
         raise _unknown(label, name, text) from None
-    if code == Type.VECTOR and entry.get("charset") == "binary":  # MariaDB's
+    if code == Type.VECTOR and entry.get("charset") == "binary":  # a VECTOR of MariaDB
         code, meta = Type.VARCHAR, 4 * int(arguments or 0)
     if compressed:
         code, meta = _compressed(code, meta)

@@ -74,7 +74,8 @@ META_BYTES: dict[int, int] = {
     code: size for size, codes in enumerate((_NO_META, _ONE_BYTE, _TWO_BYTES)) for code in codes
 }
 
-# Columns with a bit in SIGNEDNESS (Field::has_signedness_information_type), and with an entry in the charset fields.
+# The types of columns with a bit in SIGNEDNESS (Field::has_signedness_information_type), and the types of columns with
+# an entry in the charset fields.
 SIGNED_TYPES = frozenset((
     Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG, Type.YEAR, Type.FLOAT, Type.DOUBLE, Type.NEWDECIMAL,
 ))  # fmt: skip
@@ -83,7 +84,8 @@ CHARACTER_TYPES = frozenset((
     Type.MARIADB_BLOB_COMPRESSED, Type.MARIADB_VARCHAR_COMPRESSED,
 ))  # fmt: skip
 COMPRESSED_TYPES = frozenset((Type.MARIADB_BLOB_COMPRESSED, Type.MARIADB_VARCHAR_COMPRESSED))
-# The temporal types of servers before MySQL 5.6, without fractions of a second, and the types that replaced them.
+# Maps the temporal types of servers before MySQL 5.6, which have no fractions of a second, to the types that replaced
+# them.
 OLD_TEMPORALS: dict[int, Type] = {
     Type.TIMESTAMP_OLD: Type.TIMESTAMP2,
     Type.DATETIME_OLD: Type.DATETIME2,
@@ -108,7 +110,7 @@ _FIXED: dict[int, int] = {
 }
 _FRACTIONAL: dict[int, int] = {Type.TIMESTAMP2: 4, Type.DATETIME2: 5, Type.TIME2: 3}
 
-# A DECIMAL is stored in groups of 9 digits, 4 bytes each. This maps the number of digits in a group to its bytes.
+# A DECIMAL is stored in groups of up to 9 digits. A group of n digits has DIGIT_BYTES[n] bytes.
 DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
@@ -129,8 +131,8 @@ def decimal_groups(precision: int, scale: int) -> tuple[tuple[int, int], ...]:
 
 
 def cell_width(type_code: int, meta: int) -> int:
-    """Return the size of a cell that is not NULL; if it has a length prefix, the negative size of that prefix; 0 if the
-    type has no cells.
+    """Return the size in bytes of a cell that is not NULL. If the cell has a length prefix, return the size of the
+    prefix as a negative number. If the type has no cells, return 0.
 
     Raises KeyError for a type that is not in `META_BYTES`.
     """
@@ -164,10 +166,10 @@ class InvalidDates(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `name`: "" if the server did not write it. `type`, `meta`: see the module. `charset`: collation id, 0
-    = unknown. `labels`: the labels of an ENUM or SET. `declared`: the type's name if the type code stands for several
-    types ("uuid", "inet6", "inet4"), else "". `geometry`: kind of a geometry (0 = GEOMETRY, 1 = POINT ..., -1 =
-    unknown). `dimensions`: the dimensions of a VECTOR, 0 = unknown."""
+    """One column. `name`: "" if the server did not write it. `type`, `meta`: see the module's docstring. `charset`:
+    collation id, 0 = unknown. `labels`: the labels of an ENUM or SET. `declared`: the type's name if the type code
+    stands for several types ("uuid", "inet6", "inet4"), else "". `geometry`: kind of a geometry (0 = GEOMETRY, 1 =
+    POINT ..., -1 = unknown). `dimensions`: the dimensions of a VECTOR, 0 = unknown."""
 
     name: str
     type: int

@@ -2,7 +2,8 @@
 
 A server with `binlog_row_metadata=FULL` writes columns' names, labels and the primary key into each TABLE_MAP. A server
 with MINIMAL, or an older server, does not write these fields. This module adds them from `information_schema`, in the
-server's own fields and order, so that decoders see only one kind of TABLE_MAP. It keeps the fields that the event has.
+server's own fields and order, so that decoders see only one kind of TABLE_MAP. It does not change the fields that the
+event has.
 
 A definition of another version of the table may match an event by chance. `dispatch.tables.versions` proves that a
 definition belongs to an event; this module only refuses a definition whose types, lengths or nullability contradict the
@@ -145,10 +146,10 @@ class _Fields:
         self.primary: Sequence[tuple[str, int]] = definition.get("primary", ())
 
     def in_order(self, mariadb: bool) -> Iterator[tuple[tuple[int, ...], Callable[[], _Written]]]:
-        """Yield pairs in the server's order: field types, of which an event has at most one, and the method that writes
-        the field."""
+        """Yield a pair for each field, in the order in which the server writes them: the alternative types of the
+        field, of which an event has at most one, and the method that writes the field."""
         yield (Field.SIGNEDNESS,), self.signedness
-        # MariaDB counts geometries among the columns with a character set (the binary one).
+        # MariaDB also writes a character set for geometry columns: the binary one.
         texts = TEXTS_OF_MARIADB if mariadb else CHARACTER_TYPES
         yield (
             (Field.DEFAULT_CHARSET, Field.COLUMN_CHARSET),
@@ -183,7 +184,8 @@ class _Fields:
         )
 
     def charset(self, types: frozenset[Type], default_code: int) -> _Written:
-        """Write a default and the exceptions from it, or one entry per column: the form that has fewer numbers."""
+        """Write a default character set and the columns that differ from it, or one character set per column: the form
+        that has fewer numbers."""
         collations = [self._collation(i) for i in self._of(types)]
         if not collations:
             return default_code, b""

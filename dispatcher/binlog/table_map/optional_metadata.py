@@ -1,8 +1,8 @@
 """Parses the optional fields of a TABLE_MAP event: names, signedness, character sets, labels, key, and more.
 
 `OptionalMetadata` reads one field at a time and stores its values by the column's number in the table. But most fields
-number only the columns to which they apply, and these columns differ from field to field. Most of this file maps such
-numbers to columns.
+have entries only for the columns to which they apply, such as the numeric ones, and these columns differ from field to
+field. Most of this file maps a field's entries to the columns of the table.
 
 Sources: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event::Optional_metadata_fields),
 sql/log_event.cc (Table_map_log_event::init_metadata_fields); MariaDB source, sql/log_event_server.cc.
@@ -38,7 +38,7 @@ class OptionalMetadata:
     """Collects the optional fields of one event.
 
     `mariadb`: True if the event may be MariaDB's. MariaDB never writes COLUMN_VISIBILITY (MySQL since 8.0.23 always
-    does with full metadata), and counts geometries among the columns with a character set (the binary one).
+    does with full metadata), and writes a character set for geometry columns, too (the binary one).
     """
 
     types: Sequence[tuple[int, int]]
@@ -73,7 +73,8 @@ class OptionalMetadata:
             case Field.SIMPLE_PRIMARY_KEY:
                 self._key(cursor, cursor.packed_numbers())
             case Field.PRIMARY_KEY_WITH_PREFIX:
-                # Pairs (column, length of the prefix or 0). Lengths are dropped: if prefixes are unique, so are values.
+                # Pairs (column, length of the prefix or 0). The lengths are dropped: if the prefixes are unique, the
+                # values are, too.
                 pairs = cursor.packed_numbers()
                 if len(pairs) % 2:
                     raise cursor.malformed("has a key whose last prefix is missing")
@@ -137,7 +138,8 @@ class OptionalMetadata:
                 )
 
     def _declared_type(self, i: int) -> str:
-        """Return the declared type of a column; "" if it contradicts the type code, which then decides."""
+        """Return the declared type of a column. If the declared type contradicts the type code, the type code decides:
+        return ""."""
         declared = self.declared.get(i, "")
         code, size = self.types[i]
         fits = code == Type.STRING and inet.SIZES.get(declared) == size
@@ -218,8 +220,8 @@ def _set_bits(cursor: ByteCursor, columns: list[int]) -> Iterator[int]:
 
 
 def _label_texts(labels: Sequence[bytes], charset: int) -> tuple[str, ...]:
-    """Decode labels from the column's character set. () if the character set is unknown, which `arrow_type` reports.
-    Raises `BinlogError` MALFORMED_EVENT for a label that is invalid in it."""
+    """Decode labels from the column's character set. Return () if the character set is unknown; `arrow_type` reports
+    this error later. Raises `BinlogError` MALFORMED_EVENT for a label that is invalid in the character set."""
     try:
         texts = [transcode.label(label, charset) for label in labels]
     except ValueError as error:

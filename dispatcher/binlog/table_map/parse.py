@@ -3,8 +3,8 @@
 Every TABLE_MAP has the columns' types and sizes. Names, signedness, character sets, labels and the primary key are
 optional fields. MySQL since 8.0 and MariaDB since 10.5 write all of them with binlog_row_metadata=FULL, and only
 signedness and character sets with MINIMAL. Older servers write no optional fields. A definition from information_schema
-can supply missing fields (`with_columns`). No value is guessed, so a table whose columns have no names cannot be
-decoded.
+can supply missing fields (`with_columns`). This module guesses no missing value, so a table whose columns have no names
+cannot be decoded.
 
 Source: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event).
 """
@@ -139,7 +139,8 @@ def _meta(code: int, raw: bytes, column: str) -> int:
     """Return a column's normalised metadata. Raises `BinlogError` MALFORMED_EVENT if the metadata are invalid."""
     match code:
         case Type.STRING:
-            # A CHAR has up to 1020 bytes: the high two bits of its length are inverted in the real type (Bug#37426).
+            # A CHAR has up to 1020 bytes. The byte of the real type contains the two high bits of the length, inverted
+            # (Bug#37426).
             if raw[0] | 0x30 != Type.STRING:
                 raise malformed(NAME, f"has a string of real type {raw[0]} in {column}")
             meta = raw[1] | (~raw[0] & 0x30) << 4

@@ -41,7 +41,7 @@ CHARACTER_BYTES = {
 
 def type_text(column: Column) -> str:  # noqa: PLR0911 - one return per family of types
     """Returns the type in the form of COLUMN_TYPE in information_schema, without the character set: `int unsigned`,
-    `varchar(40)`, `enum('new','paid')`. Parts that the event does not hold are missing."""
+    `varchar(40)`, `enum('new','paid')`. The text omits what the event does not contain."""
     kind = column.type
     if column.declared:
         return column.declared

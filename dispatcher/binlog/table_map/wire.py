@@ -3,11 +3,13 @@
 `parse` and `optional_metadata` interpret the parts; `enrich` writes the optional fields that a server omits.
 
 An optional field is type (1 byte), length (packed integer), value. Bits in a value are most significant first, unlike
-the null bits. Our parsers keep or skip unknown fields: a newer server may add fields that replicas can ignore.
+the null bits. `RawTableMap` keeps unknown fields and `OptionalMetadata` skips them, because a newer server may add
+fields that replicas can ignore.
 
-Only the daemon writes the field COLUMN_TYPES: for each column a length byte and the declared type ("uuid", "inet6"
-...), which is empty if the server's fields are enough. MariaDB's log does not distinguish such columns from BINARY(16)
-and BINARY(4), and lacks the fractional digits of temporal columns in MariaDB's old format.
+Only the daemon writes the field COLUMN_TYPES. For each column the field has a length byte and the declared type
+("uuid", "inet6" ...). The declared type is empty if the server's fields determine the type. MariaDB's own fields do not
+distinguish UUID and INET columns from BINARY(16) and BINARY(4), and lack the fractional digits of temporal columns in
+MariaDB's old format.
 
 Source: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event, Optional_metadata_field_type).
 """

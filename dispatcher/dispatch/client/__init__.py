@@ -1,1 +1,1 @@
-"""Everything that shares one connection key: the rules for all dispatchers and consumers together."""
+"""The rules for all dispatchers and consumers of one connection key."""

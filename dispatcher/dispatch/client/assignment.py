@@ -1,8 +1,9 @@
 """Decides to which dispatcher a waiting consumer attaches, and which two dispatchers merge.
 
 This module applies the rules of `attachment`, and takes the dispatchers' phases into account. Two dispatchers merge if
-all consumers of the one ahead may attach to the one behind, even if the one ahead is older or is the main dispatcher.
-If they may not merge now, for instance because one of them waits for a full queue, the next step checks again.
+all consumers of the dispatcher ahead may attach to the dispatcher behind, even if the dispatcher ahead is older or is
+the main dispatcher. If the two may not merge now, for instance because one of them waits for a full queue, the next
+step checks again.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ class Assignment:
 
     def may_attach(self, consumer: Consumer, dispatcher: Dispatcher, now: float) -> bool:
         """True if a waiting consumer may attach to a dispatcher now. If a reader has set the consumer's position, only
-        a login verifies the position; so the consumer must attach before the login."""
+        a login can verify the position. Then the consumer may attach only to a dispatcher whose login has not begun."""
         if dispatcher.phase is Phase.CONNECTING:
             return self._may_join_login(consumer, dispatcher, now)
         if dispatcher.phase is not Phase.STREAMING or not consumer.started or not consumer.verified:
             return False
         if consumer.detached_at < dispatcher.stream_begun_at:
-            # The log may have been reset since the consumer was detached. Then the consumer's file and offset mean
-            # another place, and only a login can check that.
+            # The log may have been reset since the consumer was detached. Then the consumer's file and offset name
+            # another place in the log, and only a login can detect this.
             return False
         unhindered = _unhindered((consumer, *dispatcher.attached), now)
         return unhindered and self._may_join_stream(consumer, dispatcher)

@@ -2,20 +2,21 @@
 queues together.
 
 When a consumer's queue is full, its dispatcher stops reading, and waits for the consumer as long as the consumer's
-budget allows. Then it detaches the consumer. A detached consumer keeps its queue, and its reader sees no error. The
-consumer attaches again when half of the queue was read. A consumer that is alone on its dispatcher holds up no other
-consumer and is not detached.
+budget allows. When the budget is spent, the dispatcher detaches the consumer and continues. A detached consumer keeps
+its queue, and its reader sees no error. The consumer attaches again when half of the queue was read. A consumer that is
+alone on its dispatcher holds up no other consumer and is not detached.
 
-An administrator may pause a consumer's delivery. The other consumers do not wait for such a consumer, whatever its
-settings say: it is detached as soon as its queue is full, and does not attach before delivery is resumed.
+An administrator may pause a consumer's delivery. The dispatcher detaches such a consumer as soon as its queue is full,
+whatever the consumer's settings say. The consumer does not attach again before the delivery is resumed.
 
 `queues_bytes_max` bounds the memory of all queues of a client. While the queues hold that many bytes, all dispatchers
-stop reading; while they hold more than three quarters of it, no detached consumer attaches again. If this keeps a
-dispatcher from reading, or a consumer with room in its queue from attaching, the client waits for the largest queue, as
-long as the budget of its consumer allows. Then the client evicts that queue: it drops all bytes behind the acknowledged
-position, and reads them from the server again when there is room. Before the eviction the reader gets time to fetch
-some of the bytes, because otherwise the same bytes would be dropped again and again. The queue of a failed consumer is
-neither counted nor evicted: it does not grow, and after an eviction nothing would fill it again.
+stop reading; while they hold more than three quarters of `queues_bytes_max`, no detached consumer attaches again. If
+this limit keeps a dispatcher from reading, or keeps a consumer with room in its queue from attaching, the client waits
+for the reader of the largest queue, as long as that consumer's budget allows. Then the client evicts that queue: it
+drops all bytes behind the acknowledged position, and reads them from the server again when there is room. The wait
+gives the reader time to fetch some of the bytes; without the wait, the same bytes could be dropped again and again. The
+queue of a failed consumer is neither counted nor evicted: it does not grow, and after an eviction nothing would fill it
+again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Backpressure:
     def __init__(self, consumers: Mapping[str, Consumer], limits: ClientLimits) -> None:
         self._consumers = consumers
         self._bytes_max = limits.queues_bytes_max
-        self._waited_for: dict[Consumer, None] = {}  # also consumers whose wait has ended
+        self._waited_for: dict[Consumer, None] = {}  # may hold consumers whose wait has ended
         # The earliest time at which a queue may be evicted; None while memory is not low.
         self.evict_at: float | None = None
 
@@ -81,7 +82,7 @@ class Backpressure:
     ) -> list[Effect]:
         halted = bool(full) or self._memory_exhausted
         if dispatcher.phase is Phase.STREAMING:
-            if not halted:  # as nearly always
+            if not halted:  # nearly always true
                 return []
             return [*dispatcher.pause(now), Note("debug", "paused", _fields(dispatcher, full))]
         if dispatcher.phase is Phase.PAUSED:
@@ -93,7 +94,7 @@ class Backpressure:
             ):  # the same sum as in `DispatcherSet.wakeups`
                 why = "a queue is full" if halted else "the server takes long to answer"
                 note = Note("info", "closed until there is room", _fields(dispatcher, full))
-                # The other consumers still wait, within the same budgets.
+                # After the close, the other consumers still wait for the full queues, within the same budgets.
                 return [*dispatcher.close(why, now), note, *self.settle(dispatcher, now)]
         elif dispatcher.phase is Phase.BACKPRESSURE_CLOSED:
             has_room = all(self._has_room(consumer) for consumer in dispatcher.attached)
@@ -117,7 +118,7 @@ class Backpressure:
 
     @property
     def _held_bytes(self) -> int:
-        # This sum is computed twice per batch, so it calls nothing for a queue that holds nothing.
+        # This sum is computed twice per batch, so it does little work for a queue that holds no memory.
         return sum([c.queue.held_bytes for c in self._active() if c.queue.log.holds_memory])
 
     @property
@@ -130,7 +131,7 @@ class Backpressure:
 
     @property
     def _memory_low(self) -> bool:
-        """True if no other consumer may attach."""
+        """True if the queues hold so much memory that no consumer may attach."""
         return bool(self._bytes_max) and self._held_bytes > self._bytes_max - self._bytes_max // 4
 
     def _blocks_progress(self, dispatchers: Iterable[Dispatcher], now: float) -> bool:
@@ -145,7 +146,7 @@ class Backpressure:
         )
 
     def evict(self, dispatchers: Mapping[int, Dispatcher], now: float) -> list[Effect]:
-        """Evict the largest queue when its consumer's budget is spent."""
+        """If low memory blocks progress, evict the largest queue once its consumer's budget is spent."""
         if not self._memory_low:
             self.evict_at = None
             return []
@@ -172,8 +173,9 @@ class Backpressure:
         return [Note("info", "queue forgotten, all queues are full", fields)]
 
     def _largest(self) -> Consumer | None:
-        """Return the consumer whose queue is to be evicted: the largest queue, if possible one that no reader waits
-        for. None if no queue may be evicted, or if there is only one consumer."""
+        """Return the consumer whose queue is to be evicted. A consumer whose delivery is paused comes first, then one
+        that is not refetching, then the one with the largest queue. None if no queue may be evicted, or if there is
+        only one consumer."""
         active = self._active()
         if len(active) == 1:
             return None
@@ -206,8 +208,8 @@ def _blocking(dispatcher: Dispatcher) -> list[Consumer]:
 
 
 def _may_detach(consumer: Consumer, dispatcher: Dispatcher) -> bool:
-    """True if the dispatcher may go on without the consumer. False for its only consumer, since no other consumer waits
-    for it, and for a consumer with `on_queue_full: wait`."""
+    """True if the dispatcher may continue without the consumer. False for the dispatcher's only consumer, because no
+    other consumer waits for it. Also False for a consumer with `on_queue_full: wait` whose delivery is not paused."""
     return _others_may_go_on(consumer) and len(dispatcher.attached) > 1
 
 

@@ -73,7 +73,7 @@ class Client:
         prepared: XaStore | None = None,
     ) -> None:
         self.label = label
-        # Shared with the splitters of the connections.
+        # The splitters of the connections share this store.
         self.prepared = XaStore() if prepared is None else prepared
         self.limits = limits or ClientLimits()
         self.routes = Routes()
@@ -178,7 +178,8 @@ class Client:
     def files_to_probe(self, number: int) -> list[str]:
         """Begin the login of a dispatcher. Returns the files whose creation times the history check needs.
 
-        Until `LoggedIn` no consumer attaches, because the login would not check its position.
+        From now until `LoggedIn`, no consumer attaches to the dispatcher, because the login would not check the
+        position of such a consumer.
         """
         dispatcher = self.dispatchers.get(number)
         if dispatcher is None:
@@ -188,8 +189,8 @@ class Client:
         return sorted({name for c in dispatcher.attached if (name := _file_of(c))})
 
     def offsets_to_probe(self, number: int) -> list[tuple[str, int]]:
-        """Returns the files and offsets at which the history check needs to know the events, including those of the
-        other dispatchers. Call `files_to_probe` first."""
+        """Returns the files and offsets at which the history check needs to know the events. They include the positions
+        of the other dispatchers' consumers. Call `files_to_probe` first."""
         positions = [consumer.position for consumer in self._attached(number)]
         own = [(p.file, p.offset) for p in positions if p is not None]
         return history_check.offsets_to_probe([*own, *self._history.offsets(number)])
@@ -368,7 +369,7 @@ class Client:
     ) -> list[Effect]:
         """Move a consumer to its reader's position or an administrator's start. Other consumers are not affected.
 
-        Raises BinlogError, and changes nothing, unless the server is known to have the position.
+        If nothing shows that the server has the position, raises BinlogError and changes nothing.
         """
         consumer = self.consumers[event.consumer]
         if isinstance(event, RelocationRequested):
@@ -388,7 +389,7 @@ class Client:
         return [consumer.store_progress(), Note("info", "sought", fields)]
 
     def _is_known(self, consumer: Consumer, executed: ExecutedPosition) -> bool:
-        """True if it is known without a login that the server has a position."""
+        """True if the daemon knows without a login that the server has a position."""
         if consumer.queue.server != self.files.server:
             return False
         if consumer.queue.mode is not Mode.GTID:

@@ -1,7 +1,7 @@
 """Compares each view of the server with the positions that the dispatchers had just before the server was asked.
 
-While a server prepares its answer, the dispatchers read on. So the view is compared with snapshots of the positions. A
-dispatcher whose snapshot contradicts the view logs in again (see `continuity.history_error`).
+While a server prepares its answer, the dispatchers continue to read. So this module compares the view with snapshots of
+the positions. A dispatcher whose snapshot contradicts the view logs in again (see `continuity.history_error`).
 """
 
 from __future__ import annotations

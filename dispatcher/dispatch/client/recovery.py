@@ -1,8 +1,9 @@
-"""Lets consumers that failed on another server than their own go on when their own server is back.
+"""Lets a consumer that failed on another server than its own continue when its own server is back.
 
 After a failover, the new server may lack transactions that a consumer has read, or may have purged transactions that
 the consumer needs. The consumer's own server may still have the log that the consumer has read. So every survey checks
-whether the server that answers has the file of the consumer's position, with the creation time that the consumer knows.
+whether the server that answers has the file of the consumer's position, with the creation time that the daemon has
+recorded for it.
 
 Executed GTIDs alone prove nothing, even if the consumer's own server has executed them: a server that lost transactions
 and became a primary again gives their numbers to other transactions. For the same reason, a consumer whose own server
@@ -30,8 +31,8 @@ def is_elsewhere(consumer: Consumer, view: ServerView, error: BinlogError) -> bo
 
 
 def explained(consumer: Consumer, view: ServerView, error: BinlogError) -> BinlogError:
-    """Returns the error. If `is_elsewhere` is True for it, its remedy also says that the consumer's own server may come
-    back."""
+    """Returns `error`. If `is_elsewhere` is True, the remedy of the returned error also says that the consumer's own
+    server may come back."""
     position = consumer.position
     if position is None or not is_elsewhere(consumer, view, error):
         return error
@@ -43,7 +44,8 @@ def explained(consumer: Consumer, view: ServerView, error: BinlogError) -> Binlo
 
 
 def positions_to_survey(consumers: Iterable[Consumer]) -> dict[str, Position]:
-    """Returns by consumer the positions that a survey has to ask for, so that it can make the checks of a login."""
+    """Returns the position of each consumer that failed on another server. A survey asks the server about these
+    positions, so that `recover` can make the same checks as a login."""
     positions = {consumer.name: consumer.position for consumer in _failed_elsewhere(consumers)}
     return {name: position for name, position in positions.items() if position is not None}
 
@@ -51,11 +53,11 @@ def positions_to_survey(consumers: Iterable[Consumer]) -> dict[str, Position]:
 def recover(
     consumers: Iterable[Consumer], surveyed: Mapping[str, Position], view: ServerView, label: str
 ) -> list[Effect]:
-    """Let each consumer that failed on another server go on, if this server has the consumer's log. A login checks the
-    consumer again.
+    """Let each consumer that failed on another server continue, if this server has the consumer's log. The next login
+    checks the consumer again.
 
-    `surveyed`: the result of `positions_to_survey` when the server was asked. A view from before a consumer failed is
-    not used for that consumer, because the consumer may have read further since.
+    `surveyed`: the result of `positions_to_survey` when the server was asked. If a consumer failed after the server was
+    asked, the view is not used for that consumer: its position may be newer than the view.
     """
     effects: list[Effect] = []
     for consumer in _failed_elsewhere(consumers):

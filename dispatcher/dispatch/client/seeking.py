@@ -3,8 +3,8 @@
 A reader whose position lies outside of its consumer's queue *seeks*: back, to read again, or forward, because its own
 checkpoint is newer than the stored position. An administrator *relocates* a consumer to a start, in an epoch that was
 never used before. Only the server can tell whether it has the position. So both kinds of request come with a
-`ServerView` that was asked for after the request. Unless that view shows the position, the request is refused with an
-error and nothing is changed:
+`ServerView` that was asked for after the request. If that view does not prove that the server has the position, the
+request is refused with an error and nothing is changed. The proof, by kind of position:
 
 * MySQL's GTIDs: the set contains everything that was purged, and the server has executed all of the set. A set means
   the same on all replicas. File and offset are a hint only; they are dropped if the server does not list the file.
@@ -14,8 +14,9 @@ error and nothing is changed:
 
 If the consumer has failed with HISTORY_DIFFERS, or if its stored progress cannot be read, the set alone does not prove
 that the position belongs to the server's present log: after a RESET the same numbers name other transactions. Then the
-search must find exactly this set at the position's file and offset. The same holds for a position of another epoch:
-after the loss of the state store, the first reader of a consumer (`fresh`) may go on in the epoch of its checkpoint.
+search must find exactly this set at the position's file and offset. The search is also necessary for a position of
+another epoch. Such a position is accepted only from the first reader of a consumer after the loss of the state store
+(`fresh`), which continues in the epoch of its checkpoint.
 
 A start is resolved as for a new consumer. The result does not depend on the stored position, so a relocation also helps
 a consumer whose stored position has become useless.
@@ -63,7 +64,7 @@ class Target:
 
 
 def move(consumer: Consumer, to: Target) -> None:
-    """Begin again at a position, with an empty queue. The consumer is attached to no dispatcher."""
+    """Begin again at a position, with an empty queue. The consumer must not be attached to a dispatcher."""
     consumer.queue.reset(
         to.server, to.mode, to.epoch, to.executed, to.created, anchored=to.anchored
     )
@@ -76,7 +77,8 @@ def move(consumer: Consumer, to: Target) -> None:
 
 
 def relocation_target(consumer: Consumer, start: Start, view: ServerView, epoch_min: int) -> Target:
-    """Returns the position of `start` on the server, in an epoch of at least `epoch_min` and above the present one.
+    """Returns the position of `start` on the server. Its epoch is at least `epoch_min`, and higher than the consumer's
+    present epoch.
 
     Raises BinlogError if the server does not have the position: POSITION_PURGED, HISTORY_DIFFERS (the server never had
     it), or another kind for a faulty start.
@@ -88,14 +90,15 @@ def relocation_target(consumer: Consumer, start: Start, view: ServerView, epoch_
     present = _epoch_of(consumer)
     epoch = max(epoch_min, 0 if present is None else present + 1)
     created = view.created.get(executed.file, 0)
-    # The server's log shows what lies before a file and offset. For a GTID set, only the administrator claims that its
-    # transactions lie before a place in the log.
+    # If the start is a file and offset, the server's log shows which transactions lie before it. If the start is a GTID
+    # set, only the administrator claims that the set's transactions lie before a certain place in the log.
     anchored = not isinstance(start, AtGtid)
     return Target(view.server, view.mode, epoch, executed, created, anchored)
 
 
 def reader_position(consumer: Consumer, start: Start, view: ServerView, epoch_new: int) -> Position:
-    """Returns the position of `start` on the server, in the consumer's present epoch, or in `epoch_new` if it has none.
+    """Returns the position of `start` on the server, in the consumer's present epoch, or in `epoch_new` if the consumer
+    has none.
 
     A reader may open a session at the position. Raises BinlogError as `relocation_target` does.
     """
@@ -131,7 +134,7 @@ def seek_starts(consumer: Consumer, after: Position, view: ServerView) -> list[S
 def seek_target(
     consumer: Consumer, after: Position, view: ServerView, *, fresh: bool = False
 ) -> Target:
-    """Returns the target of a seek. Raises BinlogError unless the view shows that the server has the position:
+    """Returns the target of a seek. If the view does not show that the server has the position, raises BinlogError:
 
     POSITION_UNKNOWN (not a position of this consumer), POSITION_PURGED, HISTORY_DIFFERS (the server never had it), or
     RANGE_UNAVAILABLE (another server has taken over and may not have it yet).
@@ -164,7 +167,7 @@ def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
     server = queue.server if consumer.started else view.server
     if after.server != server or after.file not in dict(view.files):
         executed = without_file(executed)
-    # Only the reader claims that the whole set lies before the file and offset; nothing has checked it. So no creation
+    # The reader claims that the whole set lies before the file and offset, but nothing has checked this. So no creation
     # time is recorded, and the position does not count as anchored.
     return Target(server, view.mode, after.epoch, executed, 0)
 
@@ -198,8 +201,8 @@ def _check_server(consumer: Consumer, after: Position, view: ServerView) -> None
         server = consumer.progress.covered.server
     if after.server == server or (view.mode is Mode.GTID and after.server == view.server):
         return
-    # With GTIDs, the position may belong to a server that was read earlier, if this log has transactions of that
-    # server, or if the position has a set.
+    # With GTIDs, the position may belong to a server that the daemon read earlier. It is accepted if this log has
+    # transactions of that server, or if the position has a set.
     if view.mode is Mode.GTID and _is_uuid(after.server):
         wrote = (source.partition(":")[0] for source in view.written.sources())
         if after.gtid or after.server in wrote:

@@ -1,4 +1,4 @@
-"""Decides, after the login and before the dump, at which position a consumer goes on in a server's log."""
+"""Decides, after the login and before the dump, at which position a consumer continues in a server's log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dispatcher.model.gtid import GtidSet
 def establish(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]) -> list[Effect]:
     """Give a consumer its position in this server's log, or check the position that it has. Raises BinlogError.
 
-    The effects store the position before any transaction behind it can be delivered.
+    The returned effects store the position before a transaction behind it can be delivered.
     """
     try:
         effects = _in_history(consumer, view, new_epoch)
@@ -119,7 +119,7 @@ def _restore(consumer: Consumer, stored: Progress, view: ServerView) -> Executed
 def _skip_purged(
     consumer: Consumer, view: ServerView, error: BinlogError, new_epoch: Callable[[], int]
 ) -> list[Effect]:
-    """Go on at the end of the log, in a new epoch. The consumer never gets the transactions before that."""
+    """Let the consumer continue at the end of the log, in a new epoch. It never gets the transactions that it skips."""
     queue = consumer.queue
     if not consumer.started:
         stored = consumer.progress

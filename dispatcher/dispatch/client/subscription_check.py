@@ -1,9 +1,9 @@
 """Checks whether a server has the databases that consumers subscribe to.
 
 A consumer whose databases do not exist gets no data, but it does not fail: the name may be wrong, or the database may
-be created later. So the consumer gets a warning, which is withdrawn when the database exists. The check runs at every
-login and every poll, but only if the server's databases have changed: the search for names that resemble a missing one
-takes 2 ms per consumer.
+be created later. So the consumer gets a warning, which is withdrawn when the database exists. A login or poll runs the
+check only if the server's databases have changed, because the search for names that resemble a missing one takes 2 ms
+per consumer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Holds one batch of a dispatcher until the server has answered a question about it.
 
-There are two questions: tables of the batch have no known definition (`FetchSchema`), or it is not certain that the
-batch's file follows the log that was read (`PollServer`, see `continuity`).
+There are two questions: what is the definition of a table of the batch (`FetchSchema`), and does the batch's file
+follow the log that was read (`PollServer`, see `continuity`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class BatchGate:
         self._awaited = 0  # number of the request that is under way, 0 = none
         self._requests = 0
         self._fetches = 0  # how often definitions were fetched for the held batch
-        # The answer for which the log was read ahead, with the GTID set that the dispatcher had read when the answer
-        # came.
+        # The newest answer for which the server's log was read ahead, and the GTID set that the dispatcher had read
+        # when this answer came.
         self._read_ahead: tuple[Gtids, SchemaFetched] | None = None
 
     @property
@@ -79,7 +79,8 @@ class BatchGate:
         return [fetch, Note("info", "looking up tables", fields)]
 
     def answered(self, answer: SchemaFetched, read: Gtids | None) -> bool:
-        """Record an answer. Returns True if it answers the newest request, and the log was read ahead for it.
+        """Record an answer. Returns True if the answer belongs to the newest request, and the log was read ahead for
+        that request.
 
         `read`: the set up to which the dispatcher has read.
         """

@@ -1,4 +1,4 @@
-"""A declared consumer: its queue, its progress, and whether it is attached, waits or has failed."""
+"""A consumer: its queue, its progress, and whether it is attached, waits or has failed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Consumer:
         wanted = Filter(spec.databases, spec.tables, spec.exclude_tables)
         self.queue = Queue(wanted, spec.queue_bytes_max, allocate)
         self.progress = progress  # the stored progress; applied when the server's mode is known
-        self.started = False  # True if its queue has a position
+        self.started = False  # True if the consumer's queue has a position
         # True if the position is known to belong to the server's history: a stream has reached it, or a login has
         # checked it.
         self.verified = True
         self.failed: BinlogError | None = None
-        # True if it failed on another server than its own, see `recovery`
+        # True if the consumer failed on another server than its own, see `recovery`
         self.failed_elsewhere = False
         # The newest fault, even if it did not fail the consumer.
         self.error: BinlogError | None = None
@@ -42,13 +42,14 @@ class Consumer:
         self.dispatcher: int | None = None
         self.wait_budget = WaitBudget(spec.wait_max_s)
         self.detached_at = 0.0
-        # When the consumer was last known to have the whole log (`Dispatcher.current_at` while it is attached).
+        # The last time when the consumer was known to have the whole log. While the consumer is attached, see
+        # `Dispatcher.current_at`.
         self.current_at = 0.0
-        # The commit time of the oldest transaction that the queue lost.
+        # The commit time of the oldest transaction that the last eviction dropped; None after an acknowledgement.
         self.evicted_commit_us: int | None = None
-        self.attach_after = 0.0  # the earliest time at which it may attach
-        self.detaches = 0  # how often its full queue detached it or was evicted
-        self.gaps = 0  # how often it skipped transactions that the server had purged
+        self.attach_after = 0.0  # the earliest time at which the consumer may attach
+        self.detaches = 0  # how often the consumer was detached or its queue was evicted
+        self.gaps = 0  # how often the consumer skipped purged transactions
 
     @property
     def name(self) -> str:
@@ -67,7 +68,7 @@ class Consumer:
         return self.progress.covered if self.progress else None
 
     def fail(self, error: BinlogError) -> list[Effect]:
-        """Stop the consumer. The consumer goes on if a reader or an administrator moves it, if its own server is back
+        """Stop the consumer. The consumer continues if a reader or an administrator moves it, if its own server is back
         (`recovery`), or if an operator corrects the cause and restarts the daemon."""
         self.failed = self.error = error
         self.failed_elsewhere = False

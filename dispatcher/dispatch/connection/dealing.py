@@ -2,11 +2,11 @@
 
 A consumer is *level* if its queue has the same position as the dispatcher. Nearly always all consumers are level. They
 share one `Stand`, and one pass over the batch finds the events for each of them (`Lanes`). So the cost of a batch
-depends on its events and on the delivered bytes. Level consumers that get nothing cost nothing: their position moves
-with the shared one.
+depends on its events and on the delivered bytes. A level consumer that gets no event of a batch needs no work, because
+its position is the shared one.
 
-Any other consumer may have part of the batch already. Such a consumer is served alone (`Queue.push`), and becomes level
-when its queue reaches the dispatcher's position.
+Any other consumer may have part of the batch already. The dispatcher puts the batch into the queue of such a consumer
+separately (`Queue.push`). The consumer becomes level when its queue reaches the dispatcher's position.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Dealer:
         self._lanes = Lanes((), (), ())  # the lanes of the level consumers
         # Lanes whose queues hold transactions. The set may also contain lanes whose queues have become empty.
         self._holding: set[int] = set()
-        self._places: dict[str, int] = {}  # the place of each consumer, by name
-        # The file that is read, and its creation time, as the level consumers know them.
+        self._places: dict[str, int] = {}  # the index of each consumer in `_attached`, by name
+        # The file and creation time that were recorded last in the level consumers' queues.
         self._created = ("", 0)
         self._anchored = False
 

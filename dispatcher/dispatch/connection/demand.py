@@ -92,7 +92,8 @@ class Demand:
         return SchemaRequirement(proven, current, later)
 
     def failing(self, failures: Iterable[SchemaFailure]) -> list[tuple[Consumer, SchemaFailure]]:
-        """Returns the consumers that cannot go on, each with the first failure that it meets."""
+        """Returns the consumers that must fail because a definition is missing, each with its first failure in the
+        batch."""
         out = []
         ordered = sorted(failures, key=lambda failure: failure.t)
         for demand in self._all() if ordered else ():

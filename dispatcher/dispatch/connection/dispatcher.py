@@ -4,9 +4,9 @@ A dispatcher rewrites the TABLE_MAPs of each batch (`enrichment`) and passes the
 fails the consumers that a fault of the log concerns, and opens a lost connection again (`retry`). `client` decides
 which consumers are attached.
 
-If a batch raises a question that only the server can answer, the batch is held (`batch_gate`), and reading pauses until
-the answer comes, as it does for a full queue. If the fetched definitions do not suffice, the consumers that need the
-missing ones fail.
+If a batch raises a question that only the server can answer, the dispatcher holds the batch (`batch_gate`) and pauses
+reading until the answer comes, as it does for a full queue. If the fetched definitions do not suffice, the consumers
+that need the missing ones fail.
 
 Phases: connecting → streaming ⇄ paused → (closed until there is room) → connecting ...; at the end of a log that does
 not grow: → ended.
@@ -53,7 +53,7 @@ from dispatcher.model.position import file_number, packed_seq
 class Phase(StrEnum):
     CONNECTING = "connecting"
     STREAMING = "streaming"
-    PAUSED = "paused"  # open, not read
+    PAUSED = "paused"  # the connection is open but not read
     BACKPRESSURE_CLOSED = "closed until there is room"
     ENDED = "ended"  # the whole log was read, and it does not grow
 
@@ -68,11 +68,11 @@ class Dispatcher:
         self.attached: list[Consumer] = []
         self._filled: dict[
             Consumer, None
-        ] = {}  # also consumers that `filled` drops: without transactions
+        ] = {}  # may hold consumers without transactions, which `filled` drops
         self.view: ServerView | None = None
         self.error: BinlogError | None = None  # the reason why there is no connection
         self.read: ExecutedPosition | None = None
-        # The transaction inside which the last batch ended.
+        # The transaction inside which the last batch ended; None if the batch ended between two transactions.
         self.open_transaction: OpenTransaction = None
         self.enrichment = Enrichment(routes, versions)
         self.continuity = Continuity()
@@ -83,7 +83,7 @@ class Dispatcher:
         self.events = self.bytes = self.reconnects = 0
         self.streams_begun = 0
         self.paused_since = self.stream_begun_at = 0.0
-        self.login_begun = False  # True once the questions of the login to the server are fixed
+        self.login_begun = False  # True once the login has begun to ask the server questions
         self.newest_xa = 0  # number of the newest prepared transaction when the login began
         # The time since which the server lacks transactions of consumers.
         self.lacking_since: float | None = None
@@ -134,7 +134,8 @@ class Dispatcher:
         self._filled[consumer] = None
 
     def detach(self, consumer: Consumer, now: float) -> None:
-        """Detach a consumer at a transaction boundary: drop its part of the open transaction from its queue."""
+        """Detach a consumer, and drop the part of the open transaction that is in its queue. So the queue ends between
+        two transactions."""
         consumer.queue.rollback()
         consumer.queue.leave()
         consumer.wait_budget.end(now)
@@ -361,7 +362,7 @@ class Dispatcher:
     # -- the server's history --------------------------------------------------------------------------------
 
     def queued_positions(self) -> list[QueuedPosition]:
-        """Returns the consumers' present positions. A later view of the server must agree with them."""
+        """Returns the consumers' present positions. A later view of the server must agree with these positions."""
         positions: dict[tuple[int, bool], QueuedPosition] = {}
         for consumer in self.attached if self.open else ():
             queue, queued = consumer.queue, consumer.queue.queued
@@ -396,8 +397,8 @@ class Dispatcher:
         """Returns the position after the last complete transaction of a batch.
 
         This position is never inside a transaction, where no dump may begin. Outside a transaction the position also
-        moves over other events, such as a rotation. Otherwise, without GTIDs, the position would stay in files that the
-        server will purge.
+        moves over other events, such as a rotation. If it did not, a position without GTIDs would stay in files that
+        the server will purge.
         """
         before = self.read
         assert before is not None
@@ -443,7 +444,7 @@ class Dispatcher:
         return effects
 
     def _is_past(self, queued: ExecutedPosition, batch: Batch) -> bool:
-        """True if a queued position lies behind the event that follows a batch."""
+        """True if a queued position lies behind the faulty event that follows the batch."""
         assert self.read is not None
         if self.mode is not Mode.GTID:
             return queued.seq > packed_seq(batch.file, batch.offset)

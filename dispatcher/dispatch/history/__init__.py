@@ -1,2 +1,2 @@
-"""The rules that depend on a server's history: where a dump may begin or go on, which consumers may attach, and when to
-retry."""
+"""The rules that depend on a server's history: where a dump may begin or continue, which consumers may attach, and when
+a dispatcher connects again."""

@@ -2,12 +2,13 @@
 
 A consumer may attach to a dispatcher under two conditions. First, the consumer has queued everything that the
 dispatcher has read, because the dispatcher will not read it again. Second, the two are near each other in the log,
-because the dispatcher delivers nothing to the consumer before it reaches the consumer's position. The rule uses the
-*queued* position: with the delivered or the acknowledged position, the consumer would get some transactions twice.
+because the dispatcher delivers nothing to the consumer before the dispatcher has reached the consumer's position. The
+rule uses the *queued* position: with the delivered or the acknowledged position, the consumer would get some
+transactions twice.
 
-A dispatcher may be inside a transaction, and may have copied a part of it to its consumers. Then a consumer may attach
-only if it has queued this transaction, so that it can skip the rest. A dispatcher whose stream never pauses is usually
-inside a transaction.
+A dispatcher may be inside a transaction, and may have copied a part of it to its consumers. Then another consumer may
+attach only if it has already queued this transaction, so that it needs no part of it. A dispatcher whose stream never
+pauses is usually inside a transaction.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class ServerFiles:
     def update(self, view: ServerView, *, late: bool = False) -> None:
         """Replace the known files by those of a view, which may be of another server.
 
-        `late`: True if a dispatcher has read beyond the end of the log in `view`; then known sizes that are larger
-        stay.
+        `late`: True if a dispatcher has read beyond the end of the log in `view`; then a known size is kept if it is
+        larger than the size in `view`.
         """
         sizes_before = self._sizes if late and view.server == self.server else {}
         self.updates += 1
@@ -88,7 +89,7 @@ def has_all_read(mode: Mode, read: ExecutedPosition, queued: ExecutedPosition) -
         return read.seq <= queued.seq
     assert isinstance(read.gtids, GtidSet) and isinstance(queued.gtids, GtidSet)
     if read.seq > queued.seq:
-        return False  # the set is larger, so it need not be compared
+        return False  # `read` has more transactions, so the sets need no comparison
     return queued.gtids.contains(read.gtids)
 
 
@@ -135,7 +136,8 @@ def group_ahead(
 
 
 def dump_start(mode: Mode, positions: Sequence[ExecutedPosition]) -> ExecutedPosition:
-    """Returns the position from which one dump serves all consumers: the intersection of what they have."""
+    """Returns the position from which one dump serves all consumers: the intersection of their GTID sets; without
+    GTIDs, the first of their positions."""
     if mode is not Mode.GTID:
         return min(positions, key=lambda executed: executed.seq)
     gtids: Gtids = positions[0].gtids
@@ -145,6 +147,7 @@ def dump_start(mode: Mode, positions: Sequence[ExecutedPosition]) -> ExecutedPos
     same = [executed for executed in positions if executed.gtids == gtids]
     if same:
         return max(same, key=lambda executed: executed.log_order)
-    # No consumer is at the intersection. The log goes on at the first of the consumers' positions, or before it.
+    # No consumer's set equals the intersection. The transactions after the intersection begin at the first of the
+    # consumers' positions in the log, or before it.
     first = min(positions, key=lambda executed: executed.log_order)
     return make_executed(mode, str(gtids), first.file, first.offset)

@@ -1,15 +1,15 @@
 """Checks whether a file that a dump reaches follows the log that was read before it.
 
 A dump survives a RESET as long as the new log is shorter than the offset that the dump has reached. The server keeps
-sending heartbeats, and when the new log rotates, the server continues with the *second* file of the new log (MySQL and
-MariaDB, with GTIDs and without). So no position moves into a file, and no event of the file is delivered, before the
-file's head was compared with what was read:
+sending heartbeats, and when the new log rotates, the server continues the dump with the *second* file of the new log
+(MySQL and MariaDB, with GTIDs and without). So before a position moves into a file or an event of the file is
+delivered, the dispatcher compares the file's head with the log that it has read:
 
 * The GTIDs that the head lists as executed before the file (PREVIOUS_GTIDS, MariaDB's GTID_LIST) must be the GTIDs that
   were read.
-* If the head lists no GTIDs, or if the previous file was still being written when the dump began, the server is asked:
-  its previous file must be the one that was read, or must have been purged. The server is not asked about files that
-  were closed when the dump began, because there are many of them while a consumer catches up.
+* If the head lists no GTIDs, or if the previous file was still being written when the dump began, the daemon asks the
+  server: the previous file must have the size that was read, or must have been purged. The daemon does not ask about
+  files that were closed when the dump began, because there are many of them while a consumer catches up.
 
 A head may differ for a valid reason: GTIDs that were set by hand, or a transaction that a crash has cut off. So a head
 that does not fit ends the connection, and the next login checks every consumer's position. If that login finds no fault
@@ -55,18 +55,19 @@ class QueuedPosition:
 
 
 class Continuity:
-    """Whether a dispatcher's stream continues the log that was read before it. `anchored`: True if all transactions
-    that were read lie before the file and offset reached. `can_ask`: True if the source is a server."""
+    """Checks whether a dispatcher's stream continues the log that was read before it. `anchored`: True if all
+    transactions that were read lie before the file and offset that the stream has reached. `can_ask`: True if the
+    source is a server."""
 
     def __init__(self) -> None:
         self.anchored = False
-        # True if executed transactions may lie behind transactions that are not executed.
+        # True if the dump may send a transaction that lies before a transaction of `_begun` in the log.
         self._may_skip = False
         self._begun: Gtids = GtidSet()  # the set that was read when the stream began
         self._end = 0, 0  # the end of the log when the stream began
         # False for a folder of files: the code that reads it checks the order of its files itself.
         self.can_ask = False
-        self._accepted = ""  # the file whose head was compared
+        self._accepted = ""  # the file whose head was accepted
         self._doubted = ("", "")  # file and GTIDs of a head that did not fit
 
     def begin(self, read: ExecutedPosition, view: ServerView, *, anchored: bool) -> None:
@@ -80,8 +81,8 @@ class Continuity:
     def advance(self, read: ExecutedPosition, gtids: BatchGtids) -> None:
         """Record that the stream has reached `read`.
 
-        The stream is `anchored` once it has passed all transactions that were executed when it began. This is so after
-        the first new transaction, if no executed transaction can follow it; otherwise at the point where the log ended
+        The stream becomes `anchored` when it has passed all transactions of the set at which it began. If `_may_skip`
+        is False, it has passed them with the first new transaction. Otherwise it has passed them where the log ended
         when the stream began.
         """
         if not self._may_skip and gtids.count:
@@ -129,8 +130,8 @@ class Continuity:
     def _doubts(self, file: str, head: Head) -> bool:
         """Record a head that does not fit.
 
-        Returns True if the head is new, False if the same head comes again: then the login in between has found no
-        fault.
+        Returns True if the head is new, False if the same head comes again: then the login between the two heads has
+        found no fault.
         """
         doubted = file, str(head.previous)
         if doubted == self._doubted:
@@ -181,7 +182,7 @@ def may_skip(held: Gtids, written: GtidSet) -> bool:
     may send a transaction that is still being committed, and a transaction of `held` may lie behind it.
 
     Transactions of one source lie in the order of their numbers. The order of transactions of several sources is not
-    known; it does not matter if no transaction is missing.
+    known; it does not matter if `held` lacks no transaction of the log.
     """
     assert isinstance(held, GtidSet)
     missing = written.subtract(held).sources()

@@ -1,9 +1,9 @@
 """Checks whether a position is part of a server's history, and finds the position on a server that a start means.
 
-A server accepts wrong positions without an error: it takes a GTID set from before a RESET for a set of its present
-transactions, and a file of the same name for the same file. So both are checked before each dump, by the creation time
-of the position's file. Because this time has only whole seconds, the file's size and the event at the offset are
-checked, too.
+A server accepts wrong positions without an error: it interprets a GTID set from before a RESET as a set of its present
+transactions, and an offset of a file from before a RESET as an offset of its present file with the same name. So before
+each dump, the daemon compares the recorded creation time of the position's file with that of the server's file. Because
+this time has only whole seconds, the daemon also checks the file's size and the event at the offset.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
 
-# Each offset about which a server is asked costs a short dump, so only a few are checked. The consumers of one login
-# are near each other in the log: if one of them has read this history, all have.
+# Each offset about which the daemon asks a server costs a short dump, so the daemon checks only a few offsets. This
+# suffices, because the consumers of one login are near each other in the log: if one of them has read this history, all
+# have.
 _PROBES_MAX = 8
 
 
@@ -40,7 +41,7 @@ def offsets_to_probe(offsets: Iterable[tuple[str, int]]) -> list[tuple[str, int]
 
 def resolve_start(view: ServerView, start: Start) -> ExecutedPosition:
     """Returns the position that a start means on this server. Raises BinlogError if the server has purged the position
-    or never had it, or if the search has found an error."""
+    or never had it, or if the search for the start has failed."""
     result = view.starts.get(start)
     if isinstance(result, BinlogError):
         raise result
@@ -89,7 +90,7 @@ def end_of_log(view: ServerView) -> ExecutedPosition:
 
 
 def stored_position(mode: Mode, position: Position) -> ExecutedPosition:
-    """Converts a position from the state store. Raises BinlogError if it was stored in another mode."""
+    """Converts a position from the state store. Raises BinlogError if the position was stored in another mode."""
     try:
         executed = executed_of(mode, position)
     except UserError:
@@ -110,7 +111,7 @@ def check_history(
     *,
     anchored: bool = False,
 ) -> None:
-    """Raises BinlogError unless the server can go on from `executed`.
+    """Raises BinlogError if the server cannot continue from `executed`.
 
     `server`: the server from which the position was read. `created`: creation time of the position's file, s since
     1970, 0 = unknown. `anchored`: True if all transactions of the position lie before its file and offset (see
@@ -143,8 +144,8 @@ def _check_gtids(view: ServerView, executed: ExecutedPosition) -> None:
 
 
 def unwritten(view: ServerView, gtids: GtidSet) -> GtidSet:
-    """Returns the transactions of a set that the server's log cannot hold. They do not include a transaction that is
-    being committed: the server sends it to replicas before it counts it as executed."""
+    """Returns the transactions of a set that the server's log cannot hold. A transaction that is being committed is not
+    among them, because the server sends it to replicas before adding it to its executed set."""
     return gtids.subtract(view.written)
 
 

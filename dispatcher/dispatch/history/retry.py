@@ -8,10 +8,11 @@ from dispatcher.model.errors import Action, BinlogError, ErrorKind
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.5, 30.0
 OPERATOR_RETRY_S = 10.0
 # If the same fault occurs this often in a row, without a transaction in between, the log itself is damaged: damage on
-# the network does not repeat. After a purge or a RESET, the next login finds the consumers that are concerned.
+# the network does not repeat. If the cause is a purge or a RESET instead, the next login finds the consumers that are
+# concerned.
 DAMAGE_MAX = 3
-# If the server ends a dump because of a duplicate UUID, the other dump may be the dispatcher's own earlier one, whose
-# end the server had not noticed yet. Such an end can happen only once in this time.
+# If the server ends a dump because of a duplicate UUID, the other dump may be the dispatcher's own earlier dump, whose
+# end the server had not noticed yet. This can be the cause only once within this time.
 DUPLICATE_WINDOW_S = 60.0
 _READ_AGAIN = (
     ErrorKind.CHECKSUM_MISMATCH,
@@ -44,7 +45,8 @@ class RetryPolicy:
     ) -> tuple[BinlogError, bool]:
         """Returns the error to report, and True if a new connection cannot help. `read`: the dispatcher's position."""
         if error.kind is ErrorKind.SERVER_LOG and self._unreadable_at != read:
-            # A server whose log is reset during the dump reports this error, too. Then the next login finds the reason.
+            # The server also reports this error if its log is reset during the dump. So at first the daemon only logs
+            # in again; the login finds such a reset.
             self._unreadable_at = read
             error = BinlogError(ErrorKind.CONNECTION_LOST, error.what, where=error.where)
         read_again = error.kind in _READ_AGAIN

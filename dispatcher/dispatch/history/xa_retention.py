@@ -31,9 +31,10 @@ def acknowledged_by_all(
 
 
 def in_history(view: ServerView) -> Callable[[LogPoint], bool]:
-    """Returns a function that is True for a point of the log that, by the server's view, is part of its history.
+    """Returns a function that is True for a point of the log that, according to `view`, is part of the server's
+    history.
 
-    Points from before a RESET are not part of it.
+    A point from before a RESET is not part of the history.
     """
     written = view.written if view.mode is Mode.GTID else None
     sizes = dict(view.files)

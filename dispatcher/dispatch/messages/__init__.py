@@ -1,1 +1,1 @@
-"""What goes into a step of the rules, and what comes out."""
+"""The inputs and the effects of a step of the rules."""

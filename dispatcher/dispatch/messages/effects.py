@@ -34,9 +34,9 @@ class StartDump:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection, or stop the attempt to make one. Its events no longer reach the rules.
+    """Close the connection, or stop the attempt to make one. After that, no event of this connection reaches the rules.
 
-    A Connect may follow. `next_host`: True if that Connect uses the next of the source's hosts, if the source has
+    A Connect may follow. `next_host`: True if that Connect must use the next of the source's hosts, if the source has
     several.
     """
 
@@ -67,7 +67,8 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Store a consumer's progress durably. Until its first progress is stored, its readers get nothing."""
+    """Store a consumer's progress durably. Until the consumer's first progress is stored, the consumer's readers get
+    nothing."""
 
     consumer: str
     progress: Progress
@@ -75,8 +76,8 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class FetchSchema:
-    """Ask the server for the definitions of tables, and read its log from `start` up to that moment to find statements
-    that may alter these tables. `all_tables`: True to find the statements that may alter any table.
+    """Ask the server for the definitions of tables, and read its log from `start` up to the moment of the definitions,
+    to find statements that may alter these tables. `all_tables`: True to find the statements that may alter any table.
 
     A `SchemaFetched` answers the request, unless its dispatcher has sent a newer request or was retired.
     """

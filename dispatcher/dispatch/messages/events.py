@@ -1,12 +1,13 @@
-"""What goes into `Client.step`: one frozen class per event. The table lists the effects of each event, without Notes.
+"""The inputs of `Client.step`: one frozen class per kind of event. The table lists the effects of each event, without
+Notes.
 
 | event | effects of its own |
 |---|---|
-| LoggedIn | StartDump, and Store for a new consumer; Close and Connect while a replica lags, or if a server differs |
-| BatchReceived | Wake; Pause with FetchSchema or PollServer where the server must be asked first |
+| LoggedIn | StartDump, and Store for a new consumer; Close and Connect while a replica lags, or if servers differ |
+| BatchReceived | Wake; Pause with FetchSchema or PollServer if the server must be asked first |
 | Lost | Connect, after a backoff |
 | Ended | Wake |
-| ServerPolled | Close and Connect where the history differs; the effects of the held batch |
+| ServerPolled | Close and Connect if the server's history differs; the effects of the held batch |
 | SchemaFetched | the effects of the held batch, StoreVersions |
 | SeekRequested, RelocationRequested | Store |
 | Tick | Store and StoreVersions, at most once a second |
@@ -73,8 +74,8 @@ class ServerPolled:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """The settings declare a new consumer. `progress`: its stored progress, None if none is stored, or the error if the
-    progress cannot be read."""
+    """The settings declare a new consumer. `progress`: the consumer's stored progress, None if none is stored, or the
+    error if the progress cannot be read."""
 
     spec: ConsumerSpec
     progress: Progress | BinlogError | None

@@ -33,7 +33,8 @@ _seq = attrgetter("seq")
 
 @dataclass(frozen=True, slots=True)
 class QueuedTransaction:
-    """One transaction. It stays valid when the queue changes. Its bytes are `format`, then `parts`."""
+    """One transaction. The object stays valid when the queue changes. The transaction's bytes are `format`, then
+    `parts`."""
 
     server: str
     epoch: int
@@ -85,7 +86,7 @@ class Queue(QueueContents):
 
         The result has the executed position that the queue has recorded at the position's seq. If the queue has
         recorded none there, the result has the nearest recorded position before it; the consumer has no transaction
-        between the two. The position's other fields are only checked.
+        between the two. The position's fields other than its seq are only checked.
 
         Raises UserError if the position is older than the acknowledged one, is ahead of what is queued
         (`RANGE_UNAVAILABLE`), or belongs to another history.
@@ -178,7 +179,8 @@ class Queue(QueueContents):
         if transactions_max is not None:
             last = min(last, first + transactions_max)
         last = max(last, first + 1)
-        # The last transaction is delivered with the markers behind it.
+        # If the range contains the queue's last transaction, the range also contains the markers behind that
+        # transaction.
         end = self.queued if last == index.count else index.executed_after(last - 1)
         range_end = FoundPosition(self.position(end), end, last, index.end(last - 1))
         self._found = start, range_end
@@ -263,7 +265,7 @@ class Queue(QueueContents):
         """Drop everything up to a position that `locate` has found and that has been stored since."""
         _, executed, number, end = self.locate(position)
         if executed.seq < position.seq:
-            # The queue moved on while the position was being stored, and has no recorded position at its seq any more.
+            # The queue moved on while the position was being stored, and has no recorded position at this seq any more.
             executed = self.executed_of(position)
         self._acknowledged_end = end
         self.acknowledged = executed

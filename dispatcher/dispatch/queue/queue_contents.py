@@ -1,27 +1,27 @@
 """What a consumer's queue holds, and how it is filled: bytes, an index of transactions, and positions.
 
-Every acknowledged transaction was delivered before, and every delivered transaction was queued before. The bytes lie in
-a `ConsumerLog`, which finds them by logical offset. A `TransactionIndex` has the seq, the logical end and the position
-of every transaction. A reader's position is found by its seq, because the seqs of one epoch have one order. Between two
-of the consumer's transactions there are only markers. A position among them means "everything up to here", so it needs
-no entry.
+A transaction is first queued, then delivered, and then acknowledged. The bytes lie in a `ConsumerLog`, which finds them
+by logical offset. A `TransactionIndex` has the seq, the logical end and the position of every transaction. The queue
+finds a reader's position by its seq, because the seqs of one epoch order all its positions. Between two of the
+consumer's transactions there are only markers. A position among markers means "everything up to here", so it needs no
+entry in the index.
 
-*Covered* is a position at the acknowledged one or after it; the consumer has no transaction between the two. The
-covered position never moves back, because the server may purge its log up to this position. An evicted queue (`evict`)
-is filled again from this position on.
+The *covered* position is the acknowledged position or a later one; the consumer has no transaction between the two. The
+covered position never moves back, because the server may purge its log up to this position. After an eviction
+(`evict`), the daemon fills the queue again from this position on.
 
 The queues that have the same position as their dispatcher share one `Stand`, and the dispatcher moves it for all of
-them: a batch that has nothing for a consumer changes nothing in its queue.
+them. So a batch without events for a consumer changes nothing in that consumer's queue.
 
 Bound: a queue that is not full accepts a whole batch, so it holds in memory at most
 
     max(bytes_max, LARGE_MIN) + 2 * batch + segment_max
 
 bytes. For segments the allocated size counts. `batch` is the size of the last batch's events with a record for each
-transaction; `segment_max` is an eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. While a reader asks again for
-what it received before a restart, the first term counts twice. A transaction that alone would hold more than the first
-term is continued in segments from `allocate` (see `ConsumerLog`), which are not counted. There is at most one such
-transaction: once it is complete, the queue is full until the transaction is acknowledged.
+transaction; `segment_max` is an eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. While the daemon reads
+transactions again that a reader received before a restart, the first term counts twice. A transaction that alone would
+hold more than the first term is continued in segments from `allocate` (see `ConsumerLog`), which are not counted. There
+is at most one such transaction: once it is complete, the queue is full until the transaction is acknowledged.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class QueueContents:
         self.acknowledged = self._covered = self.queued
         self.delivered_seq = 0
         # Everything up to this seq was delivered before a restart, so the reader may ask for it again. The queue
-        # accepts these transactions even beyond its limit: batches of other sizes can make the queue a little larger
-        # than it was.
+        # accepts these transactions even beyond its limit: after the restart the batches may have other sizes, which
+        # can make the queue a little larger than it was before.
         self.needed_seq = 0
         self.files = QueueFiles()
         self.transactions = self.events = 0  # how many are queued and not acknowledged
@@ -110,7 +110,7 @@ class QueueContents:
         self._index = TransactionIndex()
         self._formats: deque[tuple[int, FormatDescription]] = deque()
         self._acknowledged_end = 0  # a logical offset
-        self._appended_end = 0  # logical offset of the end of what is committed and counted
+        self._appended_end = 0  # logical end of the transactions that `_count` has counted
         # The newest delivered positions, oldest first. For older ones, the ends of transactions in the index suffice.
         self._delivered: deque[ExecutedPosition] = deque(maxlen=DELIVERED_MAX)
         # Both ends of the newest readable range. The reader will ask for the range's bytes, and acknowledge its end.
@@ -138,7 +138,7 @@ class QueueContents:
         self.needed_seq = 0
 
     def move_to(self, server: str) -> None:
-        """Go on with another server, which has the same transactions, but in other files. This is possible only with
+        """Continue with another server, which has the same transactions, but in other files. This is possible only with
         GTIDs."""
         self.server = server
         self.queued, self.acknowledged = without_file(self.queued), without_file(self.acknowledged)
@@ -149,16 +149,16 @@ class QueueContents:
         self._found = ()
 
     def skip_to(self, server: str, mode: Mode, executed: ExecutedPosition, created: int) -> None:
-        """Go on at a position, without the transactions before it. This changes the history, and therefore the
+        """Continue at a position, without the transactions before it. This changes the history, and therefore the
         epoch."""
         self.reset(server, mode, self.epoch + 1, executed, created, anchored=True)
 
     def evict(self) -> None:
-        """Drop everything that is not acknowledged. The daemon reads it from the server again, from the covered
-        position on.
+        """Drop everything that is not acknowledged. The daemon reads the dropped transactions from the server again,
+        from the covered position on.
 
-        Positions that were returned to readers stay valid: their ranges are unavailable until they have been read
-        again. Do not call this while a transaction is being read.
+        Positions that were returned to readers stay valid: their ranges are unavailable until the daemon has read the
+        transactions again. Do not call this while a transaction is being read.
         """
         self.queued = self.covered
         self._drop_all()
@@ -291,8 +291,8 @@ class QueueContents:
     def take(
         self, format_: FormatDescription, gtids: BatchGtids, copying: CopiedShares, lane: int
     ) -> None:
-        """Count the transactions, at least one, that were appended to the log as a lane. Call this while `queued` is
-        still the position before the batch."""
+        """Count the transactions that `copying` has appended to the log as its `lane`; there is at least one. Call this
+        while `queued` is still the position before the batch."""
         count, _, events, commit_us, kept = copying.totals[lane]
         if not (kept and self._index.extend(gtids, count)):
             self._add(gtids, copying.appended(lane))

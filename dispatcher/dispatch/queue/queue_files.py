@@ -1,4 +1,4 @@
-"""What a queue knows about the binlog files in which its positions lie."""
+"""The facts that a queue records about the binlog files in which its positions lie."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Ranges of a queue: finds where a reader's range begins and ends, and divides a range for several readers.
 
-A range ends at a position, which lies between transactions, or at a point inside a transaction. The position of such a
-point is the one at the transaction's *end*, not at its beginning: so the position says how far the daemon must have
-read the server's log before it can deliver the range.
+A range ends at a position, which lies between transactions, or at a point inside a transaction. The position of a point
+inside a transaction is the position at the transaction's *end*, not at its beginning. So the position says how far the
+daemon must have read the server's log before it can deliver the range.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What is known about a consumer's reader: the calls of its newest session, and the state that follows from them.
 
-The reader's state is separate from the consumer's `state`, which says how the consumer gets its data: a consumer can be
-in order while its reader is not, and the reverse. Only calls that may acknowledge count: a read-only session makes no
-room in the queue, so its calls do not show that the reader is still there.
+The reader's state is separate from the consumer's `state`, which says how the consumer gets its data: a consumer may
+get all its data while its reader has stopped, and the reverse. Only calls that may acknowledge count: a read-only
+session makes no room in the queue, so its calls do not show that the reader is still there.
 
 Times are seconds of a monotonic clock.
 """
@@ -18,7 +18,7 @@ SILENT_MAX_S = 60.0
 """A reader that has no open call and has not called for this long is gone. The longest poll takes the same time."""
 FULL_MIN_S = 10.0
 """A reader is slow if its calls have found a full queue for this long, or for most of the time."""
-_FULL_SHARE = 1 - math.exp(-1)  # share of the time, weighted with a decay over `FULL_MIN_S`
+_FULL_SHARE = 1 - math.exp(-1)  # the share that results if the queue is full for `FULL_MIN_S`
 _USER_AGENT_MAX = 200
 
 
@@ -28,7 +28,7 @@ class ReaderState(StrEnum):
     READING = "reading"
     SLOW = "slow"
     GONE = "gone"
-    PAUSED = "paused"  # an administrator has paused it; the calls of the reader do not matter
+    PAUSED = "paused"  # an administrator has paused the delivery, whatever calls the reader sends
 
 
 class PollBounds(NamedTuple):

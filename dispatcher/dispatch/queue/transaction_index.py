@@ -5,14 +5,15 @@ A queue without a reader may hold a hundred thousand tiny transactions, each fro
 the numbers that describe the transactions of many batches, in one column per transaction, and keeps no reference to a
 batch.
 
-A position is computed when it is asked for. A run has a *base*: the consumer's GTID set before the run's first
-transaction. It also has an *interval log*: the intervals that were added to the set after the base, in order, including
-the intervals of transactions that the consumer does not get. For each transaction, the run records its place in that
-log.
+A run does not store the positions after its transactions. It computes a position when one is needed. A run has a
+*base*: the consumer's GTID set before the run's first transaction. A run also has an *interval log*: the intervals that
+were added to the set after the base, in order, including the intervals of transactions that the consumer does not get.
+For each transaction, the run records its place in that log.
 
-Consecutive intervals of one source are joined, so with one source the log has one entry, whatever the length of the
-run. The intervals between two transactions of the consumer are the *gap*. The intervals of a gap are sorted by source
-before they are added, so the log is hardly longer than the run even if several sources alternate.
+Consecutive intervals of one source are joined, so with one source the interval log has one entry, whatever the length
+of the run. The intervals of the transactions that lie between two transactions of the consumer are the *gap*. The
+intervals of a gap are sorted by source before they are added, so the log is hardly longer than the run even if several
+sources alternate.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _Interval = tuple[str, int, int]  # source, first number, last number + 1
 
 
 class GtidRun:
-    """Transactions of one file. `number`: the number of its first transaction, counted from the queue's first."""
+    """Transactions of one file. `number`: the number of the run's first transaction in the queue."""
 
     __slots__ = ("base", "columns", "count", "file", "intervals", "number")
 
@@ -89,7 +90,7 @@ class TransactionIndex:
     """A queue's transactions, numbered from the first transaction that it ever held. The transactions with numbers
     below `dropped` were dropped; the next transaction gets the number `count`."""
 
-    RUN_MAX = 1024  # limit of transactions; a batch that would exceed it begins a new run
+    RUN_MAX = 1024  # most transactions of a run; a batch that would exceed it begins a new run
     INTERVALS_MAX = 4096
 
     def __init__(self) -> None:
@@ -104,8 +105,8 @@ class TransactionIndex:
     # -- filling ---------------------------------------------------------------------------------------------
 
     def extend(self, gtids: BatchGtids, n: int) -> bool:
-        """Add `n` transactions of a batch, whose columns already follow those of the newest run. Returns False if the
-        transactions do not continue that run; then the caller must call `add`."""
+        """Add `n` transactions of a batch, whose columns the kernel has already appended to those of the newest run.
+        Returns False if the transactions do not continue that run; then the caller must call `add`."""
         if self.count == self.dropped or self._gap_is_lost or not gtids.is_one_run:
             return False
         run = self._runs[-1]
@@ -169,8 +170,8 @@ class TransactionIndex:
         return len(run.intervals) + len(gtids.runs) + self._gap_size() <= self.INTERVALS_MAX
 
     def _widen_gap(self, gtids: BatchGtids, lo: int, hi: int) -> None:
-        """Add the runs [lo, hi) of a batch to the gap. The sources are ordered by their last runs, because in a MariaDB
-        domain the last run counts."""
+        """Add the runs [lo, hi) of a batch to the gap. The sources are ordered by their last runs, because a MariaDB
+        position has only the last GTID of a domain."""
         if hi - lo <= FEW:
             runs = [(0, source, start, end) for source, start, end, _ in gtids.runs[lo:hi]]
         else:
@@ -202,8 +203,8 @@ class TransactionIndex:
         gno_end = np.minimum(ends[which], starts[which] + tx - firsts[which] + 1)
         gno_end[which < 0] = number  # transactions before the first run
         used = np.unique(which[which >= 0])
-        # The index in the interval log by the index of the run; the entry [-1] is for transactions before the first
-        # run.
+        # `located[n]` is the index of run n in the interval log; `located[-1]` is the index for transactions before the
+        # first run.
         located = np.full(len(gtids.runs) + 1, at)
         done = -1
         groups = np.split(used, np.flatnonzero(np.diff(used) > 1) + 1) if len(used) else []

@@ -1,1 +1,1 @@
-"""The definitions of tables, for logs that do not hold everything that a reader needs."""
+"""Finds the definitions of tables for logs that lack column metadata which readers need."""

@@ -1,11 +1,12 @@
 """Rewrites TABLE_MAPs so that they hold everything that a server with full metadata would write.
 
-`Enrichment.enrich` goes through a batch in order. A statement ends the versions of the tables that it may alter, and a
-TABLE_MAP that lacks metadata gets it from the version of its table that is valid there (module `versions`). If no
-version is known, the result lists the tables to be fetched, and the caller calls `enrich` with the same batch again
-after the fetch. If the definition is still unknown then, the consumers that need the table fail.
+`Enrichment.enrich` goes through a batch in order. At a statement that may alter tables, it ends the versions of these
+tables (module `versions`). A TABLE_MAP without metadata gets the metadata of the table version that is valid at this
+point of the log. If no version is known, `enrich` returns the tables to be fetched. The caller fetches them and calls
+`enrich` again with the same batch. If a definition is still unknown in this second call, the consumers that need the
+table fail.
 
-With a server that writes full metadata, this costs only the kernel's comparison of each TABLE_MAP
+If the server writes full metadata, enrichment costs only one comparison per TABLE_MAP, in a kernel
 (`binlog.stream.table_map_rewrite`).
 """
 
@@ -47,11 +48,12 @@ SUFFIXES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SchemaRequirement:
-    """What the consumers that still need a transaction require of the table definition for one of its TABLE_MAPs.
+    """What consumers require of the table definition for one TABLE_MAP. Only the consumers that still need the
+    TABLE_MAP's transaction are considered.
 
-    `proven`: True if at least one consumer accepts only a proven definition; `current`: True if at least one accepts
-    the current definition, provided that it fits; `later`: True if at least one needs a proven definition, but perhaps
-    only for later transactions.
+    `proven`: True if at least one consumer accepts only a proven definition; `current`: True if at least one consumer
+    also accepts the table's current definition if it fits the TABLE_MAP; `later`: True if at least one consumer needs a
+    proven definition for this transaction or may need one for a later transaction.
     """
 
     proven: bool
@@ -61,8 +63,8 @@ class SchemaRequirement:
 
 @dataclass(slots=True)
 class SchemaFailure:
-    """Consumers of a table cannot go on at transaction `t` of the batch. `even_current`: True if the consumers that
-    accept the current definition cannot go on either."""
+    """The definition of a table is missing or wrong for transaction `t` of the batch, so consumers of the table fail
+    there. `even_current`: True if the consumers that accept the current definition fail, too."""
 
     route: int
     t: int
@@ -72,11 +74,12 @@ class SchemaFailure:
 
 @dataclass(slots=True)
 class Outcome:
-    """What `enrich` returns: the rewritten batch with its failures or, if `missing` is not empty, what must be fetched
-    before the batch can be delivered.
+    """What `enrich` returns. If `missing` is empty: the rewritten batch and the failures. Otherwise: what the caller
+    must fetch before it calls `enrich` again.
 
     `missing`: the tables whose definitions must be fetched; `start`: the point from which the log must be read to find
-    statements that alter these tables; `gaps`: True if statements that alter any table are needed.
+    statements that alter these tables; `gaps`: True if the caller must read the statements for all tables, not only for
+    the missing ones.
     """
 
     batch: Batch
@@ -105,8 +108,8 @@ class _Walk:
 
 
 class Enrichment:
-    """Enriches one connection's batches. `routes`: the connection's routes; `position`: where its stream goes on, None
-    if that is not known yet."""
+    """Enriches one connection's batches. `routes`: the connection's routes; `position`: where the next batch of the
+    connection's stream begins, None if that is not known yet."""
 
     def __init__(self, routes: Routes, versions: Versions) -> None:
         self.versions = versions
@@ -117,17 +120,19 @@ class Enrichment:
         self._tables = TableIdCache()
         self._suffixes = MetadataSuffixes()
         self._numbers: dict[tuple[bytes, Version], int] = {}  # the numbers of suffixes
-        self._incomplete: dict[bytes, bool] = {}  # by layout
+        # True if a layout lacks metadata; by the layout's hash.
+        self._incomplete: dict[bytes, bool] = {}
         self._starts = TransactionStarts()
         self._format: FormatDescription | None = None
         self._begun = False  # True once a transaction of the stream was read
-        # If the log was read ahead: the position from which on versions are valid.
+        # If the log was read ahead: the point where the reading ahead began. The next `versions.begin` reopens the
+        # versions that are valid there.
         self._known_from: LogPosition | None = None
-        # True if the stream may leave out a transaction although it sends an earlier one.
+        # True if the stream may skip a transaction that lies between two transactions that it sends.
         self._gaps = False
         self._statements_ahead: list[
             AlteringStatement
-        ] = []  # recorded, because the stream may skip them
+        ] = []  # found by reading ahead, because the stream may skip them
 
     # -- a stream --------------------------------------------------------------------------------------------
 
@@ -137,7 +142,7 @@ class Enrichment:
         """Prepare for a new stream.
 
         `position`: where the stream begins, None if that is not known; `can_ask`: True if there is a server that knows
-        the tables; `gaps`: True if the stream may leave out a transaction although it sends an earlier one.
+        the tables; `gaps`: True if the stream may skip a transaction that lies between two transactions that it sends.
         """
         self._mariadb, self._can_ask, self._gaps = mariadb, can_ask, gaps
         self.position = position
@@ -172,7 +177,7 @@ class Enrichment:
         walk = _Walk(batch, created, requirement, ask, suffixes)
         self._walk(walk, route_mask)
         if walk.missing and ask:
-            # `enrich` will be called with the same batch again.
+            # The caller will call `enrich` again with the same batch, so this call's changes are undone.
             self._statements_ahead = ahead
             self._begin_again()
             start = min(walk.missing.values(), key=lambda position: position.key)
@@ -182,7 +187,7 @@ class Enrichment:
 
     def _prepare(self, batch: Batch, created: int) -> None:
         if batch.format is not self._format:
-            # The server may have been restarted, and may assign table ids anew.
+            # After a restart, a server assigns new table ids.
             self._format = batch.format
             self._tables.forget()
         if len(self._numbers) > SUFFIXES_MAX:
@@ -199,9 +204,9 @@ class Enrichment:
             self._known_from = None
 
     def advance(self, batch: Batch, created: int) -> None:
-        """Move the position behind a batch that was delivered."""
+        """Move the position to the end of a batch that was delivered."""
         after = self._starts.after(batch, created)
-        # A dump by GTIDs may pass files whose transactions are all executed, before it sends its first transaction.
+        # Before its first transaction, a dump by GTIDs may pass through files of which the daemon has all transactions.
         # Until that transaction, the position stays where the stream began.
         if self._begun:
             self.position = after
@@ -210,12 +215,13 @@ class Enrichment:
     def read_ahead(self, start: LogPosition, statements: list[AlteringStatement]) -> None:
         """Add the statements that were found by reading the log ahead.
 
-        The log was read from `start`, where a definition was first missing, to its end. Everything that the stream may
-        leave out lies before that end.
+        The log was read from `start`, the first point where a definition was missing, to the log's end. All
+        transactions that the stream may skip lie before that end.
         """
         if self._gaps:
             self._gaps = False
-            self._known_from = start  # earlier versions may have ended before
+            # Before `start`, the stream may have skipped statements that end versions.
+            self._known_from = start
             self._statements_ahead = sorted(statements, key=lambda each: each.before.key)
 
     # -- a batch ---------------------------------------------------------------------------------------------
@@ -241,8 +247,7 @@ class Enrichment:
             i += 1
 
     def _end_skipped(self, walk: _Walk, t: int) -> None:
-        """End the versions of the tables that were altered before transaction `t` by statements that the stream has
-        left out."""
+        """End the versions of the tables that skipped statements before transaction `t` may alter."""
         if self._statements_ahead:
             at = self._starts.start(walk.batch, walk.created, t)
             while self._statements_ahead and self._statements_ahead[0].before.key < at.key:
@@ -255,7 +260,7 @@ class Enrichment:
             self._tables.forget()
 
     def _table_map(self, walk: _Walk, i: int, t: int) -> int:
-        """Returns the number of the suffix for the TABLE_MAP that is event `i` in transaction `t`."""
+        """Returns the number of the metadata suffix for the TABLE_MAP that is event `i` in transaction `t`."""
         batch = walk.batch
         off, size, route = int(batch.ev.off[i]), int(batch.ev.size[i]), int(batch.ev.route[i])
         body = batch.buf[off + HEADER_SIZE : off + size - 4 * batch.format.checksum].tobytes()
@@ -282,7 +287,8 @@ class Enrichment:
         t: int,
         requirement: SchemaRequirement,
     ) -> tuple[int, bool]:
-        """Returns the number of the suffix, and True if later TABLE_MAPs with the same content may get it, too."""
+        """Returns the number of the metadata suffix, and True if later TABLE_MAPs with the same content may get the
+        same suffix."""
         ((database, table),) = self._routes.targets[route]
         assert table is not None
         name = (database, table)

@@ -1,23 +1,25 @@
 """Finds the definition of a table that is valid at a point of a server's log.
 
 The TABLE_MAPs of a server without full metadata do not change when columns are renamed, labels of an ENUM or SET are
-exchanged, or a key is added. So a definition is valid for an event only if no statement that may alter the table lies
-between the event and the moment at which the server was asked. A *version* is a definition and the range of the log in
+exchanged, or a key is added. So a fetched definition is valid for an event only if the log has no statement that may
+alter the table between the event and the point of the fetch. A *version* is a definition and the range of the log in
 which it is valid.
 
-Points of the log are `LogPosition`s: file and offset, in the order in which the server wrote. GTIDs do not suffice: a
-dump skips some transactions, and GTIDs do not say where these lie among the transactions that it sends. A `LogPosition`
-lies between two transactions; the version at that point is the version for the transaction that begins there.
+A point of the log is a `LogPosition`: a file and an offset. Such points have the order in which the server wrote the
+log. GTIDs do not have this order: a dump skips some transactions, and GTIDs do not say where the skipped ones lie among
+the transactions that the dump sends. A `LogPosition` lies between two transactions. The version at a `LogPosition` is
+the version for the transaction that begins there.
 
-* A fetch returns the definition at one point and, from reading the log, every statement between the event that needed
-  the definition and that point. These statements divide the log into segments with one definition each. The last
-  segment has the fetched definition. A definition that is known anywhere within a segment is valid in all of it. A
-  segment without a known definition is recorded, too, so that the definition is not fetched again.
-* A version is *open* if the stream has been within its range and has met no such statement since. An open version is
-  valid wherever the stream is.
-* Points are compared only within one history: on the same server, in files with the expected creation times.
+* A fetch asks the server for the definition at one point. It also reads from the log every statement between the event
+  that needed the definition and that point. These statements divide this range of the log into segments with one
+  definition each. The last segment has the fetched definition. A definition that is known at one point of a segment is
+  valid in the whole segment. A segment without a known definition is recorded, too, so that the daemon does not fetch
+  the definition again.
+* A version is *open* if the stream has reached the version's range and has since then read no statement that may alter
+  the table. An open version is valid at the current point of the stream.
+* The code compares two points only within one history: on the same server, in files with the expected creation times.
 
-Pure, and without a clock; `runtime.table_lookup` asks the server and reads the log ahead.
+This module does no I/O and reads no clock. `runtime.client.table_lookup` asks the server and reads the log ahead.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ _HARMLESS = frozenset(
 @dataclass(frozen=True, slots=True)
 class AlteredTables:
     """The tables that a statement may alter: some tables, all tables of some databases, or any table. Names are
-    compared without regard to case, because statements are logged as they were written."""
+    compared without regard to case, because the log has each statement as its author wrote it."""
 
     tables: frozenset[Name] = frozenset()
     databases: frozenset[str] = frozenset()
@@ -87,10 +89,11 @@ class AlteredTables:
 
 @dataclass(frozen=True, slots=True)
 class AlteringStatement:
-    """A statement in the log that may alter tables: old versions are valid up to `before`, new ones from `after` on.
+    """A statement in the log that may alter tables. The old versions of the tables are valid up to `before`, the new
+    versions from `after` on.
 
-    `before` is the beginning of the statement's transaction. Usually `after` is the same point. If the transaction has
-    rows of a table before the statement, as in CREATE TABLE ... SELECT, `after` is the end of the transaction.
+    `before` is the beginning of the statement's transaction. Usually `after` is the same point. If rows precede the
+    statement in its transaction, `after` is the end of the transaction.
     """
 
     before: LogPosition
@@ -101,8 +104,8 @@ class AlteringStatement:
 @dataclass(slots=True, eq=False)
 class Version:
     """A table's definition in the range of the log from `start` to `end`. If `definition` is None, no definition is
-    known for this range: `why` is the reason, if there was an error, and `current` the definition that was fetched at
-    that time."""
+    known for this range: `why` is the error of the fetch, if there was one, and `current` is the definition that the
+    fetch returned for the newest segment."""
 
     name: Name
     start: LogPosition
@@ -119,14 +122,15 @@ class Version:
         for own in (self.start, self.end):
             if own.file == at.file and own.created and at.created and own.created != at.created:
                 return False
-        # A file between these two was created between their creation times, unless the log was reset.
+        # A file between the files of `start` and `end` was created between their creation times, unless the log was
+        # reset.
         low, high = self.start.created, self.end.created
         return not at.created or (low <= at.created and (not high or at.created <= high))
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedDefinition:
-    """The definition of one table at one point of the log, or the error because of which it cannot be fetched."""
+    """The definition of one table at one point of the log, or the error with which the fetch failed."""
 
     name: Name
     at: LogPosition
@@ -135,8 +139,8 @@ class FetchedDefinition:
 
 @dataclass(frozen=True, slots=True)
 class StoredVersions:
-    """The versions that the state store holds. `position`: how far the server's log was read; `versions`: table name,
-    start, end and definition of each version, and True if the version is open."""
+    """The versions that the state store holds. `position`: the point up to which the stream was read; `versions`: name
+    of the table, start, end and definition of each version, and True if the version is open."""
 
     server: str
     position: LogPosition | None
@@ -147,8 +151,9 @@ class StoredVersions:
 class Versions:
     """The versions of one connection.
 
-    `changed`: True if a version has changed since `to_store()`. Reading on does not count as a change. Once a version
-    has changed, `position` must not be stored alone: it is the end of every stored version that is open.
+    `changed`: True if a version has changed since `to_store()`. A new `position` alone is not a change. While `changed`
+    is True, `position` must not be stored without the versions, because a stored open version ends at the stored
+    `position`.
     """
 
     server: str = ""
@@ -162,7 +167,7 @@ class Versions:
     # -- the stream ------------------------------------------------------------------------------------------
 
     def login(self, server: str, files: Iterable[str]) -> None:
-        """Drop the versions that belong to another server, or to files that were purged. `server`: the server that the
+        """Drop the versions of another server, and the versions that end in purged files. `server`: the server that the
         connection has logged in to; `files`: its files."""
         self._close()
         existing = set(files)
@@ -180,9 +185,9 @@ class Versions:
         self.server = server
 
     def begin(self, at: LogPosition, *, opening: bool = True) -> None:
-        """Reopen the versions that are valid at `at`, where the stream begins or begins again.
+        """Reopen the versions that are valid at `at`, the point where the stream begins or begins again.
 
-        `opening`: False to reopen no version, because the stream may leave statements out.
+        `opening`: False to reopen no version, because the stream may skip statements.
         """
         self._close()
         self._statements_here.clear()
@@ -191,12 +196,12 @@ class Versions:
             self._reopen(name, at)
 
     def advance(self, to: LogPosition) -> None:
-        """Move the position to a point up to which the stream was read. Call `end_altered` for every statement before
-        that point first."""
+        """Move the position to the point up to which the stream was read. Before this call, call `end_altered` for
+        every statement before that point."""
         self.position = to
 
     def end_altered(self, statement: AlteringStatement) -> None:
-        """End the versions of the tables that a statement, which the stream has reached, may alter."""
+        """End the versions of the tables that a statement may alter. The stream has reached this statement."""
         if self._statements_here and self._statements_here[0].before.key != statement.before.key:
             self._statements_here.clear()
         self._statements_here.append(statement)
@@ -206,7 +211,7 @@ class Versions:
                 del self._open[name]
                 version.end = statement.before
                 self.changed = True
-        # A version that is valid on both sides of the statement was stored by a stream that left the statement out.
+        # A version with a range on both sides of the statement was stored by a stream that skipped the statement.
         for version in self._all():
             spans = version.start.key < statement.before.key < version.end.key
             if spans and statement.altered.concerns(version.name):
@@ -214,14 +219,14 @@ class Versions:
                 self.changed = True
 
     def version_at(self, name: Name, at: LogPosition) -> Version | None:
-        """Returns the version for a transaction that begins at `at`, where the stream is now; None if it must be
-        fetched."""
+        """Returns the version for the transaction that begins at `at`, the stream's current point. Returns None if the
+        definition must be fetched."""
         version = self._open.get(name)
         return version if version is not None else self._reopen(name, at)
 
     def _reopen(self, name: Name, at: LogPosition) -> Version | None:
-        """Open the newest version that is valid at `at`, and return it. At a statement, two versions are valid: one
-        ends at the statement and the other begins there."""
+        """Open the newest version that is valid at `at`, and return it. At the position of a statement two versions are
+        valid: the old version ends there, and the new version begins there."""
         for version in reversed(self._versions.get(name, ())):
             if not version.holds(at):
                 continue
@@ -265,8 +270,9 @@ class Versions:
     def _add_segment(
         self, fetched: FetchedDefinition, low: LogPosition, high: LogPosition, *, last: bool
     ) -> None:
-        """Record that the table had one definition from `low` to `high`. In the last segment this is the fetched
-        definition; in an earlier segment it is the known definition of that segment, if there is one."""
+        """Record that the table had only one definition from `low` to `high`. The last segment gets the fetched
+        definition. An earlier segment, or the last one after a failed fetch, gets the definition of the newest known
+        version that begins in the segment, or None."""
         versions = self._versions.setdefault(fetched.name, [])
         error = fetched.definition if isinstance(fetched.definition, BinlogError) else None
         current = None if isinstance(fetched.definition, BinlogError) else fetched.definition
@@ -275,7 +281,8 @@ class Versions:
             same = [v for v in versions if v.definition is not None and _begins_in(v, low, high)]
             definition = same[-1].definition if same else None
         if high.key < low.key:
-            return  # two statements of the same transaction, so the segment is empty
+            # `low` and `high` are of two statements of one transaction, so the segment is empty.
+            return
         versions[:] = [
             v for v in versions if not (low.key <= v.start.key and v.end.key <= high.key)
         ]
@@ -291,7 +298,7 @@ class Versions:
     # -- storing ---------------------------------------------------------------------------------------------
 
     def to_store(self) -> StoredVersions:
-        """Returns all known versions, which are to be stored."""
+        """Returns all versions that have a definition, for the state store."""
         self.changed = False
         return self.snapshot()
 
@@ -308,8 +315,8 @@ class Versions:
         if stored is None:
             return cls()
         self, position = cls(stored.server, stored.position), stored.position
-        # A version that was open is opened again when the stream begins within it. Until then, it ends at the stored
-        # position.
+        # A stored open version ends at the stored position. `begin` opens it again if the stream begins within its
+        # range.
         self.changed = any(open_ for *_, open_ in stored.versions)
         for name, start, end, definition, open_ in stored.versions:
             version = Version(name, start, end, definition)
@@ -360,10 +367,11 @@ def altered_tables(event: bytes, format_: FormatDescription) -> AlteredTables:
 
 @dataclass(slots=True)
 class TransactionStarts:
-    """Computes where the transactions of consecutive batches begin, from the end of their first events, which MySQL and
-    MariaDB write into the events' headers."""
+    """Computes where the transactions of consecutive batches begin. The header of a transaction's first event has the
+    event's end and size, from which the beginning is computed."""
 
-    _open: LogPosition | None = None  # beginning of the transaction that goes on in the next batch
+    # Beginning of the transaction that continues in the next batch.
+    _open: LogPosition | None = None
 
     def start(self, batch: Batch, created: int, t: int) -> LogPosition:
         if batch.tx.flags[t] & CONTINUED and self._open is not None:
@@ -373,13 +381,13 @@ class TransactionStarts:
         log_pos = int(u32(batch.buf, off + 13))
         end = int(batch.tx.end[t])
         if log_pos and not batch.tx.flags[t] & CONTINUED:
-            # The header has 32 bits of the offset; the transaction's end has all of them.
+            # The header has only the low 32 bits of the event's end; the transaction's end has all bits.
             return LogPosition(batch.file, end - ((end - (log_pos - size)) & 0xFFFFFFFF), created)
         return LogPosition(batch.file, int(batch.tx.end[t - 1]) if t else end, created)
 
     def after(self, batch: Batch, created: int) -> LogPosition:
-        """Returns where the next transaction begins; if the last transaction of the batch continues in the next batch,
-        returns where that transaction begins. Call this once per batch, after all calls of `start`."""
+        """Returns where the next transaction begins. If the last transaction of the batch continues in the next batch,
+        returns where this last transaction begins. Call `after` once per batch, after all calls of `start`."""
         t = len(batch.tx.first) - 1
         if t >= 0 and batch.tx.flags[t] & OPEN:
             self._open = self.start(batch, created, t)

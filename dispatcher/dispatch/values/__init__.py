@@ -1,1 +1,1 @@
-"""Values of the rules: what is declared, positions, the view of a server, and budgets of waiting."""
+"""The values that the rules compute with: declarations, positions, the state of a server, and wait budgets."""

@@ -1,4 +1,4 @@
-"""A consumer that a token has declared over the API, as it is stored."""
+"""The stored form of a consumer that was declared over the API with a token."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 class Declaration:
     """`owner`: the name of the token, "" if the settings had no tokens; `source`: a name of the settings' `sources`;
     `databases`, `tables`, `exclude_tables`: names or patterns, sorted as text, `tables` None for all tables; `start`:
-    where the consumer begins, as JSON in the form of the settings; `declared_s`, `read_s`: when the consumer was
-    declared, and the last stored time of a reader's call, seconds since 1970."""
+    where the consumer begins, as JSON in the form of the settings; `declared_s`: when the consumer was declared;
+    `read_s`: the last stored time of a reader's call; both in seconds since 1970."""
 
     name: str
     owner: str
@@ -27,8 +27,8 @@ class Declaration:
     read_s: int = 0
 
     def same_content(self, other: Declaration) -> bool:
-        """True if both declare the same consumer. `start` has no effect on a consumer that has begun, so it is not
-        compared."""
+        """True if both declarations have the same content. Their `start`s may differ, because a start has no effect on
+        a consumer that has begun."""
         stored = replace(other, start=self.start, declared_s=self.declared_s, read_s=self.read_s)
         return self == stored
 
@@ -44,7 +44,7 @@ class Declaration:
         }
 
     def to_row(self) -> tuple[str, str, str, int, int]:
-        """Returns (name, owner, content as JSON, declared_s, read_s), the form in which a state store keeps it."""
+        """Returns (name, owner, content as JSON, declared_s, read_s), the row in a state store."""
         content = json.dumps(self.content, separators=(",", ":"))
         return self.name, self.owner, content, self.declared_s, self.read_s
 

@@ -1,9 +1,9 @@
-"""The position up to which a server's log has been read. All other kinds of positions are made from such positions.
+"""The position up to which a server's log has been read. All other kinds of positions are computed from it.
 
-There are two forms. With MySQL's GTIDs a position is the set of executed transactions; its `seq` is the size of that
-set, so it grows by one with every transaction and means the same after any restart. Without these GTIDs (MySQL with
-`gtid_mode` other than ON, MariaDB) a position is a file and an offset, and `seq` is both packed into one number;
-MariaDB's GTIDs are kept beside them for people and for failover.
+A position has one of two forms. With MySQL's GTIDs it is the set of executed transactions, and its `seq` is the size of
+that set. So `seq` grows by one with every transaction and has the same meaning after a restart. Without MySQL's GTIDs
+(MySQL with `gtid_mode` other than ON, MariaDB) a position is a file and an offset, and `seq` is the number into which
+both are packed. A position of MariaDB also has MariaDB's GTIDs, which people and the failover use.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Gtids = GtidSet | MariadbGtids
 
 @dataclass(frozen=True, slots=True)
 class ExecutedPosition:
-    """A position between two transactions: the GTIDs executed before it, the file and offset where the log goes on, and
-    the seq."""
+    """A position between two transactions: the GTIDs that were executed before the position, the file and offset where
+    the next transaction begins, and the `seq`."""
 
     gtids: Gtids
     file: str
@@ -49,12 +49,12 @@ class ExecutedPosition:
         return Position(server, str(self.gtids), self.file, self.offset, self.seq, epoch)
 
     def contains(self, other: ExecutedPosition) -> bool:
-        """True if this GTID set contains the other set; only for MySQL's GTIDs."""
+        """True if this position's GTID set contains the other position's set. Only for MySQL's GTIDs."""
         assert isinstance(self.gtids, GtidSet) and isinstance(other.gtids, GtidSet)
         return self.gtids.contains(other.gtids)
 
     def seq_fits(self, mode: Mode) -> bool:
-        """True if `seq` is the one that the GTID set, or the file and offset, imply."""
+        """True if `seq` equals the number that is computed from the GTID set or from the file and offset."""
         if mode is Mode.GTID and isinstance(self.gtids, GtidSet):
             return self.seq == len(self.gtids)
         return self.seq == packed_seq(self.file, self.offset)
@@ -65,13 +65,13 @@ def parse_gtids(mode: Mode, text: str) -> Gtids:
 
 
 def executed_of(mode: Mode, position: Position) -> ExecutedPosition:
-    """Returns a position as an executed position. The `seq` is copied, not computed."""
+    """Converts a `Position` to an `ExecutedPosition`. Copies its `seq` and does not compute it anew."""
     gtids = parse_gtids(mode, position.gtid)
     return ExecutedPosition(gtids, position.file, position.offset, position.seq)
 
 
 def make_executed(mode: Mode, gtids: str, file: str, offset: int) -> ExecutedPosition:
-    """Returns a position that a person or a server has given, and computes its seq."""
+    """Returns the executed position for values that a person or a server has given. Computes its `seq`."""
     parsed = parse_gtids(mode, gtids)
     if mode is Mode.GTID and isinstance(parsed, GtidSet):
         return ExecutedPosition(parsed, file, offset, len(parsed))
@@ -79,7 +79,7 @@ def make_executed(mode: Mode, gtids: str, file: str, offset: int) -> ExecutedPos
 
 
 def without_file(executed: ExecutedPosition) -> ExecutedPosition:
-    """Returns the position with its GTIDs only, for another server, whose files differ."""
+    """Returns the position without its file and offset, which are not valid on another server."""
     return ExecutedPosition(executed.gtids, "", 0, executed.seq)
 
 
@@ -99,8 +99,8 @@ GtidRunList = list[tuple[str, int, int, int]]
 @dataclass(slots=True)
 class GtidRanges:
     """The runs of one source in a batch, as columns with one value per run. `index`: the run's index in
-    `BatchGtids.runs`; `start`, `end`: its numbers are [start, end); `breaks`: how many gaps between numbers precede
-    it."""
+    `BatchGtids.runs`; `start`, `end`: its numbers are [start, end); `breaks`: how many gaps between the numbers of
+    successive runs precede the run."""
 
     source: str
     index: NDArray[np.int64]
@@ -141,7 +141,8 @@ class BatchGtids:
     ended: NDArray[np.bool_]  # per transaction: True if it is neither open nor aborted
     count: int  # number of transactions that have ended
     runs: GtidRunList
-    is_one_run: bool  # True if the ended transactions are one run from the first on
+    # True if all ended transactions form one run that begins with the batch's first transaction.
+    is_one_run: bool
     _ranges: list[GtidRanges] | None = None
     _columns: NDArray[np.int64] | None = None
 
@@ -191,8 +192,8 @@ class BatchGtids:
         return seq + np.cumsum(self.ended) if mode is Mode.GTID else _packed(self.file, self.end)
 
     def all_after(self, mode: Mode, executed: ExecutedPosition) -> bool:
-        """True if the whole batch lies after `executed`. In a dump from the start of a file, part of a batch may lie
-        before it."""
+        """True if the whole batch lies after `executed`. If a dump begins at the start of a file, part of a batch may
+        lie before `executed`."""
         if mode is Mode.GTID or not len(self.end):
             return True
         return bool(_packed(self.file, self.end[:1])[0] > executed.seq)
@@ -205,7 +206,7 @@ class BatchGtids:
         gtids = executed.gtids
         assert isinstance(gtids, GtidSet)
         covers = [gtids.covers(source, start, end) for source, start, end, _ in self.runs]
-        # The runs contain only the transactions that have ended. The set may also contain the transaction that
+        # The runs contain only the transactions that have ended. `gtids` may also contain the transaction that
         # continues in the next batch.
         rest = np.flatnonzero(~self.ended & (self.source >= 0))
         covers += [gtids.has(self.sources[self.source[i]], int(self.gno[i])) for i in rest]
@@ -231,7 +232,7 @@ def _runs(
         at = int(named[0])
         return [(sources[source[at]], int(gno[at]), int(gno[at]) + 1, at)]
     s, g = source[named], gno[named]
-    # A run goes on while the source stays the same, the number grows by one, and no other transaction lies between.
+    # A run continues while the source stays the same, the number grows by one, and no other transaction lies between.
     goes_on = (s[1:] == s[:-1]) & (g[1:] == g[:-1] + 1) & (named[1:] == named[:-1] + 1)
     breaks = (np.flatnonzero(~goes_on) + 1).tolist()
     return [

@@ -14,8 +14,9 @@ from dispatcher.model.gtid import GtidSet
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """What a server's log has at an offset of a file. `whole`: True if an event begins or the file ends there; `gtid`:
-    source and number of the transaction that begins there, None if no transaction begins or it has no MySQL GTID."""
+    """What a server's log contains at an offset of a file. `whole`: True if an event begins or the file ends at the
+    offset; `gtid`: source and number of the transaction that begins at the offset. `gtid` is None if no transaction
+    begins there, or if the transaction has no GTID of MySQL."""
 
     whole: bool
     gtid: tuple[str, int] | None = None
@@ -23,17 +24,17 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """The state of a server before a dump, or at a poll.
+    """The state of a server before a dump or at a survey.
 
-    * `created`: creation times of the files that were asked for, s since 1970.
+    * `created`: the creation times of the files that the daemon asked for, in seconds since 1970.
     * `knows_tables`: True if the source can be asked for the definition of a table.
-    * `starts`: the positions of the starts that the log was searched for, or an error for a start that has no position,
-      such as an offset inside a transaction.
-    * `boundaries`: the boundaries at the files and offsets that were asked for. Boundaries about which the server could
-      not be asked are left out.
+    * `starts`: for each start that the daemon searched for in the log, its position, or an error if it has none, such
+      as an offset inside a transaction.
+    * `boundaries`: the boundaries at the files and offsets that the daemon asked for. If the daemon could not ask the
+      server about a boundary, the boundary is left out.
     * `databases`: the databases that the account may see, None = not known.
-    * `duplicates`: connections of other daemons that have the same identity as this daemon, as text.
-    * `owned`: GTIDs of transactions that MySQL may have sent already and has not counted as executed yet.
+    * `duplicates`: descriptions of other daemons' connections that use the same identity as this daemon.
+    * `owned`: GTIDs of transactions that MySQL may have sent already, but has not yet added to its executed set.
     """
 
     server: str
@@ -53,8 +54,7 @@ class ServerView:
 
     @property
     def written(self) -> GtidSet:
-        """The transactions that the log may hold: no other transaction can have been read from it. Only with MySQL's
-        GTIDs."""
+        """All transactions that a reader can have read from the log so far. Only with MySQL's GTIDs."""
         return _union(self.executed, self.owned)
 
     @property
@@ -65,5 +65,6 @@ class ServerView:
 
 @lru_cache(maxsize=4)
 def _union(executed: str, owned: str) -> GtidSet:
-    """Returns the union of two sets. It is cached, because every consumer's position is compared with the same view."""
+    """Returns the union of two sets. The result is cached, because the same union is compared with every consumer's
+    position."""
     return GtidSet.parse(executed).union(GtidSet.parse(owned))

@@ -30,8 +30,8 @@ class AtGtid:
 
 @dataclass(frozen=True, slots=True)
 class AtFile:
-    """A transaction boundary in a binlog file. With `inside`, the offset may also lie inside of a transaction, and the
-    position is where that transaction begins."""
+    """A transaction boundary in a binlog file. If `inside` is True, the offset may lie inside a transaction, and the
+    position is the beginning of that transaction."""
 
     file: str
     offset: int = 4
@@ -57,30 +57,30 @@ def starts_to_search(starts: Iterable[Start]) -> list[Start]:
 class OnQueueFull(StrEnum):
     """How a dispatcher treats a consumer whose queue stays full while other consumers are attached."""
 
-    DETACH = "detach"  # wait as long as the consumer's budget allows, then detach it
+    DETACH = "detach"  # wait as long as the consumer's wait budget allows, then detach the consumer
     WAIT = "wait"  # wait without limit
 
 
 class OnPurged(StrEnum):
-    """What a consumer does when the server has purged log files that it still needs."""
+    """What a consumer does when the server has purged log files that the consumer still needs."""
 
     FAIL = "fail"
-    LATEST = "latest"  # go on at the end of the log, in a new epoch
+    LATEST = "latest"  # continue at the end of the log, in a new epoch
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
     """What the settings declare about a consumer. `databases`, `tables`, `exclude_tables`: names or patterns, see
-    `model.subscription`; `wait_max_s`: the full budget for waiting for the consumer's queue (see `WaitBudget`);
-    `declared_by`: the name of the token that has declared the consumer over the API, "" without tokens, None for a
-    consumer of the settings."""
+    `model.subscription`; `wait_max_s`: the full wait budget of the consumer, in seconds (see `WaitBudget`);
+    `declared_by`: the name of the token with which a program declared the consumer over the API, "" if the daemon has
+    no tokens, None if the settings declare the consumer."""
 
     name: str
     databases: tuple[str, ...]
     tables: tuple[TablePattern, ...] | None
     queue_bytes_max: int
     start: Start = Latest()
-    # True: use a table's current definition if the log does not show the definition at the time of an event.
+    # True: for an event whose table definition is not known, use the table's current definition.
     assume_current_schema: bool = False
     wait_max_s: float = 10.0
     on_queue_full: OnQueueFull = OnQueueFull.DETACH
@@ -93,9 +93,9 @@ class ConsumerSpec:
 class ClientLimits:
     """The limits of a connection key.
 
-    `merge_bytes_max`: consumers share a dispatcher up to this distance in the binlog, in bytes; `queues_bytes_max`: the
-    memory of all queues together, 0 = only each queue's own limit; `failover_wait_s`: how long another server may take
-    to execute what the consumers have read.
+    `merge_bytes_max`: consumers share a dispatcher if their distance in the binlog is at most this number of bytes;
+    `queues_bytes_max`: the memory of all queues together, 0 = no limit other than each queue's own; `failover_wait_s`:
+    how long another server may take to execute what the consumers have read.
     """
 
     merge_bytes_max: int = 1 << 20
@@ -105,8 +105,9 @@ class ClientLimits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The stored progress of a consumer. `created`: creation time of `covered.file`, s since 1970, 0 = unknown;
-    negative if transactions of `covered` may lie after its file and offset (see `QueueFiles`)."""
+    """The stored progress of a consumer. `created`: creation time of `covered.file` in seconds since 1970, 0 = unknown.
+    `created` is negative if the GTIDs of `covered` may include transactions after the file and offset of `covered` (see
+    `QueueFiles`)."""
 
     acknowledged: Position
     covered: Position

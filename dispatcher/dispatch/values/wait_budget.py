@@ -1,12 +1,13 @@
 """How long a dispatcher waits for one consumer whose queue is full.
 
-Each consumer has a budget of waiting time. A wait uses it up, and between waits it grows again by a twentieth of the
-time that passes. If there were only a limit for each single wait, a consumer that makes a little room every few seconds
-would slow down all others to its own speed. With a budget, a slow consumer costs the others at most one budget plus 5 %
-of any long time.
+Each consumer has a budget of waiting time. A wait uses the budget up. Between waits the budget grows by a twentieth of
+the time that passes. With only a limit for each single wait, a consumer that frees a little of its queue every few
+seconds would slow down all other consumers to its own speed. With a budget, the other consumers wait for a slow
+consumer at most for one full budget plus 5 % of the elapsed time.
 
-A dispatcher does not wait at all for a consumer that was detached three times in ten minutes. With each detach in that
-time, the consumer waits longer before it may merge, so that connections are not opened and closed all the time.
+A dispatcher does not wait at all for a consumer that was detached three times in ten minutes. After each further detach
+in ten minutes, the consumer must wait longer before it may merge, so that the daemon does not open and close
+connections all the time.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from __future__ import annotations
 REFILL = 0.05
 DETACHES_MAX = 3
 WINDOW_S = 600.0
-# How many seconds after its last detach a consumer may merge, by the number of its detaches in the window.
+# How many seconds after its last detach a consumer may merge, for 1, 2, 3 and more detaches in the window.
 MERGE_AFTER_S = (0.0, 5.0, 20.0, 60.0)
 
 
 class WaitBudget:
-    """The budget of one consumer, in seconds; full at first. Times are by the clock of `Client.step`."""
+    """The wait budget of one consumer, in seconds. A new budget is full. All times are those that `Client.step`
+    gets."""
 
     def __init__(self, max_s: float) -> None:
         self._max_s = max_s
@@ -48,7 +50,7 @@ class WaitBudget:
 
     @property
     def deadline(self) -> float | None:
-        """When the present wait will have used up the budget; None if there is no wait."""
+        """The time at which the current wait will have used up the budget, None without a wait."""
         if self._since is None:
             return None
         if sum(self._since - at < WINDOW_S for at in self._detached) >= DETACHES_MAX:

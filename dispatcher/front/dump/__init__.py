@@ -1,1 +1,1 @@
-"""A dump for a replication client: its request, and the packets that are made of delivered bytes."""
+"""Parses a replication client's request for a dump, and turns delivered bytes into the packets of the dump."""

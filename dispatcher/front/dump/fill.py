@@ -1,8 +1,9 @@
-"""The packets of empty transactions, for those that a consumer's ranges leave out.
+"""Makes empty transactions in place of the transactions that a consumer's ranges leave out.
 
-A client of a dump by GTID keeps the set of what it has executed. Without the transactions of other consumers the set
-would have holes: back at the server, the client would ask for all of them, and be refused if they are purged. An empty
-transaction puts a GTID into the set and changes nothing.
+A client of a dump by GTID keeps the set of the GTIDs that it has executed. Without the transactions of other consumers
+this set would have holes. If the client later connected to the server itself, it would ask for all missing
+transactions, and the server would refuse the dump if they are purged. An empty transaction adds a GTID to the client's
+set and changes no data.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from dispatcher.front.dump.sent_gtids import Missing
 
 CHUNK_BYTES = 1 << 18
 
-# A number in [_LIMITS[n - 1], _LIMITS[n]) is encoded in n bytes. Half of the values of n bytes are negative numbers.
+# A number in [_LIMITS[n - 1], _LIMITS[n]) is encoded in n bytes. The encoding is signed, so only half of the values of
+# n bytes are positive numbers.
 _LIMITS = [1, *(1 << 7 * size - 1 for size in range(1, 9)), (1 << 63) - 1]
 
 
 def empty_transactions(
     missing: Iterable[Missing], made: MadeTransaction, prefix: bytes, sequence: int
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield chunks of packets of empty transactions, with the number of the packet after each.
+    """Yield chunks of packets of empty transactions. With each chunk, yield the sequence number of the packet that
+    follows the chunk.
 
-    `made`: what the transactions have besides their GTIDs. `prefix`: what precedes each event in its packet.
+    `made`: the properties of the transactions other than their GTIDs. `prefix`: the bytes that precede each event in
+    its packet.
     """
     st = np.zeros(k.STATE_SIZE, dtype=np.int64)
     out = np.empty(CHUNK_BYTES, dtype=np.uint8)
@@ -53,7 +57,8 @@ def empty_transactions(
 def _alike(
     source: str, starts: I64, ends: I64, made: MadeTransaction
 ) -> Iterator[tuple[EmptyTransaction, I64, I64]]:
-    """Group the numbers of a source by the size of their encoding. Only numbers of GTIDs with a tag differ in size."""
+    """Group the numbers of a source by the size of their encoding. The encoded sizes differ only for GTIDs with a
+    tag."""
     if "-" in source and source.count("-") == 1:
         domain, server = map(int, source.split("-"))
         yield made.mariadb(domain, server), starts, ends
@@ -69,7 +74,8 @@ def _alike(
 
 
 def template_of(transaction: EmptyTransaction, made: MadeTransaction, prefix: bytes) -> k.Template:
-    """Return the packets of an empty transaction, for the kernel. `prefix`: what precedes each event."""
+    """Return the kernel's template: the packets of one empty transaction. `prefix`: the bytes that precede each event
+    in its packet."""
     packets, starts = bytearray(), []
     for event in (transaction.gtid, *transaction.rest):
         starts.append(len(packets))

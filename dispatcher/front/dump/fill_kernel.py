@@ -13,11 +13,12 @@ from dispatcher.binlog.kernel.jit import njit
 
 
 class Template(NamedTuple):
-    """The packets of an empty transaction. Copies differ in the packets' sequence numbers, the GTID's number and its
-    checksum.
+    """The packets of an empty transaction. Copies differ in the packets' sequence numbers, the GTID's number and the
+    GTID event's checksum.
 
-    `packets`: their bytes; `starts`: where each packet begins. `event`: where the GTID event begins. `checksum`: where
-    its checksum is, 0 = none. `number`, `number_size`, `varied`: see `made_events.EmptyTransaction`.
+    `packets`: the bytes of the packets; `starts`: the offset of each packet in `packets`; `event`: the offset of the
+    GTID event; `checksum`: the offset of the GTID event's checksum, 0 = no checksum. `number`, `number_size`, `varied`:
+    see `made_events.EmptyTransaction`.
     """
 
     packets: U8
@@ -37,8 +38,9 @@ STATE_SIZE = 3
 def fill(out: U8, at: Int, template: Template, starts: I64, ends: I64, st: I64) -> Int:
     """Write the empty transactions of the numbers [starts[i], ends[i]) to `out` from `at` on, as many as fit.
 
-    Returns the offset behind the last one. All are written when st[INTERVAL] is len(starts).
-    st[INTERVAL], st[NUMBER]: the interval and number to go on with; number 0 = at the interval's beginning.
+    Returns the offset behind the last transaction in `out`. If all transactions are written, st[INTERVAL] is
+    len(starts). Otherwise the next call continues at interval st[INTERVAL] with number st[NUMBER]; 0 = the first number
+    of the interval.
     """
     size = len(template.packets)
     while st[INTERVAL] < len(starts):

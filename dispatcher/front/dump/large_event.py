@@ -1,4 +1,5 @@
-"""The packets of an event that is too large to be copied: their headers are made, and the event's bytes passed on."""
+"""Makes the packets of an event that is too large to be copied. The module makes the packets' headers and passes the
+event's bytes on."""
 
 from __future__ import annotations
 
@@ -11,19 +12,20 @@ _PIECE_BYTES = 1 << 20
 
 
 class LargeEvent:
-    """One event, whose bytes come in pieces. `sequence`: number of the next packet."""
+    """One event, whose bytes come in pieces. `sequence`: sequence number of the next packet."""
 
     def __init__(
         self, header: EventHeader, *, prefix: bytes, strip: int, dropped: bool, sequence: int
     ) -> None:
-        """`prefix`: what precedes the event in its payload. `strip`: bytes that are removed from its end. `dropped`:
-        True if nothing is sent."""
+        """`prefix`: the bytes that precede the event in its payload. `strip`: how many bytes are removed from the
+        event's end. `dropped`: True if the client does not get the event."""
         self.sequence = sequence
         self._prefix = prefix
         self._size = header.size - strip
-        self._left = header.size  # bytes of the event that have not come
+        self._left = header.size  # bytes of the event that `take` has not got yet
         self._to_send = 0 if dropped else len(prefix) + self._size
-        self._packet_size = self._in_packet = 0  # bytes of the present packet: all, unsent
+        # The current packet's bytes: all of them, and those not sent yet.
+        self._packet_size = self._in_packet = 0
         self._begun = dropped
 
     @property
@@ -31,8 +33,8 @@ class LargeEvent:
         return not self._left
 
     def take(self, view: memoryview) -> tuple[int, list[bytes | memoryview]]:
-        """Take the event's next bytes from `view`. Returns how many they are, and the bytes to send for them. The first
-        view must hold at least the header."""
+        """Take the event's next bytes from `view`. Returns how many bytes were taken, and the bytes to send for them.
+        The first `view` must contain at least the event's header."""
         taken = view[: self._left]
         self._left -= len(taken)
         out: list[bytes | memoryview] = []

@@ -1,6 +1,7 @@
 """Encoders of the events that the front makes: fake ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, empty transactions.
 
-Each function returns whole events, equal to those that servers make for a dump; `relay` puts them into packets.
+Each function returns whole events that equal the events of a server's dump. The module `relay` puts these events into
+packets.
 
 Sources: MySQL source, sql/rpl_binlog_sender.cc (fake_rotate_event, send_format_description_event,
 send_heartbeat_event_v1 and _v2), libs/mysql/binlog/event/control_events.cpp, libs/mysql/serialization/readme.md;
@@ -28,10 +29,12 @@ from dispatcher.binlog.event.header import (
 )
 from dispatcher.binlog.event.types import EventType
 
-_CREATED_AT = HEADER_SIZE + 52  # behind the binlog version and the server's version
-_SUPPRESS_USE = 0x0008  # the statement does not depend on the current database
+# The creation time follows the binlog version and the server's version.
+_CREATED_AT = HEADER_SIZE + 52
+# LOG_EVENT_SUPPRESS_USE_F: the statement does not depend on the current database.
+_SUPPRESS_USE = 0x0008
 _MAY_HAVE_STATEMENTS = (
-    1  # a flag of MySQL's GTID events: as servers write it for an empty transaction
+    1  # a flag of MySQL's GTID events, which servers set for an empty transaction
 )
 _TRANSACTIONAL = 0x04  # a flag of MariaDB's GTID events: the transaction can be rolled back
 
@@ -46,14 +49,14 @@ def made_event(
     log_pos: int = 0,
     flags: int = 0,
 ) -> bytes:
-    """Encode an event. `log_pos`: an offset in the file, of which the event holds the low 32 bits."""
+    """Encode an event. `log_pos`: the offset in the file; the event gets its low 32 bits."""
     size = HEADER_SIZE + len(body) + CHECKSUM_SIZE * checksum
     event = HEADER.pack(timestamp, kind, server_id, size, log_pos & 0xFFFFFFFF, flags) + body
     return event + zlib.crc32(event).to_bytes(4, "little") if checksum else event
 
 
 def fake_rotate(file: str, offset: int, *, server_id: int, checksum: bool) -> bytes:
-    """Encode the ROTATE event that names the file and offset of what follows."""
+    """Encode the ROTATE event that names the file and offset of the events that follow."""
     body = offset.to_bytes(8, "little") + file.encode()
     return made_event(
         EventType.ROTATE, body, server_id=server_id, checksum=checksum, flags=FLAG_ARTIFICIAL
@@ -61,7 +64,7 @@ def fake_rotate(file: str, offset: int, *, server_id: int, checksum: bool) -> by
 
 
 def heartbeat(file: str, offset: int, *, server_id: int, checksum: bool, v2: bool) -> bytes:
-    """Encode a HEARTBEAT event, of version 2 if `v2`, which has 64 bits for the offset."""
+    """Encode a HEARTBEAT event. `v2`: True for version 2, which has 64 bits for the offset."""
     kind, body = EventType.HEARTBEAT, file.encode()
     if v2:
         kind, at = EventType.HEARTBEAT_V2, encoded_packed(offset)
@@ -74,10 +77,10 @@ def heartbeat(file: str, offset: int, *, server_id: int, checksum: bool, v2: boo
 def format_description(format_: FormatDescription, *, begin: bool, checksum: bool) -> bytes:
     """Return a FORMAT_DESCRIPTION as a server sends it.
 
-    `begin`: True if the file's beginning follows. In a dump from within a file the event has no position, so that the
-    client keeps the position of the ROTATE. It also has no time of creation, because a replica that gets one drops its
-    temporary tables. `checksum`: False if the checksums of the events that follow are stripped. The event's own
-    checksum stays.
+    `begin`: True if the dump continues with the beginning of the file. If the dump continues within the file, the event
+    has no position, so that the client keeps the position of the ROTATE. The event then has no creation time either,
+    because a replica that gets a creation time drops its temporary tables. `checksum`: False if the following events
+    are sent without their checksums. The FORMAT_DESCRIPTION itself always keeps its checksum.
     """
     event = bytearray(format_.raw)
     flags = int.from_bytes(event[FLAGS_AT : FLAGS_AT + 2], "little") & ~FLAG_IN_USE
@@ -93,8 +96,8 @@ def format_description(format_: FormatDescription, *, begin: bool, checksum: boo
 
 
 def same_format(a: FormatDescription, b: FormatDescription) -> bool:
-    """True if two FORMAT_DESCRIPTIONs describe the events behind them in the same way. Their times and positions are
-    not compared."""
+    """True if two FORMAT_DESCRIPTIONs describe the same format of events. Their creation times and positions are not
+    compared."""
     return (a.server_version, a.checksum, a.has_algorithm, a.post_headers) == (
         b.server_version,
         b.checksum,
@@ -108,10 +111,11 @@ def same_format(a: FormatDescription, b: FormatDescription) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EmptyTransaction:
-    """The events of an empty transaction, of which only the number in the first one varies.
+    """The events of an empty transaction. Between the empty transactions of a source, only the number in the GTID event
+    differs.
 
-    `number_at`: offset of the number in the GTID event. `number_size`: 8 for an integer of 8 bytes; with `varied` the
-    size of a variable-length integer, whose value is twice the number.
+    `number_at`: offset of the number in the GTID event. `number_size`: the size of the number in bytes. `varied`: False
+    for an integer of 8 bytes; True for a variable-length integer, which encodes twice the number.
     """
 
     gtid: bytes
@@ -123,8 +127,8 @@ class EmptyTransaction:
 
 @dataclass(frozen=True, slots=True)
 class MadeTransaction:
-    """What an empty transaction has besides its GTID. `timestamp`: seconds since 1970 UTC. `offset`: in the file, after
-    the transaction. `checksum`: True if its events end in CRC32."""
+    """The properties of an empty transaction other than its GTID. `timestamp`: seconds since 1970 UTC. `offset`: the
+    offset in the file after the transaction. `checksum`: True if the transaction's events end in a CRC32."""
 
     server_version: str
     server_id: int
@@ -145,11 +149,12 @@ class MadeTransaction:
         return self.event(EventType.QUERY, bytes(14) + text, flags=_SUPPRESS_USE)
 
     def mysql(self, source: str, number_size: int = 8) -> EmptyTransaction:
-        """Return the empty transactions of a source, `uuid` or `uuid:tag`, in the form that the server's version
-        writes. An empty transaction is GTID, BEGIN, COMMIT.
+        """Return an empty transaction of a source, `uuid` or `uuid:tag`, in the form of the server's version. It
+        consists of the events GTID, BEGIN and COMMIT.
 
-        Its logical clock is 0: it has no place in the order of the server's commits, so a replica with several workers
-        executes it alone. `number_size`: the bytes of the encoded number, if the source has a tag.
+        Its logical timestamps (`last_committed`, `sequence_number`) are 0, so a replica with several workers does not
+        execute it in parallel with other transactions. `number_size`: if the source has a tag, the size of the encoded
+        number in bytes.
         """
         uuid, _, tag = source.partition(":")
         rest = (self.query(b"BEGIN"), self.query(b"COMMIT"))
@@ -170,8 +175,8 @@ class MadeTransaction:
         return EmptyTransaction(self.event(EventType.GTID, body), rest, HEADER_SIZE + 17)
 
     def _tagged(self, uuid: UUID, tag: str, number_size: int, length: int) -> tuple[bytes, int]:
-        """Return the body of a GTID_TAGGED event with zeros for its number, and the offset of the number. `length`: of
-        the transaction without this body."""
+        """Return the body of a GTID_TAGGED event with zeros for its number, and the offset of the number. `length`: the
+        length of the transaction without this body."""
         head = encoded_varied(0) + encoded_varied(_MAY_HAVE_STATEMENTS)
         head += (
             encoded_varied(1)
@@ -190,7 +195,7 @@ class MadeTransaction:
         tail += encoded_varied(6) + encoded_varied(self._commit_us)
         version = encoded_varied(9) + encoded_varied(self._version)
         size = total = 0
-        while True:  # the sizes count their own bytes
+        while True:  # both sizes include the bytes of their own encoding
             start = encoded_varied(1) + encoded_varied(size) + encoded_varied(0) + head
             body = (
                 start
@@ -214,7 +219,8 @@ class MadeTransaction:
         return major * 10000 + minor * 100 + patch
 
     def mariadb(self, domain: int, server_id: int) -> EmptyTransaction:
-        """Return the empty transactions of a domain and server of MariaDB: GTID, which implies BEGIN, and COMMIT."""
+        """Return an empty transaction of a MariaDB domain and server. It consists of the events GTID, which implies
+        BEGIN, and COMMIT."""
         body = bytes(8) + struct.pack("<IB", domain, _TRANSACTIONAL) + bytes(6)
         gtid = self.event(EventType.MARIADB_GTID, body, server_id=server_id, flags=_SUPPRESS_USE)
         commit = bytes(14) + b"COMMIT"
@@ -241,7 +247,8 @@ def varied_size(value: int) -> int:
 
 
 def encoded_varied(value: int) -> bytes:
-    """Encode a variable-length integer of MySQL's serialization library, of up to 64 bits, as short as possible."""
+    """Encode an integer of up to 64 bits as a variable-length integer of MySQL's serialization library, in as few bytes
+    as possible."""
     size = varied_size(value)
     if size == 9:
         return b"\xff" + value.to_bytes(8, "little")

@@ -1,4 +1,4 @@
-"""What a client has asked for, as `relay` needs it."""
+"""The options of a client's dump that `relay` uses."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dispatcher.model.gtid import GtidSet, MariadbGtids
 class Checksum(Enum):
     """What a client has said about checksums (@source_binlog_checksum).
 
-    UNSET: the client knows no checksums, so they are stripped. (Servers refuse such a client if their logs have
-    checksums.) NONE, CRC32: the client obeys the FORMAT_DESCRIPTION, so events keep the checksums that they have. A
-    server does not strip them for NONE either. The value decides only whether the first ROTATE, which precedes the
-    FORMAT_DESCRIPTION, has a checksum.
+    UNSET: the client does not know checksums, so the front strips the events' checksums. (A server refuses such a
+    client if its log has checksums.) NONE, CRC32: the client reads from the FORMAT_DESCRIPTION whether events have
+    checksums, so the front leaves the events as they are. A server does not strip checksums for NONE either. The choice
+    between NONE and CRC32 decides only whether the first ROTATE, which precedes the FORMAT_DESCRIPTION, has a checksum.
     """
 
     UNSET = "unset"
@@ -24,7 +24,7 @@ class Checksum(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
-    """What a client has asked for, and what the relay needs to know of the source. `server_id`: of the source, for
+    """The options that a client has asked for, and facts about the source. `server_id`: the source's server id, for
     events that the front makes. `annotate`: True if the client gets MariaDB's ANNOTATE_ROWS events.
     `mariadb_capability`: @mariadb_slave_capability; below 4, the client gets BEGIN in place of MariaDB's GTID
     events."""
@@ -39,7 +39,7 @@ class RelayOptions:
 
 @dataclass(frozen=True, slots=True)
 class AfterPlace:
-    """A dump by file. The client has what is before this offset."""
+    """A dump by file. The client has everything before this offset."""
 
     file: str
     offset: int
@@ -47,7 +47,8 @@ class AfterPlace:
 
 @dataclass(frozen=True, slots=True)
 class AfterGtids:
-    """A dump by GTID. The client has these transactions. They must contain all transactions before the first range."""
+    """A dump by GTID. The client has the transactions `gtids`. `gtids` must contain all transactions before the first
+    range."""
 
     gtids: GtidSet | MariadbGtids
 

@@ -1,4 +1,4 @@
-"""The parts of a delivered range: they may cut events anywhere."""
+"""Joins events that are split between the parts of a delivered range. A part may end at any byte of an event."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def without_magic(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
 
 
 def join(joined: bytearray, view: memoryview) -> int:
-    """Append to `joined` the bytes of `view` that complete its event's header or, behind the header, its event. Return
-    how many."""
+    """Append bytes from the beginning of `view` to the incomplete event `joined`: the missing bytes of its header or,
+    if the header is complete, the missing bytes of the event. Return how many bytes were appended."""
     need = HEADER_SIZE if len(joined) < HEADER_SIZE else _size(joined)
     more = view[: need - len(joined)]
     joined += more
@@ -27,7 +27,7 @@ def join(joined: bytearray, view: memoryview) -> int:
 
 
 def is_whole(joined: bytearray) -> bool:
-    """True if the kernel can go on with `joined`: it is an event, or the header of a large one."""
+    """True if the kernel can read `joined`, because it is a whole event or at least the header of a large event."""
     if len(joined) < HEADER_SIZE:
         return False
     size = _size(joined)

@@ -1,12 +1,13 @@
 """The packets of a dump, made of a consumer's delivered bytes.
 
 A delivered range is a binlog: the magic bytes, FORMAT_DESCRIPTIONs, and for each transaction a record and its events.
-The client gets what a server would send: the events and, at the beginning and wherever the record's file changes, a
-ROTATE that is not in the file and a FORMAT_DESCRIPTION. The kernel (`relay_kernel`) copies events of up to 64 KiB into
-chunks of packets. Of a larger event only the packets' headers are made, and its bytes are passed on as they are.
+The client gets the events that a server would send. At the beginning, and wherever a record names another file, it also
+gets a ROTATE that the relay makes, and a FORMAT_DESCRIPTION. The kernel (`relay_kernel`) copies events of up to 64 KiB
+into chunks of packets. For a larger event, the relay makes only the packets' headers and passes the event's bytes on
+without a copy.
 
-Events that the client already has are dropped: in a dump by file those before its place, in a dump by GTID each
-transaction of its set.
+The relay drops events that the client already has. In a dump by file, these are the events before the client's offset.
+In a dump by GTID, these are the events of all transactions in the client's set.
 
 Sources: MySQL source, sql/rpl_binlog_sender.cc; MariaDB, sql/sql_repl.cc; both compared with dumps of real servers.
 """
@@ -44,10 +45,11 @@ from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
 
 CHUNK_BYTES = 1 << 18
-# A chunk that is hardly filled is copied, so that a quiet dump does not hold a whole chunk.
+# A chunk with at most this many bytes is copied, so that a dump with little traffic does not keep a whole chunk in
+# memory.
 _COPIED_BYTES = CHUNK_BYTES >> 3
 _CAPABILITY_GTID = 4  # MARIA_SLAVE_CAPABILITY_GTID
-_OFFSET_V1_MAX = 0xFFFFFFFF  # of a HEARTBEAT of version 1
+_OFFSET_V1_MAX = 0xFFFFFFFF  # the greatest offset that a HEARTBEAT of version 1 can contain
 _FILE_BEGIN = len(MAGIC)
 _STATUS = b"\0"  # precedes each event in its packet
 _SMALL = (
@@ -59,14 +61,16 @@ class Relay:
     """One dump. `packets` and `fill` must be iterated to their ends before the next call."""
 
     def __init__(self, options: RelayOptions, resume: Resume, sequence: int = 1) -> None:
-        """`resume`: what the client has; None: nothing. `sequence`: number of the first packet."""
+        """`resume`: the events that the client already has, None for no events. `sequence`: sequence number of the
+        first packet."""
         self._options = options
         self._asked = resume if isinstance(resume, AfterPlace) else None
         self._sent = SentGtids(resume.gtids) if isinstance(resume, AfterGtids) else None
-        self.file = ""  # the last place that the client has got, with `offset`
+        self.file = ""  # `file` and `offset`: the last place in the log that the client has got
         self._begun = False
-        self._format: FormatDescription | None = None  # of the events that follow in the range
-        self._told: FormatDescription | None = None  # the last one that the client got
+        self._format: FormatDescription | None = None  # the format of the next events in the range
+        # The last FORMAT_DESCRIPTION that the client got.
+        self._told: FormatDescription | None = None
         self._name = np.zeros(k.NAME_MAX, dtype=np.uint8)
         self._out: U8 | None = None
         self._ready: list[bytes | memoryview] = []
@@ -83,7 +87,8 @@ class Relay:
 
     @property
     def gtids(self) -> GtidSet | MariadbGtids | None:
-        """In a dump by GTID the client's set: what it had, and what was sent. None in a dump by file."""
+        """The client's GTID set in a dump by GTID: the GTIDs that it had at the beginning and those that were sent.
+        None in a dump by file."""
         return self._sent.all if self._sent else None
 
     @property
@@ -94,13 +99,14 @@ class Relay:
     # -- delivered events ------------------------------------------------------------------------------------
 
     def packets(self, parts: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-        """Yield the packets of a delivered range, in chunks of 256 KiB, or views of parts of at most 1 MiB.
+        """Yield the packets of a delivered range: chunks of at most 256 KiB and, for large events, views into `parts`
+        of at most 1 MiB.
 
-        While events are dropped, it yields an empty chunk for each 256 KiB of the range.
+        While the relay drops events, it yields an empty chunk for each 256 KiB of the range.
 
         Raises BinlogError: MALFORMED_EVENT, UNSUPPORTED_EVENT, CHECKSUM_MISMATCH.
         """
-        joined = bytearray()  # the beginning of an event that is cut by the end of a part
+        joined = bytearray()  # the beginning of an event that continues in the next part
         passed = 0  # bytes since the last chunk
         for part in pieces.without_magic(parts):
             view = part
@@ -135,7 +141,8 @@ class Relay:
         yield from self._take_ready()
 
     def _step(self, view: memoryview) -> int:
-        """Handle the bytes at the beginning of `view`. Return how many; 0 if an event is incomplete."""
+        """Process events from the beginning of `view`. Return how many bytes were processed, 0 if `view` has no whole
+        event."""
         if self._large is not None:
             return self._pass_on(self._large, view)
         st = self._st
@@ -160,7 +167,7 @@ class Relay:
         return int(st[k.AT])
 
     def _answer(self, code: int, event: memoryview) -> None:
-        """Do what the kernel cannot do with an event, so that it can go on."""
+        """Process an event that the kernel cannot process, so that the kernel can continue."""
         if code == k.FILE:
             self._enter_file(event)
         elif code == k.FORMAT:
@@ -215,12 +222,12 @@ class Relay:
         st[k.CHECKED] = format_.checksum
         unset = self._options.checksum is Checksum.UNSET
         st[k.STRIP] = CHECKSUM_SIZE if format_.checksum and unset else 0
-        # `_enter_file` tells the client at the next record, which may name another file.
+        # At the next record, which may name another file, `_enter_file` sends the new format to the client.
         if self._told is None or not made_events.same_format(format_, self._told):
             st[k.NAME_SIZE] = 0
 
     def _enter_file(self, event: memoryview) -> None:
-        """Handle the first record of a file, or the first one behind another FORMAT_DESCRIPTION."""
+        """Process the first record of a file, or the first record behind a changed FORMAT_DESCRIPTION."""
         size = EventHeader.read(event).size - CHECKSUM_SIZE * int(self._st[k.CHECKED])
         found = parse_record(bytes(event[HEADER_SIZE:size]))
         if found is None or self._format is None:
@@ -242,19 +249,19 @@ class Relay:
             self._move(self.file, self.offset)
 
     def _begin(self, file: str = "") -> None:
-        """At the first call, send the place where the dump begins: the one that the client has asked for, or a file's
-        beginning."""
+        """At the first call, send the place where the dump begins: the place that the client has asked for or, without
+        one, the beginning of `file`. Later calls do nothing."""
         if not self._begun:
             self._begun = True
             if self._asked is not None:
                 self._move(self._asked.file, self._asked.offset)
             else:
-                # MariaDB finds a GTID's place within a file, and its FORMAT_DESCRIPTION says so.
+                # MariaDB begins a dump by GTID within a file, and marks this in its FORMAT_DESCRIPTION.
                 self._move(file, _FILE_BEGIN, begin=not self._options.mariadb)
 
     def _move(self, file: str, offset: int, *, begin: bool = True) -> None:
-        """Send a ROTATE to a place, and the FORMAT_DESCRIPTION that is valid there. `begin`: False if the client must
-        not take the place for the file's beginning."""
+        """Send a ROTATE to a place, and the FORMAT_DESCRIPTION that is valid there. `begin`: False if the
+        FORMAT_DESCRIPTION must not say that the file's beginning follows."""
         options = self._options
         checksum = self._checksum
         self._put(
@@ -272,14 +279,13 @@ class Relay:
 
     @property
     def _checksum(self) -> bool:
-        """True if an event that is made now has a checksum."""
+        """True if the next event that the front makes must have a checksum."""
         if self._told is None:
             return self._options.checksum is Checksum.CRC32
         return self._told.checksum and self._options.checksum is not Checksum.UNSET
 
     def _arrive(self, file: str, offset: int) -> None:
-        """Advance to a place that no event that was sent has reached. Send a ROTATE to it if it lies in another
-        file."""
+        """Advance to a place behind the last sent event. If the place lies in another file, send a ROTATE to it."""
         if self._asked is not None:
             self._begin()
         self._begun = True
@@ -290,14 +296,16 @@ class Relay:
     # -- between ranges --------------------------------------------------------------------------------------
 
     def heartbeat(self, file: str, offset: int) -> bytes:
-        """Return the packets that tell the client that it has all of the log up to a place. `offset`: bytes.
+        """Return the packets of a heartbeat, which tells the client that it has the whole log up to a place. `offset`:
+        bytes.
 
-        A replica counts its offset by the sizes of events, and fails at a heartbeat with a lower offset. Its count is
-        too high if it got empty transactions, or if the source has compressed a transaction. So in a dump by GTID,
-        where offsets mean nothing, the heartbeat has the replica's own offset if that is higher.
+        A replica adds up the sizes of events to count its offset, and fails at a heartbeat with a lower offset. Its
+        count is too high if it got empty transactions, or if the source has compressed a transaction. A dump by GTID
+        does not need correct offsets, so its heartbeat contains the replica's own count if this is higher than the real
+        offset.
 
-        Call it only between ranges. `packets` must have been given the FORMAT_DESCRIPTION before, at least in a range
-        without transactions.
+        Call this method only between ranges. An earlier call of `packets` must have got a range with at least a
+        FORMAT_DESCRIPTION.
         """
         self._arrive(file, offset)
         options = self._options
@@ -311,20 +319,20 @@ class Relay:
         return self._taken()
 
     def arrive(self, file: str, offset: int) -> bytes:
-        """Return the packets that tell the client that the log goes on at a place; none if it already reads that
-        file."""
+        """Return the packets that tell the client that the log continues at a place. Returns b"" if the client already
+        reads that file."""
         self._arrive(file, offset)
         return self._taken()
 
     def fill(
         self, end: GtidSet | MariadbGtids, file: str, offset: int, timestamp: int = 0
     ) -> Iterator[bytes]:
-        """Yield, in chunks, the packets of empty transactions for the GTIDs of `end` that the client lacks: those that
-        the range, which ends there, has left out. In a dump by file there is nothing to fill.
+        """Yield, in chunks, the packets of empty transactions for the GTIDs of `end` that the client lacks. These are
+        the transactions that the last range has left out. In a dump by file, yields nothing.
 
-        `end`: the executed set at the range's end, with all that was sent. `file`, `offset`: the place there.
-        `timestamp`: seconds since 1970 UTC for these events; 0: that of the last transaction that was read. Call it
-        after `packets` has been given the range.
+        `end`: the executed set at the range's end, which contains all sent GTIDs. `file`, `offset`: the place of the
+        range's end. `timestamp`: the timestamp of the empty transactions in seconds since 1970 UTC, 0 = the commit time
+        of the last transaction in the range. Call this method after `packets` for the range.
         """
         if self._sent is None or self._format is None:
             return
@@ -341,7 +349,7 @@ class Relay:
                 self._checksum,
             )
             for chunk, sequence in empty_transactions(missing, made, _STATUS, int(st[k.SEQUENCE])):
-                # The sizes of events: what is left of the packets without their headers.
+                # Add the sizes of the events, which are the packets without headers and status bytes.
                 count = sequence - st[k.SEQUENCE]
                 st[k.COUNTED] += len(chunk) - count * (k.PACKET_HEADER + len(_STATUS))
                 st[k.SEQUENCE] = sequence
@@ -364,7 +372,7 @@ class Relay:
         return len(payload).to_bytes(3, "little") + bytes((number,)) + payload
 
     def _put(self, event: bytes) -> None:
-        """Append a made event to the buffer."""
+        """Append an event that the front has made to the buffer."""
         packet = self._packet(_STATUS + event)
         if self._st[k.OUT] + len(packet) > len(self._buffer()):
             self._flush()
@@ -379,7 +387,7 @@ class Relay:
         return self._out
 
     def _flush(self) -> None:
-        """Move the buffer's packets to the chunks that are ready."""
+        """Move the buffer's packets to `_ready`."""
         size = int(self._st[k.OUT])
         self._st[k.OUT] = 0
         if self._out is not None and size:
@@ -400,7 +408,7 @@ class Relay:
 
 
 def _precedes(file: str, other: str) -> bool:
-    """True if a file is an earlier one of the same log."""
+    """True if `file` and `other` belong to the same log and `file` is the earlier one."""
     same_log = file.rpartition(".")[0] == other.rpartition(".")[0]
     return same_log and file_number(file) < file_number(other)
 

@@ -1,8 +1,9 @@
 """The kernel that turns delivered events into packets of the protocol.
 
-It walks over the events of one piece of a delivered range and copies those that the client gets into a buffer, each
-behind the header of its packet. It returns to Python for what is rare: another file, another FORMAT_DESCRIPTION, a new
-source of GTIDs, a large event. It checks that sizes are possible, so it never reads or writes outside its buffers.
+It reads the events of one piece of a delivered range and copies the events that the client gets into a buffer. In the
+buffer, each event follows the header of its packet. The kernel returns to Python for rare cases: another file, another
+FORMAT_DESCRIPTION, a new source of GTIDs, a large event. It checks all sizes, so that it never reads or writes outside
+its buffers.
 """
 
 from __future__ import annotations
@@ -17,43 +18,43 @@ from dispatcher.binlog.kernel.crc import crc32
 from dispatcher.binlog.kernel.intrinsics import bytes_at, copy, integers_at, load32
 from dispatcher.binlog.kernel.jit import njit, part
 
-# Why `relay` returned. MORE: the piece is done, or ends inside an event. ROOM: the buffer is full. RUNS: the list of
-# GTIDs is full. MALFORMED: an event that no server and no daemon writes. Or Python must handle the event at st[AT]:
-# FILE: a record that names another file; FORMAT: a FORMAT_DESCRIPTION; SOURCE: a GTID of a new source; LARGE: an event
-# larger than LARGE_BYTES.
+# Why `relay` returned. MORE: the rest of the piece is empty or an incomplete event. ROOM: the buffer is full. RUNS: the
+# list of GTIDs is full. MALFORMED: an event that neither a server nor the daemon writes. With the other values, Python
+# must process the event at st[AT]. FILE: a record that names another file. FORMAT: a FORMAT_DESCRIPTION. SOURCE: a GTID
+# of a new source. LARGE: an event larger than LARGE_BYTES.
 MORE, ROOM, FILE, FORMAT, SOURCE, LARGE, RUNS, MALFORMED = range(8)
 
-# The state between calls: indexes in its array.
-AT = 0  # next byte to read
-OUT = 1  # next byte to write
-SEQUENCE = 2  # number of the next packet
+# Indexes in the array `st`, which has the state between calls:
+AT = 0  # offset of the next byte to read
+OUT = 1  # offset of the next byte to write
+SEQUENCE = 2  # sequence number of the next packet
 SKIP = 3  # 1 while a transaction is dropped
-PLACE = 4  # what the client has: NOTHING, the BEGINNING of this file, or ALL of it
-PLACE_OFFSET = 5  # with BEGINNING: up to this offset
+PLACE = 4  # which part of the current file the client has: NOTHING, the BEGINNING, or ALL
+PLACE_OFFSET = 5  # with BEGINNING: the client has the file up to this offset
 END = 6  # offset in the source's file after the transaction
-COMMIT_US = 7  # of the last record
+COMMIT_US = 7  # commit time in the last record, microseconds
 SENT = 8  # offset in the source's file after the last event that was sent, 0 = none in this file
-NAME_SIZE = 9  # of the file of the records
-SOURCES = 10  # sources of GTIDs that are known
+NAME_SIZE = 9  # size of the file name at NAME_AT; 0 = return FILE at the next record
+SOURCES = 10  # how many sources of GTIDs are known
 LAST_SOURCE = 11
 N_RUNS = 12
 # Options:
-TRACK = 13  # 1 if the kernel notes GTIDs, and drops transactions that the client has
+TRACK = 13  # 1 if the kernel records sent GTIDs and drops transactions that the client has
 STRIP = 14  # bytes of checksum that are removed from each event
 CHECKED = 15  # 1 if events end in a checksum
 ANNOTATE = 16
 PLAIN = 17  # 1 for a client that does not know MariaDB's GTID events
-# Addresses of arrays, and sizes:
+# Addresses and sizes of arrays:
 OUT_AT = 18  # the buffer for packets
 OUT_SIZE = 19
-NAME_AT = 20  # of the file that the last record named
-KEY_AT = 21  # the source of a GTID, for SOURCE
-KEYS_AT = 22  # of the known sources, KEY_WORDS each
-# What the client has of source n: the half-open intervals [starts[i], ends[i]) for i in [spans[n], spans[n + 1]).
+NAME_AT = 20  # the name of the file that the last record named
+KEY_AT = 21  # the GTID's source when the kernel returns SOURCE
+KEYS_AT = 22  # the known sources, KEY_WORDS words each
+# The client has of source n the GTIDs in [starts[i], ends[i]), for each i in [spans[n], spans[n + 1]).
 SPANS_AT = 23
 STARTS_AT = 24
 ENDS_AT = 25
-INTERVALS = 26  # how many there are
+INTERVALS = 26  # the number of intervals
 RUNS_AT = 27  # RUN_SIZE numbers for each run
 COUNTED = 28  # the offset that a replica counts: it adds the sizes of events
 STATE_SIZE = 29
@@ -62,7 +63,7 @@ NOTHING, BEGINNING, ALL = range(3)
 
 LARGE_BYTES = 1 << 16  # a larger event is not copied
 PACKET_HEADER = 4
-_BEFORE_EVENT = PACKET_HEADER + 1  # and the status byte
+_BEFORE_EVENT = PACKET_HEADER + 1  # the packet's header and the status byte
 RUNS_MAX = 1 << 12
 NAME_MAX = 256
 
@@ -78,7 +79,8 @@ RUN_SIZE = 3
 
 @part
 def _varied(buf: U8, at: Int, end: Int) -> tuple[Int, Int]:
-    """Return (value, offset behind it) of a variable-length integer; the offset is -1 if it is cut short."""
+    """Return the value of a variable-length integer and the offset behind it. The offset is -1 if the integer is
+    incomplete."""
     if at < 0 or at >= end:
         return np.int64(0), np.int64(-1)
     first = np.int64(buf[at])

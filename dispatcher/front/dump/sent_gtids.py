@@ -1,9 +1,9 @@
-"""The GTIDs that a client has: its own set at the beginning of a dump, and what it was sent since.
+"""The GTIDs that a client has: its own set at the beginning of a dump, and the GTIDs that were sent since.
 
-The kernel notes the GTIDs that are sent as *runs* of consecutive numbers of one source. If a consumer gets every tenth
-transaction, a range may have tens of thousands of runs. The runs are not made into a set while the dump goes on: at a
-range's end the client's set holds all transactions up to that end, because `fill` sends the transactions that were left
-out.
+The kernel records sent GTIDs as *runs* of consecutive numbers of one source. If a consumer gets every tenth
+transaction, a range may have tens of thousands of runs. The runs are not merged into the client's set. At a range's end
+the client has all transactions up to that end, because `fill` sends empty transactions for those that were left out. So
+the executed set of that end is added to the client's set, and the runs are dropped.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Missing(NamedTuple):
 
 
 def address(array: NDArray[Any]) -> int:
-    """The address of an array, which the caller must keep alive while a kernel has it."""
+    """The address of an array. The caller must keep the array alive while a kernel uses the address."""
     return int(array.__array_interface__["data"][0])
 
 
 class SentGtids:
     def __init__(self, held: Gtids) -> None:
-        self._held = held  # at the beginning
-        self._whole = held  # with all of the ranges that have ended
+        self._held = held  # the client's set at the beginning of the dump
+        self._whole = held  # `_held` and all transactions up to the end of the last completed range
         self._names: list[str] = []
         self._noted: list[NDArray[np.int64]] = []
         # For the kernel; see `relay_kernel`.
@@ -50,14 +50,14 @@ class SentGtids:
         self._ends = np.zeros(0, dtype=np.int64)
 
     def use(self, st: I64) -> None:
-        """Give the arrays to the kernel: write their addresses and sizes to its state."""
+        """Write the addresses and sizes of the arrays to the kernel's state."""
         st[k.SOURCES], st[k.INTERVALS] = len(self._names), len(self._starts)
         st[k.RUNS_AT], st[k.KEY_AT] = address(self._runs), address(self._key)
         st[k.KEYS_AT], st[k.SPANS_AT] = address(self._keys), address(self._spans)
         st[k.STARTS_AT], st[k.ENDS_AT] = address(self._starts), address(self._ends)
 
     def learn(self, st: I64) -> None:
-        """Add the source at which the kernel stopped."""
+        """Add the new source of the GTID at which the kernel returned."""
         name = self._name(self._key.tobytes())
         starts, ends = np.array(self._held_of(name), dtype=np.int64).reshape(-1, 2).T
         self._keys = np.concatenate((self._keys, self._key))
@@ -76,13 +76,14 @@ class SentGtids:
         return f"{uuid}:{tag}" if tag else uuid
 
     def _held_of(self, name: str) -> tuple[Interval, ...]:
-        """Return what the client had of a source. A MariaDB client has all of a domain up to its newest number."""
+        """Return the numbers of a source that the client had at the beginning. A MariaDB client has all numbers of a
+        domain up to the newest number in its set."""
         if isinstance(self._held, GtidSet):
             return self._held.sources().get(name, ())
         return ((0, self._held.number(int(name.partition("-")[0])) + 1),)
 
     def note(self, st: I64) -> None:
-        """Take over the kernel's runs."""
+        """Copy the kernel's runs and empty its list."""
         if count := int(st[k.N_RUNS]):
             self._noted.append(self._runs[:count].copy())
             st[k.N_RUNS] = 0
@@ -110,7 +111,8 @@ class SentGtids:
         return self._whole.union(GtidSet(intervals))
 
     def missing(self, end: Gtids) -> list[Missing]:
-        """Return what the client lacks of `end`. Of a domain of MariaDB, the newest transaction is enough."""
+        """Return the transactions of `end` that the client lacks. For a domain of MariaDB, only the newest transaction
+        is returned, because the client's set has only the newest number."""
         if isinstance(end, MariadbGtids):
             has = self.all
             assert isinstance(has, MariadbGtids)
@@ -131,7 +133,8 @@ class SentGtids:
         return out
 
     def complete(self, end: Gtids) -> None:
-        """Add all of `end` to the client's set: a range has ended there, and what it left out was filled."""
+        """Add all of `end` to the client's set. Call this method after empty transactions were sent for the GTIDs that
+        a range, with the executed set `end`, has left out."""
         if isinstance(end, MariadbGtids):
             has = self.all
             assert isinstance(has, MariadbGtids)
@@ -144,7 +147,8 @@ class SentGtids:
 
 
 def _holes(intervals: tuple[Interval, ...], runs: NDArray[np.int64]) -> tuple[I64, I64]:
-    """Return the numbers of `intervals` that are in none of the `runs`, which are sorted and disjoint."""
+    """Return the numbers of `intervals` that are in none of the `runs`, as intervals. `runs` must be sorted and
+    disjoint."""
     starts, ends = [], []
     for first, stop in intervals:
         low = np.searchsorted(runs[:, k.RUN_END], first, side="right")

@@ -15,7 +15,8 @@ from dispatcher.front.dump.sent_gtids import address
 
 
 def load_dump_kernels() -> None:
-    """Run each kernel once on nothing. This compiles it, because compilation depends only on the types."""
+    """Run each kernel once with empty input. This call compiles the kernel, because compilation depends only on the
+    types of the arguments."""
     st = np.zeros(relay_kernel.STATE_SIZE, dtype=np.int64)
     nothing = np.zeros(1, dtype=np.uint8)
     st[relay_kernel.OUT_AT] = st[relay_kernel.NAME_AT] = address(nothing)

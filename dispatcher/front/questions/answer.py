@@ -1,4 +1,4 @@
-"""What the front answers to a question, and who asks."""
+"""The front's answer to a question, and the client that asks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIGNED_MAX = (1 << 63) - 1
 
 
 class Reads(Protocol):
-    """Which databases and tables a consumer reads: `dispatcher.model.subscription.Subscription`."""
+    """Says which databases and tables a consumer reads. `dispatcher.model.subscription.Subscription` implements it."""
 
     def has_database(self, name: str) -> bool: ...
 
@@ -31,8 +31,8 @@ class Reads(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The client. `host`: its address; `unix_time`: when the question came, in seconds; `tls_version`, `tls_cipher`: ""
-    without TLS."""
+    """The client that asks. `host`: the client's address; `unix_time`: when the question arrived, in seconds since
+    1970; `tls_version`, `tls_cipher`: "" without TLS."""
 
     consumer: str
     user: str
@@ -57,8 +57,9 @@ class Ok:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """A question for the server. `statement` consists of constants, quoted names, and names of columns of an
-    allow-list; `result` makes the client's answer from the server's. `database`, `table`: for messages; "" = none."""
+    """A question that the daemon must ask the server. `statement` consists of constants, quoted names, and names of
+    allowed columns; `result` computes the client's answer from the server's answer. `database`, `table`: the names in
+    error messages, "" = none."""
 
     statement: str
     result: Callable[[ServerAnswer], ResultSet]
@@ -67,8 +68,8 @@ class LookUp:
     table: str = ""
 
     def refusal(self, number: int) -> WireError:
-        """Return the error for the client if the server has refused the statement. `number`: the server's error, 0 if
-        it has not answered."""
+        """Return the error for the client if the server has refused the statement. `number`: the server's error number,
+        0 if the server has not answered."""
         if number == 1049 or (number == 1146 and not self.table):
             return unknown_database(self.database)
         if number in (1051, 1102, 1103, 1146):
@@ -84,7 +85,7 @@ Answer: TypeAlias = ResultSet | Ok | LookUp
 
 
 def result_set(names: Sequence[str], rows: Iterable[Sequence[Cell]]) -> ResultSet:
-    """Return a result set. A column with at least one number and without text is a column of numbers."""
+    """Return a result set. A column has a numeric type if it contains at least one number and no text."""
     cells = tuple(tuple(row) for row in rows)
     columns = tuple(
         AnswerColumn(name, _kind([row[at] for row in cells])) for at, name in enumerate(names)
@@ -102,8 +103,8 @@ def _kind(values: Sequence[Cell]) -> ColumnKind:
 def of_table(
     table: ServerAnswer, at: Sequence[int] | None = None, names: Sequence[str] = ()
 ) -> ResultSet:
-    """Return some columns of a server's answer. `at`: their places, None = all; `names`: their names, () = those of the
-    server."""
+    """Return some columns of a server's answer. `at`: the indexes of the columns, None = all columns; `names`: the
+    names of the returned columns, () = the names in the server's answer."""
     places = range(len(table.columns)) if at is None else at
     columns = []
     for n, place in enumerate(places):

@@ -1,8 +1,11 @@
 """Answers questions from the picture of the server and the variables of the connection, or with a look-up.
 
-Values, names of columns and numbers of errors are the server's, with these exceptions: databases and tables that the
-consumer does not read do not exist; only the variables of `SHOWN_VARIABLES` exist; statements about the log work in the
-syntax of any version, whatever the server's version; other replicas of the server are not shown.
+The answers have the server's values, column names and error numbers, with these exceptions:
+
+* Databases and tables that the consumer does not read do not exist.
+* Only the variables of `SHOWN_VARIABLES` exist.
+* Statements about the log are accepted in the syntax of all versions, independent of the server's version.
+* The server's own replicas are not shown.
 """
 
 from __future__ import annotations
@@ -60,16 +63,17 @@ from dispatcher.model.server_picture import Picture, ServerAnswer
 
 ROW_CHARACTERS_MAX = 64 << 20
 MADE_CHARACTERS_MAX = 4 << 20
-"""Of a row, without the distinct values of the server's variables: the part that a client can make long with a short
-question."""
+"""The most characters in a row, not counting the distinct values of system variables. With a short question, a client
+can make only this part of a row long."""
 _GTID_OF_PLACE = "binlog_gtid_pos"
 
 
 def answer_to(question: Question, picture: Picture, variables: Variables, who: Who) -> Answer:
-    """Return the answer. Raises `WireError`. Changes `variables` if the question does.
+    """Return the answer. Raises `WireError` for a refusal. A SET or USE changes `variables`.
 
-    For a `LookUp` the caller asks the server, and gets the answer from the look-up's `result` or `refusal`. A `Kill` is
-    refused here: the caller, who knows the connections, answers it if it names one of them.
+    If this function returns a `LookUp`, the caller asks the server, and gets the client's answer from the look-up's
+    `result` or `refusal`. This function refuses every `Kill`, so the caller must first answer a `Kill` of one of the
+    consumer's connections.
     """
     context = Context(picture, variables, who)
     if isinstance(question, Select):
@@ -125,7 +129,8 @@ def _of_schema(question: Question, context: Context) -> Answer:
 
 
 def check_database(name: str, picture: Picture, who: Who) -> None:
-    """Raise `WireError` 1049 if the connection may not use this database. "" and information_schema are allowed."""
+    """Raise `WireError` 1049 if the connection may not use this database. The names "" and information_schema are
+    allowed."""
     if not name or name.lower() == look_ups.INFORMATION_SCHEMA:
         return
     if not look_ups.reads_database(name, who, picture):
@@ -166,7 +171,8 @@ def _select(question: Select, context: Context) -> Answer:
 
 
 def _gtid_of_place(question: Select, call: FunctionCall, context: Context) -> Answer:
-    """Answer MariaDB's binlog_gtid_pos: the GTIDs before a place in the log; NULL for a file that does not exist."""
+    """Answer MariaDB's binlog_gtid_pos, which returns the GTIDs before a place in the log, or NULL if the file does not
+    exist."""
     values = [evaluate(argument, context) for argument in call.arguments]
     name = question.items[0].name
     files = [file for file, _ in context.picture.log_files]
@@ -178,7 +184,8 @@ def _gtid_of_place(question: Select, call: FunctionCall, context: Context) -> An
 
 
 def _set(question: SetVariables, context: Context) -> Ok:
-    """Set all variables of the statement, or none. Values are computed from the variables before the statement."""
+    """Set all variables of the statement, or none if one of them is refused. The new values are computed from the
+    variables as they were before the statement."""
     values = [
         None if assignment.value is None else evaluate(assignment.value, context)
         for assignment in question.assignments

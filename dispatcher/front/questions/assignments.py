@@ -38,8 +38,8 @@ def read_set(reader: Reader) -> Question:
 
 
 def _transaction(reader: Reader, scope: Scope) -> tuple[VariableSetting, ...]:
-    """SET [SESSION] TRANSACTION. Without SESSION it applies to the next transaction only, and the front has no
-    transactions."""
+    """Parse SET [SESSION] TRANSACTION. Without SESSION, the statement applies only to the next transaction. The front
+    has no transactions, so the statement then has no effect."""
     assignments = [_characteristic(reader, scope)]
     while reader.accept(","):
         assignments.append(_characteristic(reader, scope))

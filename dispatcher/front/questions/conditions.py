@@ -1,8 +1,8 @@
-"""The conditions of LIKE and WHERE in a question, which the front evaluates itself.
+"""The conditions of LIKE and WHERE in a question. The front evaluates them itself.
 
-Texts are compared without regard to case, as the servers compare the names of variables and columns. The time of a
-match is bounded: a pattern has at most PATTERN_MAX characters, and a condition at most as many tests as the parser
-admits.
+Texts are compared without regard to case, as the servers compare the names of variables and columns. The time to
+evaluate a condition is bounded: a pattern has at most PATTERN_MAX characters, and the parser limits the number of tests
+in a condition.
 
 Source: MySQL manual, "String Comparison Functions and Operators" (LIKE).
 """
@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 PATTERN_MAX = 512
-_ANY, _ONE = object(), object()  # what `%` and `_` stand for
+_ANY, _ONE = object(), object()  # stand for `%` and `_` in a parsed pattern
 
 
 class LikePattern:
-    """A pattern of LIKE: `%` stands for any text, `_` for one character; a backslash makes the next one literal."""
+    """A pattern of LIKE. `%` matches any text, and `_` matches one character. A character after a backslash matches
+    only itself."""
 
     __slots__ = ("_pieces", "text")
 
@@ -28,7 +29,7 @@ class LikePattern:
         characters = iter(text)
         for character in characters:
             if character == "\\":
-                # At the end of a pattern a backslash stands for itself.
+                # A backslash at the end of a pattern matches itself.
                 self._pieces.append(next(characters, "\\").casefold())
             elif character == "%":
                 self._pieces.append(_ANY)
@@ -45,10 +46,11 @@ class LikePattern:
         return f"LikePattern({self.text!r})"
 
     def matches(self, text: str) -> bool:
-        """True if the whole text matches. After a mismatch the comparison returns only to the last `%`, so that its
-        time is at most the product of the lengths."""
+        """True if the whole text matches the pattern. After a mismatch, the comparison goes back only to the last `%`.
+        So the time is at most proportional to the product of the two lengths."""
         pieces, at, piece = self._pieces, 0, 0
-        any_at: int | None = None  # the piece after the last `%`, and where its text began
+        # `any_at`: index of the piece after the last `%`; `any_from`: where the text for this piece began
+        any_at: int | None = None
         any_from = 0
         folded = [character.casefold() for character in text]
         while at < len(folded):
@@ -67,8 +69,8 @@ class LikePattern:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Tests if a column has one of the values, which are casefolded. `negated`: tests if it has another value; NULL
-    never matches. `given`: the values as the client has written them."""
+    """Tests if a column has one of `values`. With `negated`, tests if the column has a value other than these. NULL
+    never matches. `values` are casefolded; `given`: the same values as the client has written them."""
 
     column: str
     values: frozenset[str]
@@ -121,13 +123,14 @@ def columns_of(condition: Condition) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Which rows of an answer the client wants. `like`: a pattern for the first column."""
+    """Selects the rows of an answer that the client wants. `like`: a pattern for the first column."""
 
     like: LikePattern | None = None
     where: Condition | None = None
 
     def matches(self, row: Mapping[str, str | None]) -> bool:
-        """`row`: the values by the names of their columns in lower case, in the answer's order."""
+        """True if the client wants the row. `row`: the values by column name in lower case, in the order of the
+        answer's columns."""
         if self.like is not None:
             first = next(iter(row.values()), None)
             if first is None or not self.like.matches(first):
@@ -135,7 +138,8 @@ class RowFilter:
         return self.where is None or self.where.matches(row)
 
     def required(self, column: str) -> tuple[str, ...] | None:
-        """Return the values, as the client wrote them, of which `column` must have one; None if others match, too."""
+        """If the condition requires that `column` has one of certain values, return these values as the client wrote
+        them. Otherwise return None."""
         parts = self.where.parts if isinstance(self.where, AllOf) else (self.where,)
         for part in parts:
             if isinstance(part, OneOf) and part.column == column and not part.negated:

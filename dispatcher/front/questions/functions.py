@@ -30,17 +30,18 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.server_picture import Picture
 
-# Counters of a session, which are always 0 here.
+# Counters of a session. In the front they are always 0.
 _ZERO = frozenset(("warning_count", "error_count"))
 
 
-GTID_CHARACTERS_MAX = 256 << 10  # of all sets that one statement computes with
+GTID_CHARACTERS_MAX = 256 << 10  # the most characters of all GTID sets that one statement may parse
 CONCAT_CHARACTERS_MAX = 1 << 20
 
 
 @dataclass(slots=True)
 class Context:
-    """What the value of an expression depends on. `gtid_characters`: how many more may be parsed."""
+    """The data from which an expression's value is computed. `gtid_characters`: how many more characters of GTID sets
+    the statement may parse."""
 
     picture: Picture
     variables: Variables
@@ -113,7 +114,7 @@ def _gtid_subset(context: Context, arguments: Sequence[Value]) -> Value:
 
 
 def _gtid_sets(context: Context, arguments: Sequence[Value]) -> tuple[GtidSet, GtidSet] | None:
-    """Parse the arguments of a function; None if one of them is NULL."""
+    """Parse the two arguments of a function. Returns None if one of them is NULL."""
     first, second = arguments
     if first is None or second is None:
         return None
@@ -126,7 +127,7 @@ def _gtid_sets(context: Context, arguments: Sequence[Value]) -> tuple[GtidSet, G
         raise malformed_gtids(error.what) from error
 
 
-# For each function the number of its arguments; None = any.
+# Each function, with the number of its arguments; None = any number.
 _FUNCTIONS: dict[str, tuple[int | None, Callable[[Context, Sequence[Value]], Value]]] = {
     "version": (0, lambda context, _: context.picture.version),
     "unix_timestamp": (0, lambda context, _: context.who.unix_time),

@@ -1,11 +1,12 @@
-"""Composes the statements that the front asks the server, and makes the clients' answers from the server's answers.
+"""Composes the statements that the front sends to the server, and computes the clients' answers from the server's
+answers.
 
-A statement consists of constants, of names of columns and views of an allow-list, and of names of databases and tables.
-A name is written as a hexadecimal constant, or quoted with backticks, between which only the backtick is special in any
-sql_mode. So the text of a client cannot become a part of a statement. The daemon's connection is in utf8mb4, and names
-are valid UTF-8.
+A statement consists of constants, names of allowed columns and views, and names of databases and tables. This module
+writes the name of a database or table as a hexadecimal constant or quotes it with backticks. Between backticks, only
+the backtick has a special meaning, in every sql_mode. So a client's text cannot change the syntax of a statement. The
+daemon's connection uses utf8mb4, and all names are valid UTF-8.
 
-Rows of databases and tables that the consumer does not read are left out, by the names in the server's answer.
+This module removes from the server's answer the rows of databases and tables that the consumer does not read.
 """
 
 from __future__ import annotations
@@ -44,24 +45,25 @@ T = TypeVar("T")
 
 INFORMATION_SCHEMA = "information_schema"
 NAME_MAX = 64  # characters, the servers' limit
-_NAMES_MAX = 100  # of databases or tables in one statement
+_NAMES_MAX = 100  # the most names of databases or tables in one statement
 _UPPER_CASE_SINCE = (
     8,
-)  # the version of MySQL whose information_schema names its columns in upper case
+)  # from this version of MySQL on, the column names of information_schema are in upper case
 
 
 def quoted(name: str) -> str:
-    """The name of a database or table in a statement."""
+    """Return the name of a database or table as it is written in a statement."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def hexadecimal(text: str) -> str:
-    """A text as a constant in a statement."""
+    """Return a text as it is written as a constant in a statement."""
     return f"_utf8mb4 x'{text.encode().hex()}'"
 
 
 def is_name(text: str) -> bool:
-    """True if a server can have a database or table of this name. Names are in the first plane of Unicode."""
+    """True if a server can have a database or table of this name. Servers allow only characters of Unicode's first
+    plane."""
     return (
         0 < len(text) <= NAME_MAX
         and min(text) > "\0"
@@ -71,7 +73,7 @@ def is_name(text: str) -> bool:
 
 
 def reads_database(name: str, who: Who, picture: Picture) -> bool:
-    """True if the database is the consumer's. Its existence is not checked."""
+    """True if the consumer reads databases of this name. Does not check whether the database exists."""
     names = (name, name.lower()) if picture.folds_names else (name,)
     return is_name(name) and any(map(who.reads.has_database, names))
 
@@ -89,7 +91,8 @@ def reads_table(database: str, table: str, who: Who, picture: Picture) -> bool:
 
 
 def _table_of(name: Name, who: Who, picture: Picture) -> str:
-    """Return the table in a statement. Raises `WireError` if it is not the consumer's."""
+    """Return the table's name as it is written in a statement. Raises `WireError` if the consumer does not read the
+    table."""
     database, table = name
     if not database:
         raise no_database()
@@ -202,7 +205,8 @@ def select_schema(asked: SelectSchema, picture: Picture, who: Who) -> Answer:
 
 
 def _conditions(asked: SelectSchema, view: SchemaView) -> list[str] | None:
-    """Return the conditions on databases and tables for the server; None if no row can match. Raises `WireError`."""
+    """Return the conditions on databases and tables that the server evaluates, or None if no row can match. Raises
+    `WireError`."""
     conditions = []
     for column in view.owner:
         given = asked.filter.required(column)
@@ -214,7 +218,7 @@ def _conditions(asked: SelectSchema, view: SchemaView) -> list[str] | None:
                 raise answer_too_large()
             conditions.append(_equals(column, known))
         elif column == "table_schema":
-            # The server would open the tables of all databases.
+            # Without this condition, the server would open the tables of all databases.
             raise not_answered(f"a question to {asked.view} without a condition on table_schema")
     return conditions
 
@@ -238,7 +242,7 @@ def _reads_owner(owner: Sequence[str], who: Who, picture: Picture) -> bool:
 
 
 def limited(rows: Sequence[T], limit: Limit) -> Sequence[T]:
-    """Return the rows that LIMIT leaves."""
+    """Return the rows that LIMIT selects."""
     end = None if limit.rows is None else limit.offset + limit.rows
     return rows[limit.offset : end]
 
@@ -249,8 +253,8 @@ def _column(expression: Expression) -> str:
 
 
 def _server_name(written: str, picture: Picture) -> str:
-    """The name of a column in the server's answer: in upper case from MySQL 8.0 on, else as the client has written
-    it."""
+    """Return the name of a column in the server's answer. From MySQL 8.0 on, it is in upper case. Other servers return
+    it as the client has written it."""
     name = written.rpartition(".")[2].strip().strip("`")
     version = server_numbers(picture.version)
     return name.upper() if not picture.mariadb and version >= _UPPER_CASE_SINCE else name

@@ -1,9 +1,9 @@
-"""Parses what a client asks into a `Question` of the closed set, or refuses it.
+"""Parses a client's statement into a `Question`, or refuses the statement.
 
-The client's text goes no further: answers are made from the values of the question. What is refused gets the number
-that a MySQL server has for the nearest case, and a text that names docs/front.md.
+Answers are computed only from the `Question`, never from the client's text. A refusal has the error number of a MySQL
+server for the most similar case, and a message that names docs/front.md.
 
-The general logs of servers show which clients ask what; tests/front/questions/recorded.py has the statements.
+The statements of real clients, from the general logs of servers, are recorded in tests/front/questions/recorded.py.
 Source of the syntax: MySQL manual, "SQL Statements"; MariaDB knowledge base.
 """
 
@@ -28,7 +28,7 @@ from dispatcher.front.questions.selects import read_select
 from dispatcher.front.questions.shows import read_describe, read_show
 from dispatcher.front.questions.variables import Variables
 
-# Statements that change something at a server, or need a privilege.
+# Statements that change something at a server, or that need a privilege.
 _CHANGES = frozenset((
     "ALTER", "ANALYZE", "BINLOG", "CACHE", "CALL", "CHANGE", "CHECK", "CHECKSUM", "CLONE", "CREATE", "DELETE", "DO",
     "DROP", "EXECUTE", "FLUSH", "GRANT", "HANDLER", "IMPORT", "INSERT", "INSTALL", "LOAD", "LOCK",
@@ -38,9 +38,9 @@ _CHANGES = frozenset((
 
 
 def parse_question(sql: str, variables: Variables | None = None) -> Question:
-    """Return what a client asks. Raises `WireError`.
+    """Parse a client's statement. Raises `WireError` for a refusal.
 
-    `variables`: those of the client's connection, for its sql_mode and its database.
+    `variables`: the variables of the client's connection, which have its sql_mode and its database.
     """
     variables = variables or Variables()
     if not sql.isascii() and any("\ud800" <= character <= "\udfff" for character in sql):
@@ -51,7 +51,7 @@ def parse_question(sql: str, variables: Variables | None = None) -> Question:
     if not executed.strip():
         if not sql.strip():
             raise empty_query()
-        return Nothing()  # comments that the server does not execute
+        return Nothing()  # only comments that the server does not execute
     return _parsed(reader, executed)
 
 
@@ -83,7 +83,7 @@ def _use(reader: Reader) -> Question:
 
 
 def _kill(reader: Reader) -> Question:
-    """KILL. KILL QUERY is refused: the only query that takes long is a dump, and it ends with its connection."""
+    """Parse KILL. KILL QUERY is refused, because the only long query is a dump, and KILL CONNECTION ends a dump."""
     reader.accept("CONNECTION")
     return Kill(reader.number())
 
@@ -94,7 +94,7 @@ def _begin(reader: Reader) -> Question:
 
 
 def _end_of_transaction(reader: Reader) -> Question:
-    """COMMIT and ROLLBACK. ROLLBACK TO is refused: there are no savepoints."""
+    """Parse COMMIT and ROLLBACK. ROLLBACK TO is refused, because the front has no savepoints."""
     reader.accept("WORK")
     if reader.accept("AND"):
         reader.accept("NO")
@@ -106,7 +106,7 @@ def _end_of_transaction(reader: Reader) -> Question:
 
 
 def _start(reader: Reader) -> Question:
-    """START TRANSACTION. A snapshot is not taken: the front's answers are of the moment of the question."""
+    """Parse START TRANSACTION. The front takes no snapshot: each answer shows the state at the time of its question."""
     reader.expect("TRANSACTION")
     while not reader.at_end() and not reader.at(";"):
         if not (
@@ -120,7 +120,7 @@ def _start(reader: Reader) -> Question:
 
 
 def _unlock(reader: Reader) -> Question:
-    """UNLOCK TABLES: the connection holds no lock."""
+    """Parse UNLOCK TABLES. The statement has no effect, because a connection of the front holds no locks."""
     if not reader.accept_either("TABLES", "TABLE"):
         raise NotUnderstoodError
     return Nothing()

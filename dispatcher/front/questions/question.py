@@ -1,7 +1,8 @@
-"""What a client asks, as values: the closed set of questions that the front answers.
+"""The questions that the front answers, as values.
 
-Names of system variables, functions and columns are in lower case, names of databases and tables as the client writes
-them. Of the client's other text only constants, names of user variables and names for columns of the answer are kept.
+Names of system variables, functions and columns are in lower case. Names of databases and tables are as the client has
+written them. Of the client's other text, a question contains only constants, names of user variables, and names for
+columns of the answer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class SystemVariable:
-    """`scope`: "" if the client names none."""
+    """`scope`: "" if the client names no scope."""
 
     scope: Scope
     name: str
@@ -52,7 +53,7 @@ Expression: TypeAlias = Constant | SystemVariable | UserVariable | FunctionCall 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`name`: what the answer's column is called. `alias`: True if the client has chosen the name."""
+    """`name`: the name of the answer's column. `alias`: True if the client has given the column an alias."""
 
     name: str
     expression: Expression
@@ -61,7 +62,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The part of an answer's rows that is returned. `rows`: None = all behind `offset`."""
+    """The rows of an answer that are returned. `rows`: the number of rows, None = all rows from `offset` on."""
 
     rows: int | None = None
     offset: int = 0
@@ -75,7 +76,8 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class SelectSchema:
-    """Columns of a view of information_schema. `order`: columns, each with True if it is descending."""
+    """A SELECT of columns of a view of information_schema. `order`: the columns of ORDER BY, each with True if its
+    order is descending."""
 
     view: str
     items: tuple[Item, ...]
@@ -86,8 +88,8 @@ class SelectSchema:
 
 @dataclass(frozen=True, slots=True)
 class VariableSetting:
-    """`value`: None = DEFAULT. The value of the targets `names` (SET NAMES) and `charset` (SET CHARACTER SET) is a
-    character set. `collation`: of SET NAMES; "" = the default."""
+    """`value`: None = DEFAULT. If `target` is `names` (SET NAMES) or `charset` (SET CHARACTER SET), the value is a
+    character set. `collation`: the collation of SET NAMES, "" = the default collation."""
 
     target: UserVariable | SystemVariable | Literal["names", "charset"]
     value: Expression | None
@@ -122,7 +124,7 @@ class ShowLogs:
 
 @dataclass(frozen=True, slots=True)
 class ShowReplicas:
-    """`old`: True for SHOW SLAVE HOSTS, whose answer has other names of columns."""
+    """`old`: True for SHOW SLAVE HOSTS, whose answer has different column names."""
 
     old: bool
 
@@ -152,7 +154,7 @@ class ShowDatabases:
 
 @dataclass(frozen=True, slots=True)
 class ShowTables:
-    """`database`: "" if none is named and the connection has none."""
+    """`database`: the named database or else the connection's default database, "" if both are missing."""
 
     database: str
     full: bool
@@ -186,14 +188,14 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """KILL of a connection, with which some clients end their dump."""
+    """KILL of a connection. Some clients end their dump with it."""
 
     connection_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """A statement that needs no work here, such as COMMIT: the front has no transactions and no locks."""
+    """A statement that has no effect in the front, such as COMMIT: the front has no transactions and no locks."""
 
 
 Question: TypeAlias = (

@@ -1,7 +1,7 @@
 """Reads the parts that questions share: constants, variables, calls, conditions, limits.
 
-The work on a statement is bounded: TOKENS_MAX tokens, DEPTH_MAX nested brackets. Every function raises
-`NotUnderstoodError` for text that is not in the closed set.
+To bound the work, a statement may have at most TOKENS_MAX tokens and DEPTH_MAX nested brackets. Every function raises
+`NotUnderstoodError` for syntax that the front does not accept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 TOKENS_MAX = 4000
 DEPTH_MAX = 16
-TESTS_MAX = 200  # of a condition: each is compared with each row
+TESTS_MAX = 200  # the most tests in a condition; each test is evaluated for each row
 _NUMBER = re.compile(r"[0-9]{1,20}\Z")
 _SCOPES: dict[str, Scope] = {
     "SESSION": "session",
@@ -48,7 +48,7 @@ _SCOPES: dict[str, Scope] = {
 # Functions that may be written without brackets.
 _BARE_FUNCTIONS = frozenset(("CURRENT_USER",))
 _WORDS: dict[str, Value] = {"NULL": None, "TRUE": 1, "FALSE": 0}
-# Words that end an expression, and so are no alias behind it.
+# Words that end an item of SELECT. After an item, such a word is not an alias.
 _AFTER_ITEM = frozenset(
     ("FROM", "LIMIT", "WHERE", "ORDER", "GROUP", "HAVING", "UNION", "INTO", "FOR")
 )
@@ -72,7 +72,7 @@ class Reader(SqlTokens):
         return token is not None and token.kind == "text"
 
     def next_name(self) -> str:
-        """Consume a name that is no keyword here, in lower case."""
+        """Consume a name, and return it in lower case."""
         return self.identifier().lower()
 
     def number(self) -> int:
@@ -83,7 +83,7 @@ class Reader(SqlTokens):
         return int(token.text)
 
     def scope(self) -> Scope:
-        """Consume GLOBAL, SESSION or LOCAL, if it is there."""
+        """Consume GLOBAL, SESSION or LOCAL if it is the next token. Otherwise return ""."""
         for word, scope in _SCOPES.items():
             if self.accept(word):
                 return scope
@@ -112,7 +112,7 @@ class Reader(SqlTokens):
     def _variable(self) -> Expression:
         if not self.accept("@"):
             token = self.peek()
-            # The name of a user variable may be quoted like a text.
+            # The name of a user variable may be written as a quoted text.
             name = self.text() if token is not None and token.kind == "text" else self._dotted()
             return UserVariable(name.lower())
         name = self.next_name()
@@ -129,7 +129,7 @@ class Reader(SqlTokens):
         return name
 
     def _number(self) -> Value:
-        """Consume a number: a whole one, or the text of one with a fraction."""
+        """Consume a number. Return an integer, or the text of a number with a fraction."""
         whole = self.number()
         if not self.accept("."):
             return whole
@@ -166,14 +166,14 @@ class Reader(SqlTokens):
         return tuple(arguments)
 
     def column(self) -> str:
-        """Consume the name of a column, which may be qualified, in lower case."""
+        """Consume the name of a column, which may be qualified. Return the unqualified name in lower case."""
         name = self.next_name()
         while self.accept("."):
             name = self.next_name()
         return name
 
     def items(self) -> tuple[Item, ...]:
-        """Consume what SELECT returns."""
+        """Consume the items that SELECT returns."""
         items = [self._item()]
         while self.accept(","):
             items.append(self._item())
@@ -186,7 +186,7 @@ class Reader(SqlTokens):
         start = first.end - len(first.text)
         brackets = self._brackets()
         expression = self.expression()
-        # A server leaves out the brackets around a whole expression.
+        # In a column's name, a server leaves out the brackets around the whole expression.
         written = self._sql[start : self.offset]
         for _ in range(brackets):
             written = written[1:-1].strip()
@@ -203,7 +203,7 @@ class Reader(SqlTokens):
         return Item(written, expression)
 
     def _brackets(self) -> int:
-        """Return how many brackets come next."""
+        """Return how many opening brackets come next."""
         count = 0
         while (token := self.peek(count)) is not None and token.text == "(":
             count += 1
@@ -215,7 +215,7 @@ class Reader(SqlTokens):
     # -- conditions ------------------------------------------------------------------------------------------
 
     def filter(self, *, like: bool = True) -> RowFilter:
-        """Consume LIKE or WHERE, if one is there. `like`: True if LIKE is possible."""
+        """Consume LIKE or WHERE, if one of them is next. `like`: False if the statement allows no LIKE."""
         if like and self.accept("LIKE"):
             return RowFilter(like=self._pattern())
         if self.accept("WHERE"):
@@ -268,7 +268,7 @@ class Reader(SqlTokens):
         return LikePattern(value)
 
     def _compared(self) -> str:
-        """Consume a value that a condition compares with, as text."""
+        """Consume a value that a condition compares with a column. Return it as text."""
         expression = self.expression()
         if isinstance(expression, FunctionCall) and expression.function in ("database", "schema"):
             return self.default_database
@@ -277,7 +277,7 @@ class Reader(SqlTokens):
         return str(expression.value)
 
     def limit(self) -> Limit:
-        """Consume LIMIT, if it is there."""
+        """Consume LIMIT, if it is the next token."""
         if not self.accept("LIMIT"):
             return Limit()
         first = self.number()
@@ -288,18 +288,19 @@ class Reader(SqlTokens):
     # -- names -----------------------------------------------------------------------------------------------
 
     def table_from(self) -> Name:
-        """Consume a table, and FROM or IN with its database, if it is there."""
+        """Consume a table, and a following FROM or IN with the table's database, if there is one."""
         database, table = self.name()
         if self.accept_either("FROM", "IN"):
             database = self.identifier()
         return database, table
 
     def database_from(self) -> str:
-        """Consume FROM or IN with a database, if it is there; else return the connection's."""
+        """Consume FROM or IN with a database, and return the database. Without FROM or IN, return the connection's
+        default database."""
         return self.identifier() if self.accept_either("FROM", "IN") else self.default_database
 
     def _nested(self, read: Callable[[], T]) -> T:
-        """Read what is inside of brackets."""
+        """Call `read` for the text inside a bracket."""
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise NotUnderstoodError

@@ -1,4 +1,4 @@
-"""The errors with which the front refuses what a client asks, with the numbers that a MySQL server has for them.
+"""The errors with which the front refuses a client's statement. They have the error numbers of a MySQL server.
 
 Source: share/messages_to_clients.txt of MySQL; ER_NO_SUCH_TABLE and others are the same on MariaDB.
 """
@@ -21,17 +21,17 @@ def _quoted(text: str) -> str:
 
 
 def not_answered(sql: str) -> WireError:
-    """For a question that is not in the closed set."""
+    """The error for a statement that the front does not answer."""
     return WireError(1235, f"{_ONLY}: {_quoted(sql)}", "42000")
 
 
 def change_refused(statement: str) -> WireError:
-    """For a statement that changes something at a server."""
+    """The error for a statement that changes something at a server."""
     return WireError(1290, f"{statement} is refused: {_ONLY}", "HY000")
 
 
 def syntax_error(sql: str, at: int) -> WireError:
-    """`at`: the offset in the statement that is not understood."""
+    """`at`: the offset in the statement where the syntax error is."""
     near = _quoted(sql[at:])
     return WireError(1064, f"You have an error in your SQL syntax near '{near}'; {_ONLY}", "42000")
 
@@ -100,17 +100,18 @@ def no_database() -> WireError:
 
 
 def unknown_database(name: str) -> WireError:
-    """For databases that the server lacks, and those that the consumer does not read."""
+    """The error for databases that the server does not have, and for databases that the consumer does not read."""
     return WireError(1049, f"Unknown database '{_quoted(name)}'", "42000")
 
 
 def unknown_table(database: str, table: str) -> WireError:
-    """For tables that the server lacks, and those that the consumer does not read."""
+    """The error for tables that the server does not have, and for tables that the consumer does not read."""
     return WireError(1146, f"Table '{_quoted(f'{database}.{table}')}' doesn't exist", "42S02")
 
 
 def table_denied(user: str, host: str, table: str) -> WireError:
-    """For tables of the consumer on which the daemon's own account at the server has no privilege."""
+    """The error for tables that the consumer reads, but on which the daemon's own account at the server has no
+    privilege."""
     return WireError(
         1142,
         f"SELECT command denied to user '{_quoted(user)}'@'{_quoted(host)}' for table '{_quoted(table)}'; grant SELECT,"
@@ -124,7 +125,7 @@ def unknown_column() -> WireError:
 
 
 def server_refused(number: int) -> WireError:
-    """`number`: the error of the server, or 0 if it has not answered."""
+    """`number`: the error number of the server, or 0 if the server has not answered."""
     why = f"refused this statement with error {number}" if number else "did not answer"
     return WireError(
         1105, f"the server {why}; the log of binlog-dispatcher has the details", "HY000"

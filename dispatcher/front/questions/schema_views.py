@@ -1,7 +1,7 @@
 """The views of information_schema that the front answers, and the columns of each that a client may select.
 
-They show what the log's bytes do not show: the columns, keys and character sets of the consumer's tables. Columns that
-name accounts, or tables of other consumers as those of foreign keys do, are not among them.
+These views show metadata that the log does not contain: the columns, keys and character sets of the consumer's tables.
+The allowed columns never name accounts, and never name other consumers' tables, as the columns about foreign keys do.
 
 Source: MySQL manual, "INFORMATION_SCHEMA Tables".
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SchemaView:
-    """`owner`: the columns that name what a row describes: a database, or a database and a table."""
+    """`owner`: the columns that name the database, or the database and the table, that a row describes."""
 
     columns: frozenset[str]
     owner: tuple[str, ...] = ("table_schema", "table_name")

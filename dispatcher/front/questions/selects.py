@@ -1,4 +1,4 @@
-"""Parses SELECT: of variables and functions, and of columns of information_schema."""
+"""Parses SELECT of variables and functions, and SELECT of columns of information_schema."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def _of_schema(reader: Reader, items: tuple[Item, ...]) -> Question:
 
 
 def _skip_alias(reader: Reader) -> None:
-    """Consume the alias of the only table. It is not needed, because columns are looked up by their names alone."""
+    """Consume the alias of the table. The alias is not used, because a SELECT has only one table and columns are
+    identified by their unqualified names."""
     if reader.accept("AS"):
         reader.identifier()
     elif not any(reader.at(word) for word in ("WHERE", "ORDER", "LIMIT", ";")):

@@ -1,7 +1,7 @@
-"""The variables of one connection: those of the user (`@a`), and the system variables that it has set.
+"""The variables of one connection: its user variables (`@a`), and the system variables that the client has set.
 
-With user variables a replication client says how it wants its dump. The properties return what it wants; a value that
-makes no sense counts as not set.
+A replication client sets the options of its dump with user variables. The properties of `Variables` return these
+options. An invalid value is treated as if the variable were not set.
 
 Sources: sql/rpl_binlog_sender.cc and rpl_source.cc of MySQL, sql/sql_repl.cc of MariaDB (which variables a dump reads);
 MySQL manual, "Server System Variables".
@@ -21,10 +21,10 @@ from dispatcher.front.questions.refusals import (
 from dispatcher.model.server_picture import Cell, Picture, Variable
 
 VARIABLES_MAX = 200
-SIZE_MAX = 1 << 20  # characters of all names and values
+SIZE_MAX = 1 << 20  # the most characters of all names and values together
 _UTF8MB4 = 45
 
-# System variables that a client may set for its session, and that the server's picture shows.
+# System variables that a client may set for its session, and that clients see even if they have not set them.
 _SETTABLE = frozenset((
     "auto_increment_increment", "auto_increment_offset", "autocommit", "big_tables", "character_set_client",
     "character_set_connection", "character_set_database", "character_set_filesystem", "character_set_results",
@@ -37,25 +37,26 @@ _SETTABLE = frozenset((
     "transaction_isolation", "transaction_read_only", "tx_isolation", "tx_read_only", "unique_checks",
     "wait_timeout",
 ))  # fmt: skip
-# System variables that clients set, and that make no difference here. A client sees them only if it has set them.
+# System variables that clients set and that have no effect in the front. A client sees such a variable only after
+# setting it.
 _ACCEPTED = frozenset((
     "max_heap_table_size", "optimizer_switch", "profiling", "session_track_gtids", "session_track_schema",
     "session_track_state_change", "session_track_transaction_info", "sql_big_selects", "sql_notes", "sql_warnings",
     "timestamp", "tmp_table_size",
 ))  # fmt: skip
-# Variables by their names in MySQL 8.0 and later, with their names in older servers.
+# The names of variables in MySQL 8.0 and later, and their names in older servers.
 _FORMER = {"transaction_isolation": "tx_isolation", "transaction_read_only": "tx_read_only"}
 _LATER = {former: name for name, former in _FORMER.items()}
 _TRUE, _FALSE = frozenset(("1", "on", "true")), frozenset(("0", "off", "false"))
-# The default collation of a character set, where it is not `..._general_ci`.
+# The default collations of character sets for which it is not `..._general_ci`.
 _COLLATIONS = {"latin1": "latin1_swedish_ci", "binary": "binary"}
 _CHECKSUMS = {"0": "NONE", "1": "CRC32", "NONE": "NONE", "CRC32": "CRC32"}
 _CHARSETS = ("character_set_client", "character_set_connection", "character_set_results")
 
 
 class Variables:
-    """`collation`: the id in the client's handshake. `database`: the connection's, which USE changes; "" = none.
-    `mariadb`: True if the server is MariaDB."""
+    """`collation`: the id of the collation in the client's handshake. `database`: the connection's default database,
+    which USE changes; "" = none. `mariadb`: True if the server is MariaDB."""
 
     def __init__(
         self, collation: int = _UTF8MB4, database: str = "", *, mariadb: bool = False
@@ -65,17 +66,19 @@ class Variables:
         self._user: dict[str, Value] = {}
         self._system: dict[str, Cell] = {}
         charset = charset_of(collation)
-        # A server takes its own default for an unknown id.
+        # For an unknown id, a server uses its own default.
         self._system |= dict.fromkeys(_CHARSETS, charset if charset.isalnum() else "utf8mb4")
 
     def copy(self) -> Variables:
-        """Return a copy for the assignments of one statement, so that all of them take effect or none."""
+        """Return a copy, to which the assignments of one statement are applied. `take` then applies all of them, or
+        none."""
         other = Variables(database=self.database, mariadb=self.mariadb)
         other._user, other._system = dict(self._user), dict(self._system)
         return other
 
     def take(self, other: Variables) -> None:
-        """Replace the values by those of a copy. Raises `WireError` if they are too many or too large."""
+        """Replace the variables by those of a copy. Raises `WireError` if there are too many variables or they are too
+        large."""
         values = {**other._user, **other._system}
         size = sum(len(name) + len(str(value)) for name, value in values.items())
         if len(values) > VARIABLES_MAX or size > SIZE_MAX:
@@ -94,7 +97,7 @@ class Variables:
     # -- system variables ------------------------------------------------------------------------------------
 
     def session(self, name: str, picture: Picture) -> Variable | None:
-        """Return a variable as the session sees it; None if there is none."""
+        """Return the session value of a system variable, or None if the variable does not exist."""
         global_ = picture.variables.get(name)
         if name not in self._system:
             return global_
@@ -119,7 +122,7 @@ class Variables:
         stored = _stored(name, value, global_)
         self._system[name] = stored
         other = _FORMER.get(name, _LATER.get(name, ""))
-        if other in picture.variables:  # both names are of one variable
+        if other in picture.variables:  # the server shows one variable under both names
             self._system[other] = stored
 
     def reset_session(self, name: str, picture: Picture) -> None:
@@ -130,7 +133,8 @@ class Variables:
         self._system.pop(name, None)
 
     def set_names(self, charset: str | None, collation: str, picture: Picture) -> None:
-        """Execute SET NAMES. `charset`: None = DEFAULT; `collation`: "" = the default of the character set."""
+        """Execute SET NAMES. `charset`: None = DEFAULT; `collation`: "" = the default collation of the character
+        set."""
         charset = charset or picture.text("character_set_server") or "utf8mb4"
         self._system |= dict.fromkeys(_CHARSETS, charset)
         self._system["collation_connection"] = collation or _collation_of(charset, picture)
@@ -143,18 +147,19 @@ class Variables:
 
     @property
     def sql_mode_bits(self) -> int:
-        """The bits of sql_mode that change how a statement is read."""
+        """The bits of sql_mode that change how a statement is parsed."""
         modes = {mode.strip() for mode in (self._system.get("sql_mode") or "").upper().split(",")}
         bits = ANSI_QUOTES if modes & {"ANSI_QUOTES", "ANSI"} else 0
         return bits | (NO_BACKSLASH_ESCAPES if "NO_BACKSLASH_ESCAPES" in modes else 0)
 
     @property
     def autocommit(self) -> bool:
-        """What the status flags of answers say. True if the client has not set it."""
+        """The value of autocommit, for the status flags of answers. True if the client has not set the variable."""
         return self._system.get("autocommit", "1") == "1"
 
     def seconds(self, name: str) -> int | None:
-        """Return what the client has set for a time limit in seconds, such as net_write_timeout; None if nothing."""
+        """Return the client's value of a time limit in seconds, such as net_write_timeout. None if the client has not
+        set it."""
         value = self._system.get(name)
         return int(value) if value is not None and value.isdecimal() else None
 
@@ -162,45 +167,47 @@ class Variables:
 
     @property
     def binlog_checksum(self) -> str | None:
-        """ "NONE" or "CRC32"; None if the client says nothing, as an old client without checksums does."""
+        """ "NONE" or "CRC32"; None if the client has not set it, as an old client that does not know checksums."""
         value = self._first("source_binlog_checksum", "master_binlog_checksum")
         return None if value is None else _CHECKSUMS.get(str(value).upper())
 
     @property
     def heartbeat_period_ns(self) -> int:
-        """After how many nanoseconds without an event the client wants a heartbeat; 0 = never."""
+        """After how many nanoseconds without an event the client wants a heartbeat; 0 = no heartbeats."""
         return self._number("source_heartbeat_period", "master_heartbeat_period")
 
     @property
     def replica_uuid(self) -> str:
-        """The UUID by which a server knows a replica that connects again; "" if there is none."""
+        """The UUID by which a server recognizes a replica that connects again; "" if the client has not set one."""
         value = self._first("replica_uuid", "slave_uuid")
         return value if isinstance(value, str) and len(value) <= 64 else ""
 
     @property
     def mariadb_capability(self) -> int:
-        """From 4 on the client understands MariaDB's GTID events; 0 = the client knows nothing of MariaDB."""
+        """The client's MariaDB capability. With 4 or more, the client understands MariaDB's GTID events; 0 = it is not
+        a MariaDB client."""
         return self._number("mariadb_slave_capability")
 
     @property
     def slave_connect_state(self) -> str | None:
-        """MariaDB's GTIDs from which the client wants the log; None if it names a file and an offset instead."""
+        """MariaDB's GTIDs after which the client wants the log; None if the client names a file and an offset
+        instead."""
         value = self._user.get("slave_connect_state")
         return value if isinstance(value, str) else None
 
     @property
     def slave_until_gtid(self) -> str | None:
-        """MariaDB's GTIDs at which the dump ends; None if it has no end."""
+        """MariaDB's GTIDs at which the dump shall end; None if the client sets no end."""
         value = self._user.get("slave_until_gtid")
         return value if isinstance(value, str) else None
 
     def _first(self, *names: str) -> Value:
-        """Return the first of these user variables that is set."""
+        """Return the value of the first of these user variables that is set, None if none is set."""
         return next((self._user[name] for name in names if name in self._user), None)
 
     def _number(self, *names: str) -> int:
-        """Return the first of these user variables that is set, as a number from 0 on; 0 if its value is no such
-        number."""
+        """Return the value of the first of these user variables that is set, as a number >= 0. Return 0 if the value is
+        not such a number."""
         value = self._first(*names)
         if isinstance(value, int):
             return max(value, 0)
@@ -209,13 +216,13 @@ class Variables:
 
 
 def _present(name: str, picture: Picture) -> str:
-    """Return the name that the server has for a variable."""
+    """Return the name under which the server shows a variable."""
     former = _FORMER.get(name)
     return former if former and name not in picture.variables else name
 
 
 def _stored(name: str, value: Value, global_: Variable | None) -> Cell:
-    """Return the value as SELECT shows it. Raises `WireError`."""
+    """Return the value as SELECT shows it. Raises `WireError` for an invalid value."""
     if value is None:
         if name != "character_set_results":
             raise wrong_value(name, None)
@@ -235,12 +242,12 @@ def _stored(name: str, value: Value, global_: Variable | None) -> Cell:
 
 
 def _utf8_names(picture: Picture) -> str:
-    """The server's own character set for names: `utf8`, or `utf8mb3` at newer servers."""
+    """The character set in which the server stores names: `utf8`, or `utf8mb3` on newer servers."""
     return picture.text("character_set_system")
 
 
 def _collation_of(charset: str, picture: Picture) -> str:
-    """The default collation of a character set, as far as it is known."""
+    """The default collation of a character set. Without an entry here, it is `..._general_ci`."""
     if charset == picture.text("character_set_server"):
         return picture.text("collation_server")
     return _COLLATIONS.get(charset, f"{charset}_general_ci")

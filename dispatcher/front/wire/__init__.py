@@ -1,1 +1,1 @@
-"""MySQL's client/server protocol, seen from the server: packets, logins, result sets."""
+"""The server's side of MySQL's client/server protocol: packets, logins, result sets."""

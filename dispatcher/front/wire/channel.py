@@ -1,11 +1,12 @@
 """One connection of a client: reads exactly one packet at a time, and waits for a client that reads slowly.
 
-The channel asks the transport for the bytes of one packet, first the header, then the payload, and pauses reading
-after the last one. So a ClientHello, which a client sends right behind its request for TLS, stays in the socket until
-the handshake of TLS reads it. And a packet that is too large is refused by its header, before memory is taken for it.
+The channel asks the transport for the bytes of exactly one packet: first its header, then its payload. After a
+payload's last packet it pauses reading. So a ClientHello, which a client sends directly after its request for TLS,
+stays in the socket until the TLS handshake reads it. The channel refuses a packet that is too large as soon as it has
+the header, before it allocates memory for the payload.
 
-A channel that does not read does not notice that its client has gone. While no command is expected, as in a dump,
-`watch` reads what the client sends, so that `closed` is done at once.
+A channel that does not read does not notice that its client has disconnected. During a dump no command is expected, so
+`watch` reads what the client sends. The future `closed` is then done as soon as the client disconnects.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ from dispatcher.front.wire.errors import WireError, out_of_order, too_large
 from dispatcher.front.wire.packets import HEADER_BYTES, PACKET_BYTES_MAX, framed, packets_in
 
 CLOSE_S = 5.0
-"""How long a close waits until the client has taken what was written."""
+"""How long `close` waits for the client to receive the written bytes, in seconds."""
 UNSENT_BYTES_MAX = 1 << 19
-"""With more bytes that the socket has not taken, `drain` waits."""
+"""`drain` waits while more bytes than this are written but not yet accepted by the socket."""
 
-# After 30 s without a byte the kernel sends a probe every 10 s; the third unanswered probe ends the connection.
+# After 30 s without a received byte, the operating system sends a probe every 10 s. After the third unanswered probe,
+# it closes the connection.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 class ClientGone(ConnectionError):
-    """The client has closed the connection, or it was closed because the client took no byte for too long."""
+    """The connection is closed: by the client, or by the channel because the client received nothing for too long."""
 
 
 class TlsFailed(ClientGone):
@@ -40,39 +42,41 @@ class TlsFailed(ClientGone):
 
 
 class Channel(asyncio.BufferedProtocol):
-    """One connection, from its start. `bytes_max`: of the first packet that is read.
+    """One connection. `bytes_max`: the greatest size of the first packet that the client sends.
 
-    One sequence number serves both directions: `send` and the reads increment it. `write` takes packets that are ready,
-    and does not change the number.
+    Both directions share one sequence number, which `send` and the read methods increment. `write` sends complete
+    packets and does not change the number.
     """
 
     def __init__(self, bytes_max: int, on_open: Callable[[Channel], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_open = on_open
         self._bytes_max = bytes_max
-        self._socket: asyncio.Transport | None = None  # of the bytes on the network
+        self._socket: asyncio.Transport | None = None  # of the network connection
         self._transport: asyncio.Transport | None = (
-            None  # of the packets; above the socket's with TLS
+            None  # of the packets: with TLS the TLS transport, otherwise `_socket`
         )
         self._securing = False
         self._sequence = 0
 
         self._wanted = True  # a packet is being read
-        self._begins = False  # it begins a sequence
+        self._begins = False  # the packet that is being read begins a new sequence
         self._header = bytearray(HEADER_BYTES)
         self._body = bytearray()  # of the packet that is being read
-        self._filled = 0  # bytes of the header or of the body
+        self._filled = 0  # how many bytes of the header or body have been read
         self._in_body = False
         self._earlier: list[bytes] = []  # bodies of earlier packets of the same payload
-        self._payload: bytes | None = None  # complete, and not taken yet
+        # A complete payload that no read method has returned yet.
+        self._payload: bytes | None = None
         self._fault: WireError | None = None
         self._reader: asyncio.Future[None] | None = None
         self._watcher: Callable[[bytes], None] | None = None
 
-        self._writable: asyncio.Future[None] | None = None  # exists while writing is paused
+        self._writable: asyncio.Future[None] | None = None  # set while writing is paused
         self._closing: asyncio.TimerHandle | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
-        """Done once the connection is closed, by either side. `asyncio.wait` may wait for it, `await` must not."""
+        """Done once either side has closed the connection. Wait for this future only with `asyncio.wait`; a direct
+        `await` could cancel it."""
         self.host = "unknown"
         """The client's address."""
         self.tls = False
@@ -80,7 +84,7 @@ class Channel(asyncio.BufferedProtocol):
     # -- asyncio calls these -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        opened = cast("asyncio.Transport", transport)  # uvloop's has another base
+        opened = cast("asyncio.Transport", transport)  # uvloop's transport has another base class
         self._socket = self._transport = opened
         opened.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
         peer = opened.get_extra_info("peername")
@@ -91,12 +95,14 @@ class Channel(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - exactly what is missing
         if not self._wanted:
-            return memoryview(bytearray(1))  # for a byte that must not come: see `buffer_updated`
+            # For a byte that the client must not send: see `buffer_updated`.
+            return memoryview(bytearray(1))
         return memoryview(self._body if self._in_body else self._header)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self._wanted:
-            # During the handshake of TLS reading cannot be paused, and no client sends two packets there.
+            # Reading cannot be paused during the TLS handshake. A client that sends a second packet there breaks the
+            # protocol.
             self._fail(out_of_order())
             return
         self._filled += nbytes
@@ -123,15 +129,15 @@ class Channel(asyncio.BufferedProtocol):
     # -- reading -----------------------------------------------------------------------------------------------
 
     async def read_packet(self, bytes_max: int, timeout_s: float | None) -> bytes:
-        """The next payload of this sequence, of at most `bytes_max` bytes.
+        """Return the next payload of the current sequence, of at most `bytes_max` bytes.
 
-        Raises WireError for a payload that is too large or a wrong sequence number, after which nothing more can be
-        read, ClientGone, and TimeoutError.
+        Raises WireError for a payload that is too large and for a wrong sequence number; nothing can be read after this
+        error. Raises ClientGone and TimeoutError.
         """
         return await self._read(bytes_max, timeout_s, begins=False)
 
     async def read_command(self, bytes_max: int, timeout_s: float | None) -> bytes:
-        """The payload of the next command, which begins a new sequence. Errors: as `read_packet`."""
+        """Return the payload of the next command, which begins a new sequence. Raises the errors of `read_packet`."""
         return await self._read(bytes_max, timeout_s, begins=True)
 
     async def _read(self, bytes_max: int, timeout_s: float | None, *, begins: bool) -> bytes:
@@ -144,9 +150,9 @@ class Channel(asyncio.BufferedProtocol):
         return payload
 
     def watch(self, on_packet: Callable[[bytes], None], bytes_max: int) -> None:
-        """From now on, call `on_packet` for each packet that the client sends, such as acknowledgements of a replica;
-        each begins a new sequence. The channel is closed on a packet that `read_packet` would refuse, or for which
-        `on_packet` raises WireError. `unwatch` ends the watch."""
+        """Until `unwatch`, call `on_packet` with each payload that the client sends, such as COM_QUIT during a dump.
+        Each payload begins a new sequence. The channel closes the connection at a packet that `read_packet` would
+        refuse, and if `on_packet` raises WireError."""
         self._watcher = on_packet
         self._want(bytes_max, begins=True)
 
@@ -176,7 +182,7 @@ class Channel(asyncio.BufferedProtocol):
         size = int.from_bytes(self._header[:3], "little")
         sequence = self._header[3]
         expected = 0 if self._begins and not self._earlier else self._sequence
-        self._sequence = (sequence + 1) & 0xFF  # also of an answer that refuses the packet
+        self._sequence = (sequence + 1) & 0xFF  # also used by an error that refuses this packet
         if sequence != expected:
             self._fail(out_of_order())
         elif size + PACKET_BYTES_MAX * len(self._earlier) > self._bytes_max:
@@ -231,14 +237,15 @@ class Channel(asyncio.BufferedProtocol):
         self.write(b"".join(packets))
 
     def write(self, packets: bytes | memoryview) -> None:
-        """Write packets as they are. Call `drain` before the next one, which bounds the memory. Raises ClientGone."""
+        """Write complete packets. To bound the memory, call `drain` before the next `write`. Raises ClientGone."""
         self._raise_if_gone()
         assert self._transport is not None
         self._transport.write(packets)
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until the client has taken most of what was written. Raises ClientGone, and closes the channel, if the
-        client takes no byte for `timeout_s` (for up to twice this time, if it has taken some before)."""
+        """Wait until the client has received most of the written bytes. If the client receives nothing for `timeout_s`,
+        close the connection and raise ClientGone. If the client has received bytes at the beginning of the wait, this
+        may take up to twice `timeout_s`."""
         while (writable := self._writable) is not None and not self.closed.done():
             unsent = self._unsent()
             done, _ = await asyncio.wait(
@@ -257,9 +264,9 @@ class Channel(asyncio.BufferedProtocol):
     # -- TLS and the end ---------------------------------------------------------------------------------------
 
     async def start_tls(self, context: ssl.SSLContext, bytes_max: int, timeout_s: float) -> None:
-        """Do the handshake of TLS as the server; then expect a packet of at most `bytes_max` bytes.
+        """Do the TLS handshake as the server. The first packet after it may have at most `bytes_max` bytes.
 
-        Raises TlsFailed, also if the handshake takes more than `timeout_s`.
+        Raises TlsFailed if the handshake fails or takes longer than `timeout_s`.
         """
         self._raise_if_gone()
         assert self._socket is not None and self._payload is None
@@ -281,7 +288,7 @@ class Channel(asyncio.BufferedProtocol):
             raise
         finally:
             self._securing = False
-        if secured is None or secured.is_closing():  # the client has gone during the handshake
+        if secured is None or secured.is_closing():  # the client disconnected during the handshake
             self._end_handshake()
             raise ClientGone("the client has gone")
         self._transport = secured
@@ -291,13 +298,13 @@ class Channel(asyncio.BufferedProtocol):
             secured.pause_reading()
 
     def _end_handshake(self) -> None:
-        """Close the socket if the handshake has not done so, and end the channel, which the handshake does not do."""
+        """End the channel after a failed handshake. Close the socket if the handshake has not closed it."""
         if self._socket is not None and not self._socket.is_closing():
             self._socket.abort()
         self._end()
 
     def close(self) -> None:
-        """Close the connection once the client has taken what was written, or after CLOSE_S."""
+        """Close the connection when the client has received all written bytes, at the latest after CLOSE_S."""
         if self._transport is None or self._closing is not None:
             return
         self._transport.close()
@@ -310,7 +317,7 @@ class Channel(asyncio.BufferedProtocol):
         self._end()
 
     def _end(self) -> None:
-        """Tell all that wait that the client has gone. The transports are not used again."""
+        """Wake all tasks that wait for the client. They then raise ClientGone."""
         self._socket = self._transport = None
         if self._closing is not None:
             self._closing.cancel()
@@ -332,11 +339,12 @@ def _keep_alive(transport: asyncio.Transport) -> None:
             if hasattr(socket, name):
                 connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     except OSError:
-        pass  # the client has gone already
+        pass  # the client has disconnected already
 
 
 def _queued_by_kernel(transport: asyncio.Transport | None) -> int:
-    """Bytes that were written to the socket and not acknowledged by the other machine. Source: tcp(7), SIOCOUTQ."""
+    """The number of bytes that were written to the socket and that the client's machine has not acknowledged. Source:
+    tcp(7), SIOCOUTQ."""
     if transport is None or transport.is_closing() or not sys.platform.startswith("linux"):
         return 0
     answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))

@@ -1,7 +1,7 @@
-"""The errors that the front sends, with the numbers and states of MySQL's own.
+"""The errors that the front sends, with the error numbers and SQLSTATEs of a MySQL server.
 
-A client reacts to the number. So each error has the number that a MySQL server uses in the same case, and the text says
-what is wrong and, where there is one, the remedy. Source: share/messages_to_clients.txt of MySQL.
+A client reacts to the error number. So each error has the number that a MySQL server uses in the same case. The text
+says what is wrong and, if possible, how to correct it. Source: share/messages_to_clients.txt of MySQL.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ SQLSTATES: Final[dict[int, str]] = {
 
 
 class WireError(Exception):
-    """An error that a client is sent. `sqlstate`: five characters; by default that of the number.
+    """An error that the front sends to a client. `sqlstate`: five characters; the default is the SQLSTATE of the
+    number.
 
-    The message is made printable: it may quote what a client has sent.
+    The message may quote the client's text, so unprintable characters in it are escaped.
     """
 
     def __init__(self, number: int, message: str, sqlstate: str = "") -> None:
@@ -52,13 +53,15 @@ class WireError(Exception):
 
 
 def error_packet(error: WireError, capabilities: int) -> bytes:
-    """The payload of an ERR packet. `capabilities`: the client's; 0 before the greeting, when it reads no SQLSTATE."""
+    """The payload of an ERR packet. `capabilities`: the client's capabilities; 0 before the greeting, when a client
+    does not expect a SQLSTATE."""
     state = b"#" + error.sqlstate.encode() if capabilities & Capability.PROTOCOL_41 else b""
     return b"\xff" + error.number.to_bytes(2, "little") + state + error.message.encode()
 
 
 def fatal_reading(message: str) -> WireError:
-    """For a dump that cannot begin or go on (ER_SOURCE_FATAL_ERROR_READING_BINLOG); a replica gives up after it."""
+    """The error for a dump that cannot begin or continue (ER_SOURCE_FATAL_ERROR_READING_BINLOG). A replica stops after
+    this error."""
     return WireError(1236, message)
 
 
@@ -67,7 +70,7 @@ def bad_handshake() -> WireError:
 
 
 def too_large(bytes_max: int) -> WireError:
-    """For a payload that is larger than `bytes_max`."""
+    """The error for a payload that is larger than `bytes_max`."""
     return WireError(1153, f"Got a packet bigger than {bytes_max} bytes")
 
 
@@ -76,7 +79,7 @@ def out_of_order() -> WireError:
 
 
 def unknown_command() -> WireError:
-    """For commands that the front does not have, such as COM_CHANGE_USER."""
+    """The error for commands that the front does not support, such as COM_CHANGE_USER."""
     return WireError(1047, "Unknown command")
 
 
@@ -85,5 +88,5 @@ def too_many_connections() -> WireError:
 
 
 def internal_fault() -> WireError:
-    """For a fault of the front itself, of which its log has the details."""
+    """The error for a fault of the front itself. The daemon's log has the details."""
     return WireError(1105, "Unknown error; the log of binlog-dispatcher has the details")

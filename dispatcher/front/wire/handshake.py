@@ -1,7 +1,8 @@
-"""The packets of the handshake: greeting, request for TLS, the client's response, change of the method.
+"""The packets of the handshake: the greeting, the client's request for TLS, the client's response, and the request to
+change the authentication method.
 
-The greeting offers neither compression nor query attributes nor session tracking, and has the bit CLIENT_LONG_PASSWORD,
-so that MariaDB's clients use no capabilities of MariaDB. Source: page_protocol_connection_phase of MySQL's source code
+The greeting does not offer compression, query attributes or session tracking. It has the bit CLIENT_LONG_PASSWORD, so
+that MariaDB's clients use no capabilities of MariaDB. Source: page_protocol_connection_phase of MySQL's source code
 documentation; sql/auth/sql_authentication.cc (parse_client_handshake_packet).
 """
 
@@ -43,8 +44,8 @@ _MORE_DATA = b"\x01"
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What the server says of itself. `version`: the version text; `nonce`: NONCE_BYTES bytes, by `new_nonce`; `tls`:
-    True if TLS is offered."""
+    """The greeting, which the server sends first. `version`: the server version as text; `nonce`: NONCE_BYTES bytes
+    from `new_nonce`; `tls`: True if the server offers TLS."""
 
     version: str
     connection_id: int
@@ -53,11 +54,11 @@ class Greeting:
 
     @property
     def capabilities(self) -> Capability:
-        """Those that are offered."""
+        """The capabilities that the greeting offers."""
         return _OFFERED | Capability.SSL if self.tls else _OFFERED
 
     def payload(self) -> bytes:
-        """The payload of the greeting, HandshakeV10."""
+        """Return the payload of the greeting, HandshakeV10."""
         return b"".join(
             (
                 b"\x0a",
@@ -82,8 +83,9 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class HandshakeResponse:
-    """The client's answer to the greeting. `capabilities`: those that both have; `plugin`: the method of `proof`, ""
-    if the client does not say; `proof`: the answer to the nonce; `charset`: the number of a collation."""
+    """The client's answer to the greeting. `capabilities`: the offered capabilities that the client has, too; `proof`:
+    the client's answer to the nonce; `plugin`: the authentication method of `proof`, "" if the client does not name it;
+    `charset`: the id of a collation."""
 
     user: str
     proof: bytes
@@ -95,7 +97,7 @@ class HandshakeResponse:
 
 
 def new_nonce() -> bytes:
-    """Random bytes without NUL and '$', which end the text in some clients and in stored passwords."""
+    """Return random bytes without NUL and '$', which are end marks in some clients and in stored passwords."""
     letters = [letter for letter in range(1, 128) if letter != ord("$")]
     return bytes(secrets.choice(letters) for _ in range(NONCE_BYTES))
 
@@ -109,8 +111,8 @@ def is_ssl_request(payload: bytes) -> bool:
 def parse_response(payload: bytes, offered: Capability) -> HandshakeResponse:
     """Read the client's response, HandshakeResponse41. `offered`: the capabilities of the greeting.
 
-    Raises WireError: 1251 for clients older than MySQL 4.1, 1043 if it cannot be read. The client's own capabilities
-    say which fields there are: some clients send a field whose capability was not offered.
+    Raises WireError: 1251 for clients older than MySQL 4.1, 1043 if the response cannot be parsed. The capabilities in
+    the response decide which fields are read, because some clients send a field whose capability was not offered.
     """
     reader = PayloadReader(payload)
     low = reader.integer(2)
@@ -121,7 +123,7 @@ def parse_response(payload: bytes, offered: Capability) -> HandshakeResponse:
             " upgrading MySQL client",
         )
     sent = Capability(low | reader.integer(2) << 16)
-    reader.fixed(4)  # the largest packet that the client takes
+    reader.fixed(4)  # the largest packet that the client accepts
     charset = reader.integer(1)
     reader.fixed(23)
     user = _text(reader.until_nul())
@@ -145,15 +147,15 @@ def _attributes(reader: PayloadReader) -> dict[str, str]:
 
 
 def _text(data: bytes) -> str:
-    """Bytes that are not UTF-8 become escapes: a name with such bytes is the name of no consumer."""
+    """Decode UTF-8. Invalid bytes become escapes, so a name with such bytes never equals a consumer's name."""
     return data.decode(errors="backslashreplace")
 
 
 def switch_request(plugin: str, nonce: bytes) -> bytes:
-    """The payload that asks the client to answer again, by another method."""
+    """The payload that asks the client to answer again with another authentication method."""
     return b"\xfe" + plugin.encode() + b"\0" + nonce + b"\0"
 
 
 def more_data(data: bytes) -> bytes:
-    """The payload that goes on with the client's method."""
+    """The payload that continues the client's authentication method."""
     return _MORE_DATA + data

@@ -1,8 +1,10 @@
-"""Accepts connections, logs their clients in, and hands them to the caller's handler; bounds how many there are.
+"""Accepts connections, logs their clients in, and passes each client to the caller's handler. Bounds the number of
+connections.
 
-At most a quarter of `connections_max` connections may be without a login: for each further one, the oldest connection
-without a login is closed. So a program that opens connections and is silent does not keep others out. Whatever a client
-sends, its connection ends without a message in the log; only an error of the handler itself is reported.
+At most a quarter of the `connections_max` connections may not be logged in yet. For each further connection, the
+listener closes the oldest connection that is not logged in. So a program that opens connections and sends nothing does
+not block other clients. A client cannot cause messages in the daemon's log: only an error of the handler or of the
+rules is reported.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ _BY_NUMBER = {
 
 @dataclass(slots=True)
 class FrontCounts:
-    """For the metrics. `open`: all connections now. `waiting`: those without a login, or at their end, now. The others
-    count since the start."""
+    """Counts for the metrics. `open`: the current number of connections. `waiting`: the current number of connections
+    that are not logged in yet or are being closed. `logged_in` and `refused` count since the start."""
 
     open: int = 0
     waiting: int = 0
@@ -64,8 +66,9 @@ class FrontCounts:
 
 
 class FrontListener:
-    """`serve` handles a client that has logged in. The connection ends when it returns or raises WireError,
-    ConnectionError or TimeoutError. `failed` is called with any other error of `serve` or of a function of `rules`."""
+    """Listens for connections. `serve` handles a client that has logged in. The connection is closed when `serve`
+    returns or raises an error. Errors other than WireError, ConnectionError and TimeoutError, from `serve` or from a
+    function of `rules`, are passed to `failed`."""
 
     def __init__(
         self,
@@ -84,19 +87,19 @@ class FrontListener:
         self._server: asyncio.Server | None = None
         self._tasks: dict[Channel, asyncio.Task[None]] = {}
         self._open: set[Channel] = set()
-        self._waiting: dict[Channel, None] = {}  # without a login, or ending; oldest first
+        self._waiting: dict[Channel, None] = {}  # not logged in yet, or being closed; oldest first
         self._last_id = 0
 
     async def listen(self, host: str, port: int) -> int:
-        """Open the listener. Returns its port. Raises OSError if the address cannot be listened on."""
+        """Open the listener and return its port. Raises OSError if it cannot listen on the address."""
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Channel(LOGIN_BYTES_MAX, self._accept), host, port, backlog=_BACKLOG
         )
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self, grace_s: float = 1.0) -> None:
-        """Close the listener, end the handlers, and close all connections. Those that still have bytes to send are
-        closed after `grace_s`."""
+        """Close the listener, cancel the handlers, and close all connections. A connection with unsent bytes is closed
+        after at most `grace_s`."""
         if self._server is not None:
             self._server.close()
         tasks = list(self._tasks.values())
@@ -127,7 +130,7 @@ class FrontListener:
         self._count()
 
     def _replace_oldest(self) -> None:
-        """Close the connection that has been without a login for longest."""
+        """Close the oldest of the connections in `_waiting`."""
         oldest = next(iter(self._waiting))
         if (task := self._tasks.get(oldest)) is not None:
             self.counts.refused[Refusal.REPLACED] += 1
@@ -144,19 +147,19 @@ class FrontListener:
         self.counts.open, self.counts.waiting = len(self._open), len(self._waiting)
 
     async def _run(self, channel: Channel, connection_id: int) -> None:
-        """One connection, from its greeting to its end."""
+        """Serve one connection from its greeting to its close."""
         try:
             login = await self._log_in(channel, connection_id)
             if login is not None:
                 await self._handle(channel, login)
         finally:
             if channel in self._open:
-                self._waiting.setdefault(channel)  # it may have something to send yet
+                self._waiting.setdefault(channel)  # the connection may still have bytes to send
                 self._count()
             channel.close()
 
     async def _log_in(self, channel: Channel, connection_id: int) -> FrontLogin | None:
-        """Returns None if the client was refused."""
+        """Log the client in. Returns None if the login failed."""
         try:
             login = await log_in(channel, connection_id, self.rules)
         except WireError as error:
@@ -185,7 +188,7 @@ class FrontListener:
         except WireError as error:
             _tell(channel, error, login.capabilities)
         except (ConnectionError, TimeoutError):
-            pass  # the client has gone, or was silent for too long
+            pass  # the client has disconnected, or was silent for too long
         except Exception as error:  # noqa: BLE001 - of the handler
             self._report(channel, error)
 
@@ -195,6 +198,6 @@ class FrontListener:
 
 
 def _tell(channel: Channel, error: WireError, capabilities: Capability) -> None:
-    """Send the client the error before its connection is closed, if it is still there."""
+    """Send an error to the client before its connection is closed. Does nothing if the client has disconnected."""
     with contextlib.suppress(ClientGone):
         channel.send([error_packet(error, capabilities)])

@@ -1,8 +1,9 @@
-"""Logs a client in: greeting, TLS, method, password, and the refusal of a wrong one.
+"""Logs a client in: sends the greeting, begins TLS, chooses the authentication method, and checks the password.
 
-The exchange has a fixed order and no loop: the client sends at most a request for TLS, its response, an answer to the
-change of the method, a request for the RSA key, and the password. Packets are small, and one limit of time holds for
-all of them together. A wrong password and an unknown user take the same steps and end with the same error.
+The exchange has a fixed order without loops. The client sends at most these packets: a request for TLS, its response,
+an answer to a change of the method, a request for the RSA key, and the password. The size of each packet is limited,
+and so is the time of the whole exchange. A login with a wrong password and a login of an unknown user take the same
+steps and end with the same error.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from dispatcher.front.wire.passwords import (
 from dispatcher.front.wire.result_set import ok_packet
 from dispatcher.model.printable import printable
 
-LOGIN_BYTES_MAX = 1 << 16  # of a packet before the login
-LOGIN_S = 10.0  # for the whole login
-_NAME_MAX = 80  # characters of a user's name in a message
+LOGIN_BYTES_MAX = 1 << 16  # the largest packet before the end of the login
+LOGIN_S = 10.0  # the longest time of the whole login
+_NAME_MAX = 80  # the longest user name in a message, in characters
 _FAST_AUTH_OK, _FULL_AUTH = b"\x03", b"\x04"
 _KEY_REQUEST = b"\x02"
 _MARIADB_CLIENT = "libmariadb"
@@ -47,15 +48,15 @@ _MARIADB_CLIENT = "libmariadb"
 
 @dataclass(frozen=True, slots=True)
 class LoginRules:
-    """Who may log in, and how.
+    """The rules that decide which clients may log in.
 
-    `version`: of the server, for the greeting; `tls`: None = not offered; `require_tls`: True = refuse clients without
-    TLS; `key`: the key with which clients encrypt passwords where there is no TLS, None = a login without TLS needs a
-    right proof.
+    `version`: returns the server version for the greeting; `tls`: None if TLS is not offered; `require_tls`: True to
+    refuse clients without TLS; `key`: the key with which clients without TLS encrypt their password. If `key` is None,
+    a client without TLS can log in only with a right proof.
 
-    `secrets`: the secrets of a user: () for an unknown user, None if no password is needed. `wrong` is awaited with the
-    user (printable) and the client's address after a wrong password, before the client is told; `admit` before a
-    login is confirmed, and may raise WireError to refuse it.
+    `secrets`: returns the secrets of a user; () for an unknown user, None if no password is needed. `wrong`: awaited
+    after a wrong password, before the error is sent, with the printable user name and the client's address. `admit`:
+    awaited before a login is confirmed; it may raise WireError to refuse the login.
     """
 
     version: Callable[[], str]
@@ -70,9 +71,9 @@ class LoginRules:
 
 @dataclass(frozen=True, slots=True)
 class FrontLogin:
-    """A client that has logged in. `secret`: the one that it has proven, None if none was needed; `capabilities`: those
-    that both sides have; `charset`: the number of a collation; `attributes`: what the client says of itself, not
-    printable; `host`: its address."""
+    """A client that has logged in. `secret`: the secret that the client has proven, None if no password was needed;
+    `capabilities`: the capabilities that both sides have; `charset`: the id of a collation; `attributes`: the client's
+    connection attributes, which may contain unprintable characters; `host`: the client's address."""
 
     user: str
     database: str | None
@@ -86,7 +87,7 @@ class FrontLogin:
 
 
 class _Denied(Exception):
-    """The password is wrong, or the user unknown."""
+    """The password is wrong, or the user is unknown."""
 
     def __init__(self, user: str, *, with_password: bool) -> None:
         super().__init__()
@@ -97,7 +98,7 @@ class _Denied(Exception):
 async def log_in(channel: Channel, connection_id: int, rules: LoginRules) -> FrontLogin:
     """Log the client of a new connection in.
 
-    Raises WireError, which the caller sends to the client, TimeoutError and ClientGone. The caller closes the channel.
+    Raises WireError, TimeoutError and ClientGone. The caller sends the WireError to the client and closes the channel.
     """
     try:
         async with asyncio.timeout(rules.limit_s):
@@ -140,7 +141,7 @@ class _Exchange:
         )
 
     async def _response(self) -> HandshakeResponse:
-        """Greet the client, begin TLS if it asks for it, and read its response."""
+        """Send the greeting, begin TLS if the client requests it, and return the client's response."""
         channel, tls = self._channel, self._rules.tls
         greeting = Greeting(self._rules.version(), self._id, self._nonce, tls is not None)
         channel.send([greeting.payload()])
@@ -161,10 +162,10 @@ class _Exchange:
     async def _secret(
         self, response: HandshakeResponse, secrets: Sequence[str] | None
     ) -> str | None:
-        """The secret that the client proves. Raises _Denied."""
+        """Return the secret that the client proves, None if no password is needed. Raises _Denied."""
         proof, native = response.proof, _is_native(response)
         if response.plugin not in (SHA2, ""):
-            # The client may not have used the nonce of the greeting, which was for another method.
+            # The greeting's nonce was for another method, so the client's proof may not be based on it.
             self._channel.send([switch_request(NATIVE if native else SHA2, self._nonce)])
             proof = await self._read()
         given = proof not in (b"", b"\0")
@@ -187,7 +188,8 @@ class _Exchange:
         return secret
 
     async def _full_exchange(self, user: str) -> bytes:
-        """The password itself, which the client sends over TLS, or encrypted with the key that it asks for."""
+        """Return the password in clear text. The client sends it over TLS, or requests the RSA key and encrypts the
+        password with it."""
         key = self._rules.key
         if not self._channel.tls and key is None:
             raise _Denied(user, with_password=True)
@@ -206,9 +208,9 @@ class _Exchange:
 
 
 def _is_native(response: HandshakeResponse) -> bool:
-    """True if the client is to use mysql_native_password: if it names this method, or is a client of MariaDB that names
-    another method than the greeting does. A client that names no method has used the greeting's method if its proof has
-    the size of that method's proofs."""
+    """True if the client must use mysql_native_password. This is so if the client names this method, or if it is a
+    MariaDB client that names a method other than the greeting's. If the client names no method, it must use
+    mysql_native_password unless its proof has the size of a caching_sha2_password proof."""
     if response.plugin == "":
         return len(response.proof) != SHA2_PROOF_BYTES
     if response.plugin == NATIVE:

@@ -1,7 +1,8 @@
 """The frame of packets, the encodings of integers and texts, and the protocol's constants.
 
-A payload travels in packets: three bytes of length, one byte of sequence number, then at most 0xFFFFFF bytes. A packet
-of exactly 0xFFFFFF bytes is followed by another one of the same payload, which may be empty.
+A payload is sent in packets. Each packet has three bytes of length, one byte of sequence number, and then at most
+0xFFFFFF bytes of the payload. After a packet with exactly 0xFFFFFF bytes, the payload continues in another packet,
+which may be empty.
 
 Source: MySQL's source code documentation, "Client/Server Protocol" (page_protocol_basic_packets), and
 include/mysql_com.h.
@@ -12,13 +13,14 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 
 HEADER_BYTES = 4
-PACKET_BYTES_MAX = 0xFFFFFF  # of one packet; a payload may have several
+PACKET_BYTES_MAX = 0xFFFFFF  # the largest packet; a larger payload is sent in several packets
 
 
 class Capability(IntFlag):
-    """What client and server agree on in the handshake (CLIENT_… of include/mysql_com.h)."""
+    """The capability flags of the handshake (CLIENT_… of include/mysql_com.h)."""
 
-    LONG_PASSWORD = 1  # MariaDB: 0 says that the upper capabilities are MariaDB's own
+    # For MariaDB's clients, 0 means that the server has MariaDB's own capabilities.
+    LONG_PASSWORD = 1
     FOUND_ROWS = 1 << 1
     LONG_FLAG = 1 << 2
     CONNECT_WITH_DB = 1 << 3
@@ -28,7 +30,7 @@ class Capability(IntFlag):
     INTERACTIVE = 1 << 10
     SSL = 1 << 11
     TRANSACTIONS = 1 << 13
-    SECURE_CONNECTION = 1 << 15  # the answer to the nonce is that of 4.1 or later
+    SECURE_CONNECTION = 1 << 15  # the client answers the nonce as clients of MySQL 4.1 or later do
     MULTI_RESULTS = 1 << 17
     PS_MULTI_RESULTS = 1 << 18
     PLUGIN_AUTH = 1 << 19
@@ -38,7 +40,7 @@ class Capability(IntFlag):
 
 
 class Command(IntEnum):
-    """The first byte of a command. Those that the front answers, or that replicas send."""
+    """The first byte of a command. Lists only commands that the front answers or that replicas send."""
 
     QUIT = 0x01
     INIT_DB = 0x02
@@ -61,7 +63,8 @@ class ServerStatus(IntFlag):
 
 
 def framed(payload: bytes | memoryview, sequence: int) -> bytes:
-    """The packets of a payload. `sequence`: of the first one; those that follow count on, modulo 256."""
+    """Return the packets of a payload. `sequence`: the sequence number of the first packet; it grows by 1 per packet,
+    modulo 256."""
     if len(payload) < PACKET_BYTES_MAX:
         return b"".join((_header(len(payload), sequence), payload))
     parts: list[bytes | memoryview] = []
@@ -74,7 +77,7 @@ def framed(payload: bytes | memoryview, sequence: int) -> bytes:
 
 
 def packets_in(payload: bytes | memoryview) -> int:
-    """The number of packets that `framed` makes of a payload, by which the sequence number grows."""
+    """Return the number of packets that `framed` makes of a payload. The sequence number grows by this number."""
     return len(payload) // PACKET_BYTES_MAX + 1
 
 
@@ -83,7 +86,7 @@ def _header(size: int, sequence: int) -> bytes:
 
 
 def lenenc_int(value: int) -> bytes:
-    """A length-encoded integer: 1, 3, 4 or 9 bytes."""
+    """Return a length-encoded integer of 1, 3, 4 or 9 bytes."""
     if value < 0xFB:
         return bytes((value,))
     for marker, size in ((0xFC, 2), (0xFD, 3), (0xFE, 8)):
@@ -93,5 +96,5 @@ def lenenc_int(value: int) -> bytes:
 
 
 def lenenc_text(text: bytes) -> bytes:
-    """Bytes after their length as a length-encoded integer."""
+    """Return the length of the bytes as a length-encoded integer, and the bytes after it."""
     return lenenc_int(len(text)) + text

@@ -1,12 +1,13 @@
-"""Compares what a client has answered with the secrets of its user.
+"""Compares a client's answer with the secrets of its user.
 
-`caching_sha2_password`: the proof is SHA256(secret) XOR SHA256(SHA256(SHA256(secret)) + nonce). If it fits no secret,
-the client is asked for the secret itself, over TLS or encrypted with the front's RSA key. A MySQL server does so for
-each login that it has not cached, so a client whose proofs are wrong can log in, too.
-`mysql_native_password`: SHA1(secret) XOR SHA1(nonce + SHA1(SHA1(secret))).
+With `caching_sha2_password`, the proof is SHA256(secret) XOR SHA256(SHA256(SHA256(secret)) + nonce). If the proof fits
+no secret, the front asks the client for the secret itself, which the client sends over TLS or encrypted with the
+front's RSA key. A MySQL server does the same for each login that it has not cached, so a client that computes wrong
+proofs can log in, too. With `mysql_native_password`, the proof is SHA1(secret) XOR SHA1(nonce + SHA1(SHA1(secret))).
 
-Every comparison tries all secrets, and takes as long for a wrong one as for the right one. For a user without secrets
-it tries a text that nothing fits. Source: sql/auth/sha2_password.cc, sql/auth/password.cc of MySQL.
+Every comparison tries all secrets, so that a wrong answer takes as long as a right one. For a user without secrets, it
+compares with a placeholder, and the result is always None. Source: sql/auth/sha2_password.cc, sql/auth/password.cc of
+MySQL.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ _NO_SECRET = "no secret of this user"  # noqa: S105 - a text that is compared in
 _KEY_BITS = 2048
 
 Proof = Callable[[bytes, bytes], bytes]
-"""Computes the answer of a method from secret and nonce."""
+"""Computes the proof of an authentication method from secret and nonce."""
 
 
 SHA2_PROOF_BYTES = 32
 
 
 def sha2_proof(secret: bytes, nonce: bytes) -> bytes:
-    """The answer of caching_sha2_password to a nonce."""
+    """Return the proof of caching_sha2_password for a nonce."""
     once = hashlib.sha256(secret).digest()
     twice = hashlib.sha256(once).digest()
     return _xor(once, hashlib.sha256(twice + nonce).digest())
 
 
 def native_proof(secret: bytes, nonce: bytes) -> bytes:
-    """The answer of mysql_native_password to a nonce."""
+    """Return the proof of mysql_native_password for a nonce."""
     once = _sha1(secret)
     return _xor(once, _sha1(nonce + _sha1(once)))
 
@@ -49,12 +50,13 @@ def secret_of_proof(
     secrets: Sequence[str],
     method: Proof,
 ) -> str | None:
-    """The secret that a proof fits, None if there is none. `method`: `sha2_proof` or `native_proof`."""
+    """Return the secret for which a proof is right, None if there is none. `method`: `sha2_proof` or `native_proof`."""
     return _matching(secrets, lambda secret: hmac.compare_digest(method(secret, nonce), proof))
 
 
 def secret_of_text(text: bytes, secrets: Sequence[str]) -> str | None:
-    """The secret that a password in clear text equals, None if there is none. `text`: with or without its NUL."""
+    """Return the secret that equals a password in clear text, None if there is none. `text`: the password with or
+    without its final NUL."""
     digest = hashlib.sha256(text.removesuffix(b"\0")).digest()
     return _matching(
         secrets, lambda secret: hmac.compare_digest(hashlib.sha256(secret).digest(), digest)
@@ -62,7 +64,7 @@ def secret_of_text(text: bytes, secrets: Sequence[str]) -> str | None:
 
 
 def _matching(secrets: Sequence[str], fits: Callable[[bytes], bool]) -> str | None:
-    """The last secret that fits. All are compared."""
+    """Return the last secret that fits, None if none fits. Compares all secrets."""
     matching = None
     for secret in secrets or (_NO_SECRET,):
         if fits(secret.encode()):
@@ -71,8 +73,8 @@ def _matching(secrets: Sequence[str], fits: Callable[[bytes], bool]) -> str | No
 
 
 class PasswordKey:
-    """The RSA key with which clients encrypt passwords where there is no TLS. It is made anew at each start, in some
-    100 ms of computing time."""
+    """The RSA key with which clients without TLS encrypt their passwords. The daemon generates a new key at each start,
+    which takes about 100 ms."""
 
     def __init__(self) -> None:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
@@ -81,7 +83,8 @@ class PasswordKey:
         )
 
     def decrypted(self, encrypted: bytes, nonce: bytes) -> bytes:
-        """The password as text, with its NUL. Returns b"" if the bytes were not encrypted with this key."""
+        """Return the password in clear text, with its final NUL. Returns b"" if the bytes were not encrypted with this
+        key."""
         oaep = padding.OAEP(padding.MGF1(SHA1()), SHA1(), None)  # noqa: S303 - as clients do
         try:
             return _xor(self._key.decrypt(encrypted, oaep), nonce)
@@ -94,5 +97,5 @@ def _sha1(data: bytes) -> bytes:
 
 
 def _xor(data: bytes, key: bytes) -> bytes:
-    """The key is repeated as often as needed."""
+    """Return `data` XOR `key`. The key is repeated to the length of the data."""
     return bytes(a ^ b for a, b in zip(data, cycle(key), strict=False))

@@ -23,7 +23,7 @@ class PayloadReader:
         return self._payload[start : self._at]
 
     def integer(self, size: int) -> int:
-        """An integer of `size` bytes, little-endian."""
+        """Read an integer of `size` bytes, little-endian."""
         return int.from_bytes(self.fixed(size), "little")
 
     def until_nul(self) -> bytes:
@@ -35,12 +35,13 @@ class PayloadReader:
         return text
 
     def last_text(self) -> bytes:
-        """A text up to its NUL. Some clients leave out the NUL of the last field, or the whole field."""
+        """Read the last text of a payload. Some clients leave out the final NUL of the last field, or the whole
+        field."""
         end = self._payload.find(0, self._at)
         return self.fixed(self.left) if end < 0 else self.until_nul()
 
     def lenenc_text(self) -> bytes:
-        """Bytes after their length as a length-encoded integer."""
+        """Read a length-encoded integer, and return as many bytes behind it."""
         first = self.integer(1)
         sizes = {0xFC: 2, 0xFD: 3, 0xFE: 8}
         if first < 0xFB:

@@ -1,7 +1,7 @@
 """Encodes the answers to commands: OK, EOF, and result sets of the text protocol.
 
 Source: page_protocol_basic_ok_packet, page_protocol_basic_eof_packet and page_protocol_com_query_response of MySQL's
-source code documentation. Neither session tracking nor multiple results are used.
+source code documentation. The front uses neither session tracking nor multiple results.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def ok_packet(
 
 
 def eof_packet(status: ServerStatus = ServerStatus.AUTOCOMMIT) -> bytes:
-    """The payload of an EOF packet, which also ends a dump that does not wait for more."""
+    """The payload of an EOF packet. It also ends a dump of a client that asked for a dump up to the end of the log."""
     return b"\xfe\0\0" + status.to_bytes(2, "little")
 
 
@@ -53,8 +53,8 @@ def text_result_set(
     capabilities: int,
     status: ServerStatus = ServerStatus.AUTOCOMMIT,
 ) -> list[bytes]:
-    """The payloads of a result set, in order. Each row has a cell for each column; None is NULL. `capabilities`: those
-    of the client."""
+    """The payloads of a result set, in order. Each row has a cell for each column; None is NULL. `capabilities`: the
+    client's capabilities."""
     short = bool(capabilities & Capability.DEPRECATE_EOF)
     payloads = [lenenc_int(len(columns)), *map(_definition, columns)]
     if not short:
@@ -65,7 +65,7 @@ def text_result_set(
 
 
 def _ok_fields(affected_rows: int, status: ServerStatus) -> bytes:
-    """Affected rows, last insert id, status, number of warnings."""
+    """Encode the fields of an OK packet: affected rows, last insert id, status, number of warnings."""
     return lenenc_int(affected_rows) + b"\0" + status.to_bytes(2, "little") + b"\0\0"
 
 

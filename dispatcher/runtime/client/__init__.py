@@ -1,1 +1,1 @@
-"""One client: executes the effects of its rules, and lets its readers wait for transactions."""
+"""Runs one client: executes the effects of its rules, and lets the calls of its readers wait for transactions."""

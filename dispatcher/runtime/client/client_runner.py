@@ -1,9 +1,10 @@
-"""Executes the effects of one client's rules on its connections, its part of the store and its waiting readers.
+"""Executes the effects of one client's rules on the client's connections, its data in the store, and its waiting
+readers.
 
-This module has no rules. Each event (a login, a batch, a fault, an acknowledgement, the clock) goes through
-`Client.step`, and the effects are executed in their order. Blocking calls (PyMySQL's login, SQLite) run in threads;
-everything else runs on the event loop, so the rules handle one event at a time. Each dispatcher is a `DispatcherRunner`
-with a task of its own.
+This module has no rules. It passes each event (a login, a batch, a fault, an acknowledgement, a tick of the clock) to
+`Client.step`, and executes the returned effects in their order. Blocking calls (PyMySQL's login, SQLite) run in
+threads. Everything else runs on the event loop, so the rules handle one event at a time. Each dispatcher has a
+`DispatcherRunner` with its own task.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ SURVEY_AGAIN_S = 1.0
 
 
 class Logger(Protocol):
-    """The part of structlog's bound logger that is used."""
+    """The part of structlog's bound logger that this module uses."""
 
     def log(self, level: int, event: str, **fields: Any) -> Any: ...
 
@@ -85,7 +86,7 @@ class ClientRunner:
         log: Logger,
         buffer_bytes: int,
     ) -> None:
-        """`key`: the client's key in the state store; `tasks`: only this client uses them."""
+        """`key`: the client's key in the state store; `tasks`: the tasks of this client only."""
         self.client = client
         self.source = source
         self.buffer_bytes = buffer_bytes
@@ -95,9 +96,10 @@ class ClientRunner:
         self._tasks = tasks
         self._log = log
         self._dispatchers: dict[int, DispatcherRunner] = {}
-        # The newest task of each dispatcher number, ended or not.
+        # By dispatcher number: the newest task with this number, which may have ended.
         self._running: dict[int, asyncio.Task[None]] = {}
-        self._look_ups: dict[int, FetchSchema] = {}  # the newest order of each dispatcher
+        # By dispatcher number: the newest `FetchSchema`.
+        self._look_ups: dict[int, FetchSchema] = {}
         self._look_up_ordered = asyncio.Event()
         self._wakeup_changed = asyncio.Event()
         self._stopped = False
@@ -105,11 +107,11 @@ class ClientRunner:
         self._surveys_begun = 0
         self._surveyed: ServerView | BinlogError | None = None  # the newest answer of a survey
         self._surveying = asyncio.Lock()
-        self.resolving = asyncio.Lock()  # held while a reader's place is searched for
+        self.resolving = asyncio.Lock()  # locked while the server is asked for a reader's place
         self.waiters = Waiters()
         self.look_ups = LookUps()
-        self.picture: Picture | None = None  # the newest
-        self._seek_files: list[str] = []  # pending seeks need the creation times of these files
+        self.picture: Picture | None = None  # the newest picture of the server, for the front
+        self._seek_files: list[str] = []  # files whose creation times the pending seeks need
 
     def start(self) -> None:
         label = self.client.label
@@ -119,7 +121,7 @@ class ClientRunner:
         self._execute(self.client.start(time.monotonic()))
 
     async def stop(self) -> None:
-        """End all connections, then store what is queued. Raises BinlogError."""
+        """End all connections, and then store the queued writes. Raises BinlogError."""
         self._stopped = True
         await self._tasks.cancel_all()
         await self.store_queue.flush(final=True)
@@ -127,8 +129,8 @@ class ClientRunner:
     # -- the rules -------------------------------------------------------------------------------------------
 
     def step(self, event: Input) -> None:
-        """Pass an event to the rules, and execute the effects. Raises BinlogError if the rules refuse a reader's
-        call."""
+        """Pass an event to the rules, and execute the returned effects. Raises BinlogError if the event is a reader's
+        call that the rules refuse."""
         if not self._stopped:
             self._execute(self.client.step(event, time.monotonic()))
             self.waiters.changed()
@@ -194,12 +196,12 @@ class ClientRunner:
 
     @contextlib.contextmanager
     def guarded(self, task: str) -> Iterator[None]:
-        """Return a context for a block that reads the source: it logs an unexpected exception with its traceback, and
-        raises BinlogError (INTERNAL), which fails this client only.
+        """Return a context manager for code that reads the source. It logs an unexpected exception with its traceback
+        and raises BinlogError (INTERNAL) instead, which fails only this client.
 
-        Data from a source may trigger a defect that no test has found. Such a defect must not stop the other clients. A
-        defect in the rules is not caught here: it may leave the client's state half changed, and only a restart from
-        the store makes the state consistent again.
+        Data from a source may trigger an unknown defect in the code. Such a defect must not stop the other clients.
+        This context must not contain calls of the rules: a defect there may leave the client's state half changed, and
+        only a restart from the store makes the state consistent again.
         """
         try:
             yield
@@ -217,7 +219,7 @@ class ClientRunner:
     # -- tasks -----------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Give the rules a tick when they asked for one, and store what is queued."""
+        """Pass a `Tick` to the rules at the times that they request, and store the queued writes after each one."""
         ticked = time.monotonic()
         unstored_since: float | None = None
         while True:
@@ -237,8 +239,8 @@ class ClientRunner:
             unstored_since = await self._store_queued(unstored_since)
 
     async def _store_queued(self, unstored_since: float | None) -> float | None:
-        """Store what is queued. `unstored_since`, and the result: the time since when storing fails (s of the monotonic
-        clock), None if it does not fail."""
+        """Store the queued writes. `unstored_since`: the time since which storing has failed (s of the monotonic
+        clock), None if the last attempt succeeded. Returns the new value of `unstored_since`."""
         try:
             await self.flush()
         except BinlogError as error:
@@ -250,7 +252,7 @@ class ClientRunner:
         return None
 
     async def _look_up(self) -> None:
-        """Make the look-ups that the rules order; for each dispatcher only the newest one."""
+        """Execute the look-ups that the rules order. For each dispatcher, only the newest order is executed."""
         while True:
             await self._look_up_ordered.wait()
             self._look_up_ordered.clear()
@@ -265,7 +267,7 @@ class ClientRunner:
                 self._look_up_ordered.set()
 
     async def _looked_up(self, order: FetchSchema) -> bool:
-        """Make one look-up. Returns False if it has to be repeated."""
+        """Execute one look-up. Returns False if it must be repeated."""
         number = order.dispatcher
         dispatcher = self._dispatchers.get(number)
         try:
@@ -283,12 +285,13 @@ class ClientRunner:
         return True
 
     def format(self) -> FormatDescription | None:
-        """The FORMAT_DESCRIPTION that the source has sent last to one of the dispatchers."""
+        """Return the newest FORMAT_DESCRIPTION that the source has sent to a dispatcher, None if no dispatcher has got
+        one."""
         formats = (dispatcher.format for dispatcher in self._dispatchers.values())
         return next((format_ for format_ in formats if format_ is not None), None)
 
     async def _survey_regularly(self) -> None:
-        """Survey the source regularly, and when the rules order it."""
+        """Survey the source regularly, and whenever the rules order a survey."""
         while True:
             pause_s = SURVEY_AGAIN_S if self.client.awaits_poll else SURVEY_EVERY_S
             with contextlib.suppress(TimeoutError):
@@ -298,9 +301,10 @@ class ClientRunner:
             await self.survey()
 
     async def survey(self) -> ServerView | BinlogError:
-        """Ask the source to describe itself. Returns its answer, or the error if the source cannot be asked.
+        """Ask the source for its present state. Returns the source's answer, or the error if the source cannot be
+        asked.
 
-        Calls that come during a survey share the next survey, because the answer must not be older than the call.
+        Calls during a running survey share the next survey, because the answer must not be older than the call.
         """
         needed = self._surveys_begun + 1
         async with self._surveying:
@@ -327,7 +331,8 @@ class ClientRunner:
         return view
 
     def _survey_next_host(self) -> None:
-        """Let the next survey ask the next host, if no consumer reads and one waits for its own server to come back."""
+        """Let the next survey ask the next host, if no consumer reads and a consumer waits for the server that it has
+        read from."""
         if self.client.awaits_other_server:
             self.source.next_host(SURVEY)
 
@@ -342,10 +347,11 @@ class ClientRunner:
     async def find(
         self, consumer: str, position: Position, *, fresh: bool = False
     ) -> SeekRequested:
-        """Ask the server for a reader's position, and return the order that moves the consumer there.
+        """Ask the server whether it has a reader's position, and return the event that moves the consumer to the
+        position.
 
-        Changes nothing. Raises BinlogError if the server does not have the position (see `seeking.seek_target`), or
-        cannot be asked (RANGE_UNAVAILABLE).
+        Changes nothing. Raises BinlogError if the server does not have the position (see `seeking.seek_target`), or if
+        the server cannot be asked (RANGE_UNAVAILABLE).
         """
         self._seek_files.append(position.file)
         try:
@@ -370,30 +376,31 @@ class ClientRunner:
     # -- the store -------------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Store everything queued by now. After a BinlogError everything stays queued."""
+        """Store all writes that are queued now. If this raises BinlogError, they stay queued."""
         await self.store_queue.flush()
 
     async def acknowledge(self, consumer: str, position: Position) -> None:
-        """Store a reader's acknowledgement, then forget the acknowledged data. One call at a time for a consumer.
+        """Store a reader's acknowledgement, and then drop the acknowledged data from the queue. Only one call per
+        consumer may run at a time.
 
-        Raises BinlogError; UserError for a position that the consumer does not have.
+        Raises BinlogError. Raises UserError for a position that the consumer does not have.
         """
         progress = self.client.progress_after(consumer, position)
         if progress is None:
             return
         await self.store_queue.acknowledge(consumer, progress)
-        # The consumer may have skipped a purge gap while the store was written.
+        # During the write to the store, the consumer may have skipped a purge gap.
         if self.client.consumers[consumer].queue.epoch == position.epoch:
             self.step(Acknowledged(consumer, progress.acknowledged, progress.covered))
 
     async def store(self, consumer: str) -> None:
-        """Store where a consumer is now. Raises BinlogError."""
+        """Store the current progress of a consumer. Raises BinlogError."""
         self._execute([self.client.consumers[consumer].store_progress()])
         await self.flush()
 
 
 def cannot_ask(what: str, error: BinlogError, where: str = "") -> BinlogError:
-    """Return RANGE_UNAVAILABLE for a server that cannot be asked whether it has `what`."""
+    """Return the error RANGE_UNAVAILABLE, which says that the server cannot be asked whether it has `what`."""
     reason = f"the server cannot be asked whether it has {what}: {error.kind}: {error.what}"
     return BinlogError(
         ErrorKind.RANGE_UNAVAILABLE, reason, where=where or error.where, remedy=error.remedy

@@ -1,8 +1,8 @@
-"""A client with everything it runs with: source, rules, runner, tasks, and its part of the store.
+"""A running client with its source, rules, runner and tasks, and its data in the store.
 
-The daemon has one `ClientService` for each connection key; each `BinlogClient` of the library has one. Consumers come
-and go while it runs, without an effect on the client's other consumers. What a consumer has acknowledged stays stored
-when it is removed, so a changed consumer is removed and added again.
+The daemon has one `ClientService` for each connection key. In the library, each `BinlogClient` has one. Consumers can
+be added and removed while the client runs, without an effect on its other consumers. A removed consumer's acknowledged
+position stays stored, so a changed consumer is removed and added again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dispatcher.source.protocols import Source
 
 @dataclass(frozen=True, slots=True)
 class ConsumerDecl:
-    """A declared consumer. `marker_s`: how often polls tell its readers about progress without data."""
+    """A declared consumer. `marker_s`: how often polls return markers to the consumer's reader, in seconds."""
 
     spec: ConsumerSpec
     marker_s: float = 60.0
@@ -36,8 +36,8 @@ class ClientDecl:
     """A declared client: consumers that share a connection.
 
     `key`: the key under which the client's table versions and prepared transactions are stored; `buffer_bytes`: the
-    size of each dispatcher's buffer; `settings`: the settings of the connection; a reload compares them to find out
-    whether they changed.
+    size of each dispatcher's buffer; `settings`: the settings of the connection, which a reload compares with the new
+    settings.
     """
 
     key: str
@@ -49,7 +49,7 @@ class ClientDecl:
 
 
 class ClientService:
-    """See the module. Every method may raise BinlogError (STATE_STORE)."""
+    """Runs one client. Every method may raise BinlogError (STATE_STORE)."""
 
     def __init__(
         self,
@@ -59,7 +59,8 @@ class ClientService:
         log: Logger,
         on_error: Callable[[str, BaseException], None],
     ) -> None:
-        """`allocate`: see `Client`; `on_error` is called with each task that a defect ended."""
+        """`allocate`: see `Client`; `on_error` is called with the name and error of each task that ends because of a
+        defect."""
         self.decl = decl
         self.sessions: dict[str, ConsumerSession] = {}
         self._store = store
@@ -78,7 +79,7 @@ class ClientService:
         return self.runner.client
 
     async def open(self) -> None:
-        """Load what is stored. No task runs yet, but readers may call."""
+        """Load the stored data and create the client. After this, readers may call, but no task runs before `start`."""
         decl = self.decl
         stored = await self._store.load_all([consumer.spec.name for consumer in decl.consumers])
         progress = {
@@ -112,17 +113,17 @@ class ClientService:
         self.runner.start()
 
     async def stop(self) -> None:
-        """End the client's connections, and store what is queued."""
+        """End the client's connections, and store the queued writes."""
         if self._runner is not None:
             await self._runner.stop()
 
-    # -- consumers that come and go: the caller holds `acknowledging` of their sessions -----------------------
+    # -- adding and removing consumers: the caller has locked `acknowledging` of their sessions -----------------------
 
     async def add(self, consumer: ConsumerDecl, after: Position | None = None) -> ConsumerSession:
-        """Add a consumer, which continues behind what is stored under its name, or behind its reader's position
-        (`after`).
+        """Add a consumer. It continues at its reader's position `after` or, if `after` is None, at the position that is
+        stored under its name.
 
-        The reader's position is not stored here.
+        This method does not store `after`.
         """
         name = consumer.spec.name
         number = await self._store.session(name)
@@ -134,15 +135,15 @@ class ClientService:
         return self._new_session(consumer, number)
 
     async def remove(self, name: str) -> None:
-        """Remove a consumer. Its stored progress stays stored. Once this method has returned, nothing more is stored
+        """Remove a consumer. Its progress stays in the store. After this method has returned, nothing more is stored
         for the consumer."""
         await self.runner.store_queue.stored(name)
         self.runner.step(Removed(name))
         del self.sessions[name]
 
     async def change(self, consumer: ConsumerDecl) -> ConsumerSession:
-        """Apply a changed declaration: the consumer continues behind what it has acknowledged, and keeps its
-        sessions."""
+        """Apply a changed declaration. The consumer continues at its acknowledged position, and its session stays
+        valid."""
         name = consumer.spec.name
         number = self.sessions[name].number
         paused = await self._store.paused(name)
@@ -161,7 +162,8 @@ class ClientService:
 
 
 def _created(stored: Progress | None, position: Position) -> int:
-    """Return when a position's file was created, 0 if unknown. The time distinguishes files with the same name."""
+    """Return when a position's file was created, 0 if unknown. The creation time distinguishes files with the same
+    name."""
     if stored is None:
         return 0
     covered = stored.covered

@@ -1,4 +1,4 @@
-"""One consumer as its readers see it."""
+"""One consumer with its newest session, and the operations that the calls of readers use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ READ_ONLY = 0
 
 
 class OfferedRange(NamedTuple):
-    """A range that a poll has found: its reader will ask for its bytes, and acknowledge it."""
+    """A range that the answer to a poll names. The reader then requests the bytes of the range, and later acknowledges
+    it."""
 
     start: Position
     end: Position
@@ -33,14 +34,15 @@ class OfferedRange(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerSession:
-    """A consumer and its newest session. `marker_s`: how often polls tell a reader about progress without data."""
+    """A consumer and its newest session. `marker_s`: the shortest time between two answers that report progress without
+    data."""
 
     runner: ClientRunner
     consumer: Consumer
     number: int  # the number of the newest session, 0 = there was none
     marker_s: float
     moved: int = 0  # the session number of the newest move by an administrator
-    offered: OfferedRange | None = None  # the range in the newest answer of a poll
+    offered: OfferedRange | None = None  # the range in the newest answer to a poll
     told_at: float = field(default_factory=time.monotonic)
     acknowledging: asyncio.Lock = field(default_factory=asyncio.Lock)
     reader: ReaderActivity = field(init=False)
@@ -49,22 +51,22 @@ class ConsumerSession:
         self.reader = ReaderActivity(self.number, time.monotonic())
 
     def begin(self, number: int, *, moved: bool = False) -> None:
-        """Make this session the newest, unless a later one has begun. The newest session fences all older ones.
-        `moved`: True if an administrator has moved the consumer."""
+        """Make session `number` the newest, unless a session with a higher number has begun. The newest session fences
+        all older sessions. `moved`: True if an administrator has moved the consumer."""
         self.number = max(self.number, number)
         if moved:
             self.moved = self.number
         self.reader.begin(self.number, time.monotonic())
 
     def called(self, number: int, caller: Caller | None = None) -> None:
-        """Record a call of the newest session. Other sessions make no room in the queue, so they do not count."""
+        """Record a call of the newest session. Calls of other sessions are ignored: they make no room in the queue."""
         if number == self.number != READ_ONLY:
             self.reader.caller = caller or self.reader.caller
             self.reader.called(time.monotonic(), full=self.lacks_room)
 
     def poll_began(self, number: int) -> ReaderActivity | None:
-        """Record that a poll of the newest session has begun. Returns the object on which the caller must record its
-        end; None for other sessions."""
+        """Record that a poll of the newest session has begun. Returns the object to which the caller must report the
+        end of the poll; None for a poll of another session."""
         if number != self.number or number == READ_ONLY:
             return None
         self.reader.poll_began(time.monotonic())
@@ -72,8 +74,8 @@ class ConsumerSession:
 
     @property
     def lacks_room(self) -> bool:
-        """True if the queue is full. After that it stays True while the consumer is detached or its connection is
-        closed, until the queue has more room."""
+        """True if the queue is full. While the consumer is detached or its connection is closed, True if the queue is
+        more than half full."""
         dispatcher = dispatcher_of(self.runner.client, self.consumer)
         if dispatcher is None:
             stopped = self.consumer.waiting and self.consumer.started
@@ -113,7 +115,7 @@ class ConsumerSession:
         return latest and self.consumer.started and position.epoch < self.queue.epoch
 
     def now(self, position: Position) -> Position:
-        """Return the position itself; if it predates a purge gap, return the position where the consumer continues."""
+        """Return `position`; if `position` predates a purge gap, return the acknowledged position."""
         return self.acknowledged if self.before_gap(position) else position
 
     @property
@@ -122,17 +124,19 @@ class ConsumerSession:
 
     @property
     def head(self) -> Position:
-        """The end of the source's log at the last survey, or the end of the queue if that is further."""
+        """The end of the source's log at the last survey, or the end of the consumer's queue if the queue ends
+        later."""
         tip, queued = self.runner.tip, self.queue.queued
         return self.queue.position(tip if tip is not None and tip.seq > queued.seq else queued)
 
     def lag(self, end: Position, head: Position) -> dict[str, Any]:
-        """Returns how far `end`, a position for a reader, is behind `head`; see `lag_behind`."""
+        """Returns how far the reader's position `end` is behind `head`; see `lag_behind`."""
         now_s, now = time.time(), time.monotonic()
         return lag_behind(self.runner.client, self.consumer, end, head, now_s, now)
 
     def next(self, after: Position, bounds: PollBounds) -> ReadableRange | None:
-        """Return what follows `after`, None if it is not in memory (yet)."""
+        """Return the range of the queue that begins at `after`; None if the queue does not contain `after`, or not
+        yet."""
         limit = self.queue.bytes_max if bounds.bytes_max is None else bounds.bytes_max
         try:
             return self.queue.readable(after, limit, bounds.transactions_max)
@@ -142,7 +146,7 @@ class ConsumerSession:
             raise
 
     async def acknowledge(self, position: Position) -> None:
-        """Store an acknowledgement, then forget the acknowledged data. The caller holds `acknowledging`.
+        """Store an acknowledgement, then forget the acknowledged data. The caller holds the lock `acknowledging`.
 
         If the position is ahead of the queue, as after a restart, the consumer skips to the position. Raises
         BinlogError if the server does not have the position.
@@ -167,16 +171,17 @@ class ConsumerSession:
         await self.seek(order)
 
     async def seek(self, order: SeekRequested) -> None:
-        """Move the consumer, and store where it is. The caller holds `acknowledging`."""
-        if seeking.holds(self.consumer, order.after):  # the queue has reached the position since
+        """Move the consumer to `order.after`, and store this position. The caller holds the lock `acknowledging`."""
+        # The queue may have reached the position since the order was made.
+        if seeking.holds(self.consumer, order.after):
             await self.runner.acknowledge(order.consumer, order.after)
             return
         self.runner.step(order)
         await self.runner.flush()
 
     def delivered(self, after: Position, answer: ReadableRange) -> None:
-        """Record that the daemon answers a poll from `after` on, and how long ago the oldest transaction that is not
-        acknowledged was committed. The answer begins with that transaction, unless the session is read-only."""
+        """Record the answer to a poll from `after` on. Also record how long ago the oldest unacknowledged transaction
+        was committed: the answer begins with this transaction, unless the session is read-only."""
         self.told_at = time.monotonic()
         self.offered = OfferedRange(after, answer.end, answer.transactions)
         self.queue.deliver(answer.end)
@@ -185,7 +190,8 @@ class ConsumerSession:
             self.runner.timings.delivery.add(time.time() - oldest_us / 1e6)
 
     def is_offered_end(self, position: Position) -> bool:
-        """True if the newest answer of a poll ends at this position, so that its fields need no further check."""
+        """True if the newest answer to a poll ends at `position`; then the fields of `position` need no further
+        check."""
         return self.offered is not None and position == self.offered.end
 
     def transactions_of(self, start: Position, end: Position) -> int:
@@ -196,7 +202,7 @@ class ConsumerSession:
         return self.queue.range_transactions(start, end)
 
     def has_moved(self, after: Position) -> bool:
-        """True if the queue is beyond `after`, even if only by progress without data."""
+        """True if the queue ends beyond `after`, even if only progress without data lies between the two."""
         return (self.queue.epoch, self.queue.queued.seq) > after.order
 
     def worth_telling(self, after: Position, answer: ReadableRange, markers: bool) -> bool:
@@ -208,8 +214,8 @@ class ConsumerSession:
         return markers or time.monotonic() - self.told_at >= self.marker_s
 
     def has_few(self, answer: ReadableRange, bounds: PollBounds) -> bool:
-        """True if a range has fewer bytes than wanted and can grow: it ends where the queue ends, and the queue has
-        room."""
+        """True if `answer` has fewer bytes than the poll wants and can grow: the range ends where the queue ends, and
+        the queue has room."""
         if not answer.transactions or answer.bytes >= bounds.bytes_min or self.lacks_room:
             return False
         return answer.end.order == (self.queue.epoch, self.queue.queued.seq)
@@ -219,5 +225,5 @@ class ConsumerSession:
         self.runner.waiters.wake(self.consumer.name)
 
     async def wait(self, timeout_s: float, until: Condition | None = None) -> None:
-        """Wait until there is something new for a reader, `until` is True, or the time is over."""
+        """Wait until the queue has something new for a reader, `until` returns True, or `timeout_s` is over."""
         await self.runner.waiters.wait(self.consumer.name, timeout_s, until)

@@ -1,12 +1,13 @@
 """One dispatcher's task: connect, log in, request the dump and read, again and again until the rules retire the
 dispatcher.
 
-Each `Connect` makes an `_Attempt`, which keeps the orders of the rules for this connection. One task executes the
-orders, so there is only one connection at a time, even if the rules order the next connection early. After `Close` the
-rules get no more events of that attempt. A login that still runs in its thread cannot be cancelled: the task waits for
-its end, closes the connection, and only then begins the next attempt. For the same reason a new dispatcher with the
-number of a retired dispatcher waits until the task of the retired dispatcher has ended: both have the same identity,
-and if two replicas have one identity, the server ends the dump of the older one.
+Each order `Connect` of the rules creates an `_Attempt`, which records the further orders for this connection. One task
+executes the orders, so a dispatcher has only one connection at a time, even if the rules order the next connection
+early. After `Close` the rules get no more events of that attempt. A login that runs in its thread cannot be cancelled:
+the task waits until the login has ended, closes the connection, and only then begins the next attempt. A new dispatcher
+may have the number of a retired dispatcher, and then both log in with the same identity. If two replicas have one
+identity, the server ends the dump of the older one, so the new dispatcher waits until the task of the retired
+dispatcher has ended.
 """
 
 from __future__ import annotations
@@ -45,18 +46,19 @@ class DispatcherOwner(Protocol):
     def step(self, event: Input) -> None: ...
 
     def guarded(self, task: str) -> AbstractContextManager[None]:
-        """Return a context for a block that reads the source: it turns an unexpected exception into a BinlogError."""
+        """Return a context for a block that reads the source: the context turns an unexpected exception into a
+        BinlogError."""
 
     def logged_in(self, view: ServerView, findings: Sequence[BinlogError]) -> None:
-        """Record that a server was reached, and what is wrong with the server."""
+        """Record that a login has reached a server. `findings`: what is wrong with the server."""
 
     async def flush(self) -> None:
-        """Store everything queued by now. Raises BinlogError."""
+        """Store everything that the store queue contains now. Raises BinlogError."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """One connection, from the `Connect` that orders it to its end."""
+    """One connection, from the order `Connect` until the connection is closed."""
 
     after_s: float
     dump: StartDump | None = None
@@ -68,17 +70,17 @@ class _Attempt:
         return self._closed
 
     def close(self) -> None:
-        """Let the rules get no more events of this attempt."""
+        """Mark the attempt as closed. After this the rules get no more events of it."""
         self._closed = True
 
 
 class DispatcherRunner:
-    """See the module. The rules give orders within a step; the task of `run` executes them."""
+    """See the module. The rules give orders while they execute a step; the task of `run` executes the orders later."""
 
     def __init__(
         self, number: int, owner: DispatcherOwner, before: asyncio.Task[None] | None
     ) -> None:
-        """`before`: the task of the last dispatcher with this number."""
+        """`before`: the task of the previous dispatcher with this number, None if there was none."""
         self.number = number
         self._owner = owner
         self._before = before
@@ -104,7 +106,7 @@ class DispatcherRunner:
         self._changed.set()
 
     def close(self) -> None:
-        """Close the attempt, if one is open: the rules get no more events of it."""
+        """Close the open attempt, if there is one. After this the rules get no more events of the attempt."""
         attempt = self._attempt
         if attempt is None or attempt.closed():
             return
@@ -130,7 +132,7 @@ class DispatcherRunner:
         return self._attempt
 
     async def run(self) -> None:
-        """Execute the orders until retired."""
+        """Execute the orders until the rules retire the dispatcher."""
         if self._before is not None:
             await asyncio.wait([self._before])
             self._before = None
@@ -163,7 +165,8 @@ class DispatcherRunner:
         if attempt.closed():
             return
         name, client = f"log in {self.number}", self._owner.client
-        # The rules will compare the server's answer with the positions from before the login, so ask the rules first.
+        # Ask the rules before the login what to probe: they will compare the server's answer with the positions from
+        # before it.
         files, places = client.files_to_probe(self.number), client.offsets_to_probe(self.number)
         open_ = partial(self._owner.source.open, self.number)
         with self._owner.guarded(name):
@@ -203,7 +206,7 @@ class DispatcherRunner:
         owner.timings.logins += 1
         owner.logged_in(view, opened.findings)
         owner.step(LoggedIn(self.number, view))
-        # Store the positions that the rules have just resolved before anything is read.
+        # Before the first read, store the positions that the rules have just resolved.
         await owner.flush()
         order = await self._dump_order(attempt)
         if order is None:
@@ -238,12 +241,12 @@ class DispatcherRunner:
                     attempt.close()
                     owner.step(Ended(number))
                 return
-            # Let the loop run other tasks after each buffer: readers and other dispatchers are served while this one
-            # streams.
+            # Let the loop run other tasks after each buffer, so that readers and other dispatchers do not wait for this
+            # one.
             await asyncio.sleep(0)
 
     async def _may_read(self, attempt: _Attempt) -> bool:
-        """Wait while reading is paused. Returns False if the attempt is closed."""
+        """Wait while the rules pause reading. Returns False if the attempt is closed."""
         await self._until(lambda: attempt.closed() or not attempt.paused)
         return not attempt.closed()
 

@@ -1,4 +1,4 @@
-"""Builds what the settings declare: clients, with the consumers and the source of each."""
+"""Builds the declarations of clients from the settings, each with its consumers and its source."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ ClientKey = Hashable
 
 
 def client_decls(settings: Settings, installation: UUID) -> dict[ClientKey, ClientDecl]:
-    """Return a client for each connection key, and a client for each consumer that does not share its connection.
+    """Return one declaration for each connection key, and one for each consumer that does not share its connection.
 
-    Raises BinlogError for files that cannot be a source.
+    Raises BinlogError if a folder of binlog files cannot be a source.
     """
     members: dict[ClientKey, list[str]] = {}
     for name, consumer in settings.consumers.items():
@@ -47,7 +47,7 @@ def client_decls(settings: Settings, installation: UUID) -> dict[ClientKey, Clie
 
 
 def start_spec(start: StartSettings) -> Start:
-    """Return a declared start as the rules use it."""
+    """Convert the start in the settings to the form that the rules use."""
     match start.at:
         case "earliest":
             return Earliest()
@@ -64,10 +64,11 @@ def start_spec(start: StartSettings) -> Start:
 def consumer_spec(
     name: str, settings: SubscriptionSettings, state: StateSettings | None = None
 ) -> ConsumerSpec:
-    """Return a declared consumer as the rules use it. `state`: its database is hidden from the consumer's patterns.
+    """Convert the settings of a consumer to the form that the rules use. `state`: the consumer never reads the state's
+    database.
 
-    Otherwise a consumer of all databases would get a change with each acknowledgement, and acknowledge that change,
-    too.
+    Otherwise each acknowledgement of a consumer of all databases would write a change that the consumer gets and
+    acknowledges.
     """
     hidden = [] if state is None or state.mysql is None else [(state.mysql.database, "*")]
     declared_by = None
@@ -95,7 +96,8 @@ def client_decl(
     installation: UUID,
     alone: str = "",
 ) -> ClientDecl:
-    """Return the client of a connection. `alone`: the name of a consumer that does not share the connection."""
+    """Return the declaration of a client. `alone`: the name of its consumer if the consumer does not share the
+    connection."""
     source = source_at(connection, installation, alone)
     limits = ClientLimits(
         connection.max_bytes_to_merge,
@@ -119,8 +121,8 @@ def client_decl(
 
 
 def _shared_decl(settings: Settings, names: list[str], installation: UUID) -> ClientDecl:
-    """Return the client of consumers with equal connection settings, or of one consumer that does not share its
-    connection."""
+    """Return the declaration of the client of consumers with equal connection settings, or of one consumer that does
+    not share its connection."""
     first = settings.consumers[names[0]]
     consumers = ((name, settings.consumers[name]) for name in names)
     declared = (
@@ -136,7 +138,7 @@ def source_at(connection: ConnectionSettings, installation: UUID, alone: str = "
     """Return the source that the settings of a connection name. `alone`: as in `client_decl`."""
     if connection.files is not None:
         return files_source(connection.files, installation)
-    # This is part of each dispatcher's identity: connections that are not shared need different identities.
+    # The name is part of each dispatcher's identity: connections that are not shared need different identities.
     name = f"{connection.label}/{alone}" if alone else connection.label
     heartbeat_s = connection.heartbeat_milliseconds / 1000
     flush_s = connection.max_flush_milliseconds_in_binlog_dispatcher / 1000

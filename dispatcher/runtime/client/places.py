@@ -17,7 +17,7 @@ from dispatcher.source.protocols import ViewRequest
 
 
 async def position_of(session: ConsumerSession, start: Start) -> Position:
-    """Return the position of a place, at which a reader may open a session. Changes nothing.
+    """Return the position of a place. A reader may open a session at this position. Changes nothing.
 
     Raises BinlogError if the server does not have the place, or cannot be asked (RANGE_UNAVAILABLE).
     """
@@ -31,7 +31,8 @@ async def relocation_to(session: ConsumerSession, start: Start) -> RelocationReq
     view = await _view(session, start, ())
     epoch_min = int(time.time())
     place = seeking.relocation_target(session.consumer, start, view, epoch_min).executed
-    if place.file and place.file not in view.created:  # the creation time reveals a later reset
+    # The file's creation time reveals a later reset.
+    if place.file and place.file not in view.created:
         view = await _view(session, start, [place.file])
         seeking.relocation_target(session.consumer, start, view, epoch_min)
     return RelocationRequested(session.consumer.name, start, view, epoch_min)

@@ -1,8 +1,8 @@
 """Looks up the present definitions of tables, and the statements that may have altered the tables since an event.
 
-The server's definition comes with the log position at which it was read. Then a look-up reads the log from the event to
-that position, over a connection of its own. The look-up keeps only the statements that may have altered the tables, so
-it needs memory for them and for one buffer.
+The server returns a definition together with the log position at which it was read. Then a look-up reads the log from
+the event to that position, over a connection of its own. The look-up keeps only the statements that may have altered
+the tables: its memory is bounded by one buffer and these statements.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def look_up(server: SchemaServer, order: FetchSchema) -> SchemaFetched:
 
 
 def look_up_failed(order: FetchSchema, error: BinlogError) -> SchemaFetched:
-    """Return the answer for the rules if a look-up has failed and would fail again."""
+    """Return the answer that reports to the rules that a look-up has failed and would fail again."""
     return SchemaFetched(
         order, tuple(FetchedDefinition(name, order.start, error) for name in order.tables), ()
     )
@@ -72,7 +72,7 @@ def _statements(
 ) -> list[AlteringStatement]:
     """Return the statements from `order.start` to `end` that may alter the tables of the order.
 
-    Adds the creation times of the files that were read to `created`.
+    Adds to `created` the creation time of each file that it reads.
     """
     start = order.start
     statements: list[AlteringStatement] = []

@@ -1,8 +1,8 @@
 """Calls that wait until a consumer has something new for its reader.
 
-A waiting call costs one timer. The effect `Wake` of the rules wakes it (`wake`). For changes without that effect, such
-as progress without data, a call may pass a condition. After `changed` the conditions of all calls are checked soon, and
-only the calls whose condition has become true are woken.
+A waiting call costs one timer. The effect `Wake` of the rules wakes the calls of a consumer (`wake`). For changes
+without that effect, such as progress without data, a call may pass a condition. `changed` schedules a check of the
+conditions of all calls, which wakes the calls whose condition is true.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dispatcher.model.errors import BinlogError
 CHECK_AFTER_S = 0.02  # the conditions are checked once for all changes within this time
 
 Condition = Callable[[], bool]
-"""If the condition raises a BinlogError, that counts as True: the waiting call then raises the error itself."""
+"""A condition that raises a BinlogError counts as true: it wakes the call, which then raises the error itself."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +46,7 @@ class Waiters:
             waiter.wake()
 
     def changed(self) -> None:
-        """Check the conditions of waiting calls soon."""
+        """Schedule a check of the conditions of all waiting calls."""
         if self._watching and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(CHECK_AFTER_S, self._check)
 

@@ -1,7 +1,7 @@
 """The only place that creates tasks: every task has a name and an owner that waits for it.
 
-A bare `asyncio.create_task` may be garbage-collected while it runs, and its exception is reported only if some code
-awaits the task. Both can lose data.
+A task of a bare `asyncio.create_task` may be garbage-collected while it runs, and its exception is reported only if
+some code awaits the task. Either can lose data.
 """
 
 from __future__ import annotations

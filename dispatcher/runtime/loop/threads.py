@@ -1,11 +1,11 @@
 """Runs a blocking call in a thread of its own.
 
-A thread cannot be cancelled, but the task that waits for it can. The thread then goes on, and its result, such as a
-connection, is passed to `discard`. The threads do not keep the process from ending.
+A thread cannot be cancelled, but the task that waits for the thread can. After a cancellation the thread continues, and
+its result, such as a connection, is passed to `discard`. A running thread does not keep the process from ending.
 
 `asyncio.to_thread` is not suitable: its threads are few and shared, so that half a dozen servers that do not answer
-would block all other calls, and the loop waits for each thread when it ends. Starting a thread takes some 50 µs, a
-login takes milliseconds.
+would block all other calls. Also, the end of the loop waits for each of these threads. Starting a thread takes about 50
+µs, a login takes milliseconds.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ SLICE_S = 0.004
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
     """Yield the items; other tasks run whenever `SLICE_S` have passed since they last ran.
 
-    While other tasks run, the data behind the items may change; a generator must expect that.
+    While other tasks run, the data behind the items may change; the generator of the items must expect that.
     """
     began = time.monotonic()
     for item in items:

@@ -1,4 +1,5 @@
-"""The last minutes of each consumer, for the plots of the status page: one sample every few seconds, in rings."""
+"""The samples of each consumer for the plots of the status page: one every two seconds, in ring buffers of ten
+minutes."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class Sample(NamedTuple):
 
 
 class StatusHistory:
-    """The rings of all consumers: about 5 KB for each."""
+    """The ring buffers of all consumers: about 5 KB for each consumer."""
 
     def __init__(self) -> None:
         self._times = np.full(SAMPLES_MAX, np.nan)  # s since 1970
@@ -29,7 +30,7 @@ class StatusHistory:
         self._at = 0  # the index of the next sample in the rings
 
     def fill(self, now_s: float, samples: Iterable[tuple[str, Sample]]) -> Iterator[None]:
-        """Add one sample of each consumer, in small steps. Consumers without a sample are forgotten."""
+        """Add one sample of each consumer, and yield after each consumer. Consumers without a sample are forgotten."""
         at = self._at
         self._at = (at + 1) % SAMPLES_MAX
         self._times[at] = now_s

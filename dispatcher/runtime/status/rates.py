@@ -43,7 +43,7 @@ class _Sample:
 
 
 class Rates:
-    """The rates of all dispatchers and readers, by object: the numbers of dispatchers are reused."""
+    """The rates of all dispatchers and readers, by object, because the numbers of dispatchers are reused."""
 
     def __init__(self) -> None:
         self._samples: dict[

@@ -19,7 +19,7 @@ _SESSION_MIN = 10**12  # in ms, the year 2001: a smaller number is not a time
 def status_rows(
     sessions: Iterable[ConsumerSession], rates: Rates
 ) -> Iterator[tuple[dict[str, Any], Consumer]]:
-    """Yield a row and its consumer for each session. Consumers may come and go between two rows."""
+    """Yield a row and its consumer for each session. Consumers may be added and removed between two rows."""
     sessions = list(sessions)
     now = time.monotonic()
     rate = rates.sample(_counted(sessions), now)
@@ -46,7 +46,7 @@ def row_of(
 def status_samples(
     sessions: Iterable[ConsumerSession], rates: Rates
 ) -> Iterator[tuple[str, Sample]]:
-    """Yield the values of each consumer that the history keeps, without the cost of whole rows."""
+    """Yield for each consumer the values that the history keeps, without the cost of whole rows."""
     sessions = list(sessions)
     now = time.monotonic()
     rate = rates.sample(_counted(sessions), now)
@@ -98,5 +98,5 @@ def _age_s(at: float | None, now: float) -> float | None:
 
 
 def _session_age_s(number: int, now_s: float) -> float | None:
-    """Return how long ago a session was opened: its number is the time of the opening in ms, also after a restart."""
+    """Return how long ago a session was opened: the session's number is the time of the opening, in ms since 1970."""
     return round(max(0.0, now_s - number / 1000), 3) if number >= _SESSION_MIN else None

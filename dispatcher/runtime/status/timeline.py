@@ -1,6 +1,6 @@
 """The timeline of the status page: the newest lines of the log that are about connections and consumers.
 
-A `Timeline` is a `Logger`: the clients log to it, and it passes every line on to the log.
+A `Timeline` is a `Logger`: the clients log to the timeline, and the timeline forwards every line to the log.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ KINDS = {
     "newest positions cannot be read": "warning",
     "state store was deleted and has been rewritten": "warning",
 }
-"""The kind of each event that is kept, by its text in the log."""
+"""The kind of each event that the timeline keeps, by the event's text in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class TimelineEvent:
     count: int = 1
 
     def repeats(self, other: TimelineEvent) -> bool:
-        """True if both are the same event with the same detail, about the same `key`."""
+        """True if `other` is the same event with the same detail and the same `key`."""
         return (self.key, self.event, self.detail) == (other.key, other.event, other.detail)
 
     @property
@@ -129,7 +129,8 @@ def _consumers(fields: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _detail(fields: Mapping[str, Any]) -> str:
-    """Returns the error, the reason or the warning of a line. Its other fields are not shown as a detail."""
+    """Returns the error, the reason or the warning of a line. The other fields of the line are not shown as a
+    detail."""
     return str(
         fields.get("error")
         or fields.get("reason")

@@ -1,4 +1,4 @@
-"""What a client has to store, in one queue.
+"""The queue of what a client has to store.
 
 `flush` stores everything in the queue at once: acknowledgements that come together cost one write to the disk, and
 older progress of a consumer never replaces newer progress.
@@ -26,7 +26,7 @@ class _Pending:
     stored: bool = False
 
     def put_back(self, older: _Pending) -> None:
-        """Queue again what could not be stored, unless something newer is queued."""
+        """Queue again what could not be stored (`older`), except where something newer is queued."""
         self.progress = {**older.progress, **self.progress}
         self.versions = _merged(older.versions, self.versions)
 
@@ -44,9 +44,10 @@ class StoreQueue:
         self._lock = asyncio.Lock()
 
     def put_progress(self, consumer: str, progress: Progress) -> None:
-        """Queue progress, unless an acknowledgement beyond it is being stored.
+        """Queue progress, unless an acknowledgement beyond this progress is being stored.
 
-        The rules do not know of that acknowledgement yet. Once they do, the progress that they queue includes it.
+        The rules do not know of that acknowledgement yet. After the acknowledgement is stored, the progress that the
+        rules queue includes it.
         """
         coming = self._acknowledging.get(consumer)
         if coming is None or coming.acknowledged.order <= progress.acknowledged.order:
@@ -56,7 +57,8 @@ class StoreQueue:
         self._pending.versions = _merged(self._pending.versions, versions)
 
     async def acknowledge(self, consumer: str, progress: Progress) -> None:
-        """Store the progress that an acknowledgement makes. One call at a time for a consumer."""
+        """Store the progress that results from an acknowledgement. The caller makes one call at a time for a
+        consumer."""
         self._pending.progress[consumer] = self._acknowledging[consumer] = progress
         try:
             await self.flush()
@@ -64,14 +66,14 @@ class StoreQueue:
             del self._acknowledging[consumer]
 
     async def flush(self, *, final: bool = False) -> None:
-        """Store everything queued by now. After a BinlogError everything stays queued.
+        """Store everything queued by now. If storing raises BinlogError, everything stays queued.
 
         `final`: also store changed rows of prepared transactions, which otherwise wait for the next progress.
         """
         queued = self._pending
         async with self._lock:
-            # Without this check, each call that has waited would store in a transaction of its own what was queued
-            # during the wait.
+            # Without this check, each call that has waited for the lock would write what was queued during the wait, in
+            # a transaction of its own.
             if queued.stored and not final:
                 return
             pending, self._pending = self._pending, _Pending()
@@ -88,9 +90,10 @@ class StoreQueue:
             pending.stored = True
 
     async def stored(self, consumer: str) -> Progress | BinlogError | None:
-        """Return a consumer's stored progress, once no progress of the consumer is queued; see `StoreThread.load`."""
+        """Store the queued progress of a consumer, then return the consumer's stored progress; see
+        `StoreThread.load`."""
         while True:
-            async with self._lock:  # a flush may be storing it
+            async with self._lock:  # a flush may be storing progress of the consumer
                 queued = consumer in self._pending.progress
             if queued:
                 await self.flush()
@@ -100,7 +103,7 @@ class StoreQueue:
 
 
 def _merged(older: StoreVersions | None, newer: StoreVersions | None) -> StoreVersions | None:
-    """Return what is to be stored instead of the two: a newer position without versions keeps the older versions."""
+    """Combine two queued effects into one. A newer effect without versions gets the versions of the older effect."""
     if older is None or newer is None or newer.versions is not None:
         return newer or older
     return StoreVersions(newer.position, older.versions)

@@ -2,8 +2,8 @@
 
 `fault` is the error of the newest attempt to store progress; None if that attempt succeeded. `timings` counts calls.
 
-Between two calls, once a minute, the thread moves what was stored from the write-ahead log into the file: a log that is
-damaged or removed then costs at most the positions of a minute.
+Once a minute, between two calls, the thread moves what was stored from SQLite's write-ahead log into the database file.
+If the write-ahead log is damaged or removed, at most the positions of one minute are lost.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class StoreThread:
         self._thread.start()
 
     async def load(self, consumer: str) -> Progress | BinlogError | None:
-        """Return what is stored of a consumer, or the error STORED_POSITION if only that consumer's row is
-        unreadable."""
+        """Return the stored progress of a consumer, None if there is none, or the error STORED_POSITION if only that
+        consumer's row is unreadable."""
         return await self.call(lambda: self._progress(consumer))
 
     async def save(
@@ -147,7 +147,7 @@ class StoreThread:
         await self.call(lambda: self._state.save_versions(client, versions))
 
     async def load_all(self, consumers: Sequence[str]) -> dict[str, StoredConsumer]:
-        """Return what is stored of each consumer, in one call."""
+        """Return what is stored of each consumer, with one call in the thread."""
 
         def load() -> dict[str, StoredConsumer]:
             return {name: self._load_one(name) for name in consumers}
@@ -205,7 +205,7 @@ class StoreThread:
         return self._state.epoch
 
     async def close(self, last: Callable[[], None] = lambda: None) -> None:
-        """Wait until all calls are done, make a last one, and end the thread."""
+        """Wait until all calls are done, make the call `last`, and end the thread."""
         try:
             await self.call(last)
         finally:
@@ -223,7 +223,7 @@ class StoreThread:
         self._calls.put(None)
 
     async def call(self, call: Callable[[], T]) -> T:
-        """Make a call of the store in the thread, after those that wait."""
+        """Make a call of the store in the thread, after the calls that already wait."""
         self.timings.waiting += 1
         try:
             return await self._in_thread(call)
@@ -262,7 +262,7 @@ class StoreThread:
             _make(*waiting)
 
     def _checkpoint(self) -> float:
-        """Make a checkpoint. Returns the seconds until the next one."""
+        """Make a checkpoint. Returns the seconds until the next checkpoint."""
         try:
             self._state.checkpoint()
         except BinlogError as error:

@@ -6,8 +6,8 @@ recognised by their first bytes.
 
 A file's *head* is everything before its first transaction: FORMAT_DESCRIPTION, the GTIDs of the files before it
 (PREVIOUS_GTIDS, MariaDB's GTID_LIST), and whether the rest is encrypted. The heads are enough to find the file in which
-a GTID set begins, and the mode of the log. So only the newest file is scanned whole, and later scans read only the
-bytes that were added.
+a GTID set begins, and the mode of the log. So only the newest file is scanned whole, and later scans of this file read
+only the bytes that were added.
 
 Symbolic links in the folder are refused, wherever they lead: a user who may write to the folder could otherwise make
 the daemon read any file of the machine. For the same reason no message shows bytes of a file that is not a binlog.
@@ -83,7 +83,7 @@ class FileHead:
 class Tip:
     """The end of a scan: the place after the last complete transaction, and the GTIDs executed there.
 
-    `open`: the same GTIDs, and the GTID of the incomplete transaction if the bytes end inside one.
+    `open`: `gtids`, with the GTID of the incomplete transaction if the scan ends inside a transaction.
     """
 
     file: str
@@ -184,7 +184,7 @@ class Folder:
         self._heads = {name: head for name, head in self._heads.items() if name in names}
 
     def in_use(self, name: str) -> bool:
-        """True if the file is open or was never closed, or if it is a copy of such a file."""
+        """True if a server has the file open or has never closed it, or if the file is a copy of such a file."""
         try:
             with open_regular(self.path / name) as file:
                 flags = os.pread(file.fileno(), 2, 4 + 17)
@@ -278,7 +278,7 @@ class Folder:
             cached = self._scanned[2]
         try:
             if cached and cached.file != name:
-                return cached  # the file was closed
+                return cached  # the file ends in a ROTATE, so nothing is added to it
             if cached and cached.offset <= (self.path / name).stat().st_size:
                 tip = self.scan(name, head, cached.offset, cached.gtids)
             else:
@@ -384,7 +384,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def batches_of(path: Path, head: FileHead, offset: int) -> Iterator[Batch]:
-    """Yield a file's batches from `offset` on, which must lie between two transactions. The batches have routes of
+    """Yield a file's batches from `offset` on; `offset` must lie between two transactions. The batches have routes of
     their own.
 
     Each batch is valid until the caller asks for the next one. Raises BinlogError where the file is damaged, OSError

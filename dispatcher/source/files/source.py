@@ -43,7 +43,7 @@ class FilesSource:
         self.folder = Folder(path, prefix)
         self._follow = follow
         self._server = server
-        self._lock = threading.Lock()  # the folder caches what it has read
+        self._lock = threading.Lock()  # protects the cache of `folder`
 
     @property
     def label(self) -> str:
@@ -87,7 +87,8 @@ def files_source(files: FilesSettings, installation: UUID) -> FilesSource:
 
 
 class OpenedFiles:
-    """The files as they were at one moment: an `OpenedSource`, and the `SearchableLog` in which starts are searched."""
+    """The folder's files as they were at one moment. This is an `OpenedSource`, and the `SearchableLog` for the search
+    of starts."""
 
     findings: Sequence[BinlogError] = ()
 
@@ -149,7 +150,8 @@ class OpenedFiles:
 
     def _first_file(self, position: ExecutedPosition) -> tuple[str, int, ExecutedFilter]:
         """Return the newest file that begins at or before `position` (a server chooses the same file for a GTID set),
-        its first offset, and the filter for its executed transactions. Raises BinlogError (POSITION_PURGED)."""
+        its first offset, and the filter that leaves out the executed transactions. Raises BinlogError
+        (POSITION_PURGED)."""
         assert isinstance(position.gtids, GtidSet)
         for name, head in reversed(self._heads.items()):
             previous = head.previous_gtids

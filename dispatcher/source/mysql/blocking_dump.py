@@ -1,7 +1,7 @@
 """A dump for a caller that blocks: for `inspect`, and for the short dumps of probes and look-ups.
 
-The dump is requested by file rather than by GTID, so that the server sends the whole log in order, with its offsets.
-The server sends the events as they are in the file, with their checksums, whatever its binlog_checksum is.
+The dump is requested by file rather than by GTID, so that the server sends the whole log in order, with the offsets of
+the events. The server sends the events as they are in the file, with their checksums, whatever its binlog_checksum is.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LogServer:
 
     def dump(self, file: str, *, follow: bool = False) -> Iterator[list[bytes]]:
         """Yield events from the beginning of a file to the end of the log, several at a time. With `follow`, wait for
-        more at the end."""
+        more events at the end of the log."""
         with blocking_dump(self.endpoint, file, mariadb=self._mariadb, follow=follow) as dump:
             yield from dump.events(_REMEDY)
 

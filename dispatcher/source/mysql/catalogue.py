@@ -77,8 +77,8 @@ def _tables(connection: Connection, databases: list[str]) -> dict[TablePattern, 
 
 
 def _cascades(connection: Connection, databases: list[str]) -> list[Cascade]:
-    """Read the definitions of the tables with foreign keys. (MariaDB shows REFERENTIAL_CONSTRAINTS only to accounts
-    that have more privileges than SELECT.)"""
+    """Return the cascades in the definitions (SHOW CREATE TABLE) of the tables with foreign keys. (MariaDB shows
+    REFERENTIAL_CONSTRAINTS only to accounts that have more privileges than SELECT.)"""
     places = ", ".join(["%s"] * len(databases))
     rows = ask(
         connection,
@@ -101,8 +101,8 @@ def _cascades(connection: Connection, databases: list[str]) -> list[Cascade]:
 
 
 def _leaves_generated_out(version: str) -> bool:
-    """True if the server may leave generated columns out of the images of UPDATE and DELETE. MariaDB 11.8.9 does,
-    10.11.18 does not; no version between them has been tried."""
+    """True if the server may leave generated columns out of the images of UPDATE and DELETE. MariaDB 11.8.9 leaves them
+    out, 10.11.18 does not; no version between them has been tried."""
     return is_mariadb(version) and version_numbers(version) >= (11,)
 
 
@@ -125,8 +125,8 @@ def _generated(connection: Connection, databases: list[str]) -> dict[TablePatter
 
 
 def _logs_cascades(connection: Connection) -> bool:
-    """True if the server logs cascades. From MySQL 9.6 on, the server executes cascades instead of InnoDB, and logs
-    them, unless innodb_native_foreign_keys is ON."""
+    """True if the server logs cascades. From MySQL 9.6 on, the server's SQL layer executes and logs cascades, unless
+    innodb_native_foreign_keys is ON: then InnoDB executes them."""
     query = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
     values = ask(connection, query, lambda row: text_value(row[1]))
     return [value.upper() for value in values] == ["OFF"]

@@ -1,11 +1,12 @@
 """PyMySQL's connection with limits on answers, and with stricter rules for sending the password.
 
 PyMySQL reads a whole answer before the caller sees a row, and trusts the sizes that the server claims. So each command,
-and the login, has a budget for the memory of its answer; if the server exceeds it, the connection is closed. A packet
-is charged before it is read: its bytes, and the estimated size of the Python objects for its columns.
+and the login, has a budget for the memory of its answer. Before the driver reads a packet, it subtracts from the budget
+the packet's bytes and the estimated size of the Python objects for its columns. If the answer exceeds the budget, the
+driver closes the connection.
 
-The server chooses the authentication method, and several methods reveal the password to it. The clear-text methods
-reveal it. Without TLS, the SHA-256 methods also reveal it if they use an RSA key that the server sends, because anybody
+The server chooses the authentication method, and several methods reveal the password to the server. The clear-text
+methods always do. Without TLS, the SHA-256 methods do if they use an RSA key that the server sends, because any program
 can make such a key. Therefore the clear-text methods require TLS with a verified certificate. The RSA key comes from
 the settings; a key that the server sends is accepted only if the settings allow it, or on the loopback. Over TLS the
 SHA-256 methods send the password even if the certificate was not verified, as MySQL's own client does: a refusal would
@@ -91,7 +92,8 @@ class Driver(_Base):
         return super()._read_packet(packet_type)  # type: ignore[no-untyped-call]
 
     def _read_bytes(self, num_bytes: int) -> bytes:
-        """Charge the bytes before they are read. PyMySQL calls this for the header and the payload of each packet."""
+        """Subtract the bytes from the budget before they are read. PyMySQL calls this for the header and the payload of
+        each packet."""
         self._charge(num_bytes + _PACKET_COST // 2)
         data: bytes = super()._read_bytes(num_bytes)  # type: ignore[misc]
         return data
@@ -114,8 +116,8 @@ class Driver(_Base):
 
 
 class ClearText:
-    """Replaces PyMySQL's authentication methods that send the password in clear text. Sends it only over TLS with a
-    verified certificate."""
+    """Replaces PyMySQL's authentication methods that send the password in clear text. Sends the password only over TLS
+    with a verified certificate."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -146,7 +148,8 @@ def is_loopback_peer(address: str) -> bool:
 
 
 def trusting_context() -> ssl.SSLContext:
-    """Return a context that accepts any certificate. It does not load the system's authorities (some 50 ms)."""
+    """Return a context that accepts any certificate. It does not load the system's authorities, which takes about 50
+    ms."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -2,7 +2,7 @@
 
 The login is a conversation of a dozen small packets, which PyMySQL carries out in a thread. After COM_BINLOG_DUMP only
 the server sends. So the socket (plain or TLS) is made non-blocking, and is read with `recv_into` into the splitter's
-buffer whenever the event loop reports that it is readable.
+buffer whenever the event loop reports that the socket is readable.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ class LoggedInConnection:
         """Log in and read the server's facts. Raises BinlogError. `flush_s`: see `ServerStream`.
 
         `next_host`: called when this server cannot be reached or refuses a request that the dispatcher needs.
-        `several_hosts`: True if the source has standby hosts. If these cannot replace this host, because each has
-        another history, the constructor raises without calling `next_host`: a login to the next host would raise, too.
+        `several_hosts`: True if the source has standby hosts. If the standby hosts cannot replace this host, because
+        each has another history, the constructor raises without calling `next_host`: a login to the next host would
+        raise, too.
         """
         self.endpoint = endpoint
         self._identity = identity
@@ -184,7 +185,7 @@ class ServerStream:
     """A dump as a `DumpStream`.
 
     `idle_s`: if no byte comes for this long, the server counts as dead. Time in which the caller does not read is not
-    counted. `flush_s`: the longest time that events wait in the buffer while the server goes on sending. `meaning`:
+    counted. `flush_s`: the longest time that events wait in the buffer while the server continues to send. `meaning`:
     returns the error for the packet that ended the dump.
     """
 
@@ -214,7 +215,8 @@ class ServerStream:
         self._interrupted = False
 
     async def batches(self) -> list[Batch | Closed]:
-        """Wait for bytes, read until the socket is empty, the buffer is full or `flush_s` has passed, and split them.
+        """Wait for bytes, read until the socket is empty, the buffer is full or `flush_s` has passed, and return the
+        batches in these bytes.
 
         The caller must be done with the batches before the next call. Raises BinlogError (CONNECTION_LOST) if the
         server is silent or gone.
@@ -237,8 +239,8 @@ class ServerStream:
         return splitter.split()
 
     async def _read_on(self) -> bool:
-        """Read on from a socket that has more bytes, for up to `flush_s`, and let other tasks run in between. Returns
-        False if interrupted."""
+        """Continue to read from a socket that has more bytes, for up to `flush_s`, and let other tasks run in between.
+        Returns False if interrupted."""
         flush_at = time.monotonic() + self._flush_s - _TURN_S
         while self._more and time.monotonic() < flush_at:
             await asyncio.sleep(0)

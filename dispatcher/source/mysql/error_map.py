@@ -1,9 +1,9 @@
 """Maps MySQL and MariaDB error numbers, and the texts of error 1236, to kinds of errors.
 
-Servers send error 1236 for a dozen different problems, so its text decides. The fragments below are the parts of the
-messages that are the same in MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8 (in between, "master" became "source" and
-"slave" became "replica"). They were compared with all messages in these servers' binaries. Sources:
-sql/rpl_binlog_sender.cc, sql/binlog.cc and share/messages_to_clients.txt (MySQL), sql/sql_repl.cc (MariaDB).
+Servers send error 1236 for a dozen different problems, so the text of the error decides its kind. The fragments below
+are the parts of the messages that are the same in MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8 (in between, "master"
+became "source" and "slave" became "replica"). The fragments were compared with all messages in these servers' binaries.
+Sources: sql/rpl_binlog_sender.cc, sql/binlog.cc and share/messages_to_clients.txt (MySQL), sql/sql_repl.cc (MariaDB).
 
 The daemon retries after an error that is not listed: an unknown error must neither fail a consumer for good nor move
 its position.
@@ -55,7 +55,7 @@ _BY_NUMBER: dict[int, tuple[ErrorKind, str | None]] = {
     2020: (
         ErrorKind.CONNECT_FAILED,
         "connect to the server itself if a proxy answers; a server with so many binlog files has to purge some",
-    ),  # an answer larger than we accept
+    ),  # an answer larger than the driver accepts
     2026: (ErrorKind.CONNECT_FAILED, None),  # TLS
     2059: (ErrorKind.CONNECT_FAILED, None),  # authentication plugin cannot be loaded
     2061: (ErrorKind.CONNECT_FAILED, None),  # authentication plugin's error
@@ -105,7 +105,7 @@ _BY_NUMBER: dict[int, tuple[ErrorKind, str | None]] = {
     1945: (ErrorKind.HISTORY_DIFFERS, None),  # MariaDB: GTID not in the log
     1955: (ErrorKind.HISTORY_DIFFERS, None),  # MariaDB: GTID not in the log, higher ones are
     4052: (ErrorKind.DUPLICATE_SERVER_UUID, None),  # MariaDB
-    # ours
+    # errors in what the daemon sends
     1064: (ErrorKind.INTERNAL, None),
     1193: (ErrorKind.INTERNAL, None),
     1835: (ErrorKind.INTERNAL, None),  # malformed packet
@@ -169,7 +169,7 @@ _LOG_ERRORS: tuple[tuple[ErrorKind, str | None, tuple[str, ...]], ...] = (
         ErrorKind.SERVER_LOG,
         _DAMAGED,
         (
-            # The limit of a dump is 1 GiB, larger than any event: so the size in the log is wrong.
+            # A dump's max_allowed_packet is 1 GiB, larger than any event, so the size in the log is wrong.
             "exceeded max_allowed_packet",
             "truncated in the middle of event",
             "bogus data in log event",

@@ -89,7 +89,8 @@ def report_of(
         finally:
             connection.close()
     except BinlogError as error:
-        # An earlier finding may be why this question failed (a missing privilege, log_bin=OFF): report it only once.
+        # An earlier finding of the same kind (a missing privilege, log_bin=OFF) is probably the cause of this error: do
+        # not report the error, too.
         if error.kind not in {finding.error.kind for finding in findings if not finding.warning}:
             findings.append(ServerFinding(error, names))
     return HostReport(endpoint.label, server, tuple(findings), version)
@@ -140,7 +141,7 @@ def _missing_databases(
             yield _warning(what, "correct the pattern, or create the database", [spec])
         elif grants.may_select(
             text
-        ):  # otherwise the server may hide it, and SELECT is reported as missing
+        ):  # otherwise the server may hide the database, and SELECT is reported as missing
             what = f"there is no database {text}{nearest(text, databases)}"
             yield _error(what, "correct databases, or create the database", [spec])
 
@@ -168,7 +169,8 @@ def _missing_tables(
 
 
 def _visibility(specs: Sequence[ConsumerSpec], grants: Grants) -> Iterator[ServerFinding]:
-    """Warn if the account sees only the databases of its GRANTs: patterns of consumers may match other databases."""
+    """Warn if the account sees only the databases of its GRANTs: patterns of consumers may match databases that it does
+    not see."""
     concerned = [spec for spec in specs if any(map(is_pattern, spec.databases))]
     if concerned and not grants.has("SHOW DATABASES", "SELECT"):
         what = "the account sees only the databases on which it has a privilege: patterns may match others"

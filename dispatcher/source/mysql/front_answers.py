@@ -1,7 +1,7 @@
-"""Asks a server, on the daemon's own connection, for what the front tells its clients. The calls block.
+"""Asks a server, on the daemon's own connection, for the facts that the front reports to its clients. The calls block.
 
-`read_picture` reads what most questions are answered from. `read_look_up` executes one statement that the front has
-composed, for facts that the picture does not hold, such as the definition of a table.
+`read_picture` reads the facts from which the front answers most questions. `read_look_up` executes one statement that
+the front has composed, for facts that the picture does not hold, such as the definition of a table.
 
 Sources: MySQL manual, "SHOW VARIABLES Statement", "SHOW BINARY LOGS Statement"; field_types.h (type codes).
 """
@@ -81,7 +81,7 @@ def read_look_up(connection: Connection, statement: str) -> ServerAnswer:
 
 
 def _text(value: Value) -> Cell:
-    # The server calls a type binary if its bytes need not be UTF-8.
+    # The value is `bytes` if the server declares its type as binary; then the bytes need not be UTF-8.
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
@@ -112,7 +112,7 @@ def _changed(connection: Connection, earlier: Picture) -> dict[str, Variable] | 
     except BinlogError as error:
         if number_of(error) != _UNKNOWN_VARIABLE:
             raise
-        return None  # another version of the server
+        return None  # the server's version has changed
     if any(
         selected[name][0] != variable.selected and name not in GTID_VARIABLES
         for name, variable in earlier.variables.items()

@@ -38,7 +38,7 @@ class Grants:
         return "ALL PRIVILEGES" in self.everywhere or not self.everywhere.isdisjoint(names)
 
     def lacking(self, database: str, privileges: Iterable[str]) -> tuple[str, ...]:
-        """Return the privileges out of these that the account does not have on the whole database."""
+        """Return those of `privileges` that the account does not have on the whole database."""
         held = set(self.everywhere)
         for pattern, names in self.databases:
             if _matches(pattern, database):
@@ -81,7 +81,8 @@ def parse_grants(lines: Iterable[str]) -> Grants:
             databases.append((_unquoted(database), frozenset(privileges)))
         if not privileges.isdisjoint({"SELECT", "ALL PRIVILEGES", "ALL"}):
             select.append((_unquoted(database), _unquoted(table), granted))
-    # REVOKE lines come first: a GRANT on a table counts even if a REVOKE excludes the database from the GRANT on *.*.
+    # Put the REVOKE lines first: a GRANT on a table counts even if a REVOKE excludes the database from the GRANT on
+    # *.*.
     select.sort(key=lambda entry: entry[2])
     return Grants(account, frozenset(everywhere), tuple(select), tuple(databases))
 

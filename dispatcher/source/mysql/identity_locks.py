@@ -3,8 +3,8 @@
 A server ends the older of two dumps with the same identity. But an identity includes the number of its dispatcher, so
 two daemons would not notice each other while their dispatchers have different numbers. So the session of each dump
 holds a user-level lock with the name of its identity until the session ends. If a connection that this daemon did not
-make holds the lock of one of its identities, that connection belongs to another daemon, or to a crashed machine whose
-end the server has not noticed yet.
+make holds the lock of one of its identities, that connection belongs to another daemon, or it is left from a crashed
+machine and the server has not closed it yet.
 
 User-level locks need no privilege, and every server has them. Source: MySQL manual, "Locking Functions".
 """
@@ -41,11 +41,12 @@ class IdentityLocks:
         """`installation`, `name`: the same as for `Identity.of`."""
         self._identities = [Identity.of(installation, name, n) for n in range(1, NUMBERS + 1)]
         self._lock = threading.Lock()
-        # Server uuid and connection id of each connection, also of ended ones.
+        # Server uuid and connection id of each connection of this daemon, including ended connections.
         self._own: set[tuple[str, int]] = set()
 
     def take(self, connection: Connection, server: str, identity: Identity) -> None:
-        """Hold the lock of an identity until the connection ends. Do nothing if the server refuses locks.
+        """Take the lock of an identity; the server releases it when the connection ends. Do nothing if the server
+        refuses locks.
 
         Raises BinlogError.
         """
@@ -60,7 +61,7 @@ class IdentityLocks:
             own, got, holder = ask_one(connection, statement, numbers, (name, name))
             if not got and holder is not None and self._is_own(server, holder):
                 # The holder is this dispatcher's former connection, whose end the server has not noticed. The new dump
-                # would end it, too.
+                # would end that connection, too.
                 fetch(connection, f"KILL {holder}")
                 fetch(connection, "SELECT GET_LOCK(%s, 1)", (name,))
         except BinlogError as error:

@@ -1,7 +1,7 @@
 """A server's log, read by short dumps, which are separate from the dumps of the dispatchers.
 
 SHOW BINLOG EVENTS shows neither creation times nor commit times, so each probe is a separate dump by file. The server
-ends the dump at the end of its log, or the probe ends it as soon as the probe has read what it needs. All functions
+ends the dump at the end of its log, or the probe ends the dump as soon as it has found the wanted event. All functions
 here block.
 """
 
@@ -43,7 +43,8 @@ from dispatcher.source.start_search import (
 )
 
 TIMEOUT_S = 10
-# The most events that one probe reads: a file without a transaction has three, and a probe may skip many such files.
+# The most events that one probe reads: a file without a transaction has three events, and a probe may skip many such
+# files.
 PROBE_EVENTS_MAX = 100_000
 _LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
@@ -177,7 +178,7 @@ class ServerLog:
         return previous, None
 
     def type_at(self, name: str, offset: int) -> int | None:
-        if offset >> 32:  # a dump cannot begin there
+        if offset >> 32:  # a dump cannot begin at this offset
             return None
         _, event, whole = self._event_at(name, offset)
         return event.code if event is not None and whole else None

@@ -36,12 +36,13 @@ class TlsMode(StrEnum):
     PREFERRED = "preferred"  # TLS if the server offers it; any certificate
     REQUIRED = "required"  # TLS or no connection; any certificate
     VERIFY_CA = "verify_ca"  # `ca` must have signed the certificate
-    VERIFY_IDENTITY = "verify_identity"  # and the certificate must contain the host name
+    VERIFY_IDENTITY = "verify_identity"  # also, the certificate must contain the host name
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """`ca`: the trusted authorities (None: the system's). `cert`, `key`: the client's own. All are PEM files.
+    """`ca`: the trusted authorities (None: the system's). `cert`, `key`: the client's certificate and its key. All are
+    PEM files.
 
     For connections without TLS: `server_public_key`: a PEM file with the server's RSA key, which encrypts the password.
     `allow_public_key_retrieval`: True to accept a key that the server sends.
@@ -102,7 +103,7 @@ def tls_of(settings: MysqlTlsSettings) -> Tls:
 
 
 def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
-    """Return a logged-in connection in autocommit mode, in utf8mb4.
+    """Return a logged-in connection in autocommit mode, with the character set utf8mb4.
 
     `timeout_s`: the longest time for the TCP connect, and for each wait for an answer. Raises `BinlogError`
     CONNECT_FAILED, ACCESS_DENIED, or the kind of the server's error.
@@ -138,7 +139,7 @@ def connect(endpoint: Endpoint, *, timeout_s: float = 10) -> Connection:
         if mapped.kind is ErrorKind.CONNECTION_LOST:
             raise BinlogError(ErrorKind.CONNECT_FAILED, mapped.what, where=label) from error
         raise mapped from error
-    except RuntimeError as error:  # an authentication method needs a package
+    except RuntimeError as error:  # an authentication method needs a package that is not installed
         raise BinlogError(
             ErrorKind.CONNECT_FAILED,
             str(error),

@@ -68,7 +68,7 @@ def introduce(
     """Set the session variables that say what a replica understands. Servers ignore variables that they do not know.
 
     `checksum`: True to get events as they are in their files. If False, the server strips checksums, or refuses to send
-    an event that has one. Raises `BinlogError`.
+    an event that has a checksum. Raises `BinlogError`.
     """
     algorithm = "CRC32" if checksum else "NONE"
     settings: dict[str, str | int] = {
@@ -109,7 +109,8 @@ def duplicate_replicas(connection: Connection, identity: Identity, version: str)
 
 
 def register_replica(connection: Connection, identity: Identity) -> None:
-    """Register for SHOW REPLICAS, with this machine's name. User and password are informative, and left empty."""
+    """Register for SHOW REPLICAS, with this machine's name. The fields for user and password stay empty: they only
+    inform people."""
     host = socket.gethostname().encode()[:60]
     registration = struct.pack("<I", identity.server_id) + bytes([len(host)]) + host + bytes(2)
     _command(connection, COM_REGISTER_SLAVE, registration + struct.pack("<HII", 0, 0, 0))
@@ -149,7 +150,7 @@ def socket_of(connection: Connection) -> socket.socket:
 
 
 def drop(connection: Connection) -> None:
-    """Close without COM_QUIT, which a server does not read during a dump."""
+    """Close the connection without COM_QUIT, which a server does not read during a dump."""
     reader = connection._rfile  # type: ignore[attr-defined]  # noqa: SLF001
     connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
     if reader is not None:  # the reader keeps the descriptor open

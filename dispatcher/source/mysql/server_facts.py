@@ -1,8 +1,8 @@
 """Reads facts about a server, and finds what prevents complete replication from it.
 
-Works on MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8. Variables are read as `@@GLOBAL.x`, because that returns a whole
-GTID set: SHOW VARIABLES cuts values at 1024 characters from MySQL 5.7 on. A first query asks which of the variables
-exist, because the servers differ: MySQL 5.6 has no `binlog_row_metadata`, and MariaDB has no `gtid_mode`.
+Works on MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8. Variables are read as `@@GLOBAL.x`, because this form returns a
+whole GTID set: SHOW VARIABLES cuts values at 1024 characters from MySQL 5.7 on. A first query asks which of the
+variables exist, because the servers differ: MySQL 5.6 has no `binlog_row_metadata`, and MariaDB has no `gtid_mode`.
 
 `findings` returns everything that is wrong, each with the statement that corrects it. `examine` also works with an
 account that may not ask for the position of the log.
@@ -140,7 +140,7 @@ def examine(
 
 
 def several_hosts_finding(facts: ServerFacts) -> BinlogError | None:
-    """Return the finding why other hosts cannot replace this host; None if they can."""
+    """Return the finding that says why other hosts cannot replace this host; None if they can."""
     if facts.flavour == "mariadb":
         return _finding(
             f"{_NO_FAILOVER}: positions of MariaDB are files and offsets", "name one host"
@@ -251,7 +251,7 @@ def _variables(connection: Connection) -> dict[str, str]:
 def _log_status(connection: Connection, version: str) -> tuple[str, int, tuple[BinlogFile, ...]]:
     query = f"SHOW {'BINARY LOG' if says_replica(version) else 'MASTER'} STATUS"
     status = ask(connection, query, lambda row: (log_file(row[0]), log_offset(row[1])))
-    # The list is read after the status: if the log rotates between the two, the list has the new file, too.
+    # The list is read after the status: if the log rotates between the two statements, the list has the new file, too.
     files = ask(
         connection,
         "SHOW BINARY LOGS",

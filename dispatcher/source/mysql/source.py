@@ -44,9 +44,9 @@ SURVEY_TIMEOUT_S = 5
 class ServerSource:
     """A MySQL or MariaDB server, or several hosts that replace each other.
 
-    One host is *current*, and every question goes to it. A host stays current while it works. If a login to it fails,
-    or it refuses a dump, the next host becomes current. Hosts can replace each other only with MySQL's GTIDs; otherwise
-    `open` raises the finding that `check` reports.
+    One host is *current*, and every question goes to it. A host stays current while it works. If a login to the current
+    host fails, or this host refuses a dump, the next host becomes current. Hosts can replace each other only with
+    MySQL's GTIDs; otherwise `open` raises the finding that `check` reports.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ServerSource:
         self._lock = threading.Lock()
         self._current = 0
         self._opened: dict[int, Endpoint] = {}  # the host of each dispatcher, and of SURVEY
-        # By file name: server, size of the file when it was read, creation time.
+        # By file name: server, size of the file when its creation time was read, creation time.
         self._created: dict[str, tuple[str, int, int]] = {}
 
     @property
@@ -124,7 +124,7 @@ class ServerSource:
     ) -> dict[str, int]:
         """Return the creation times of files, from the cache where it is valid.
 
-        A cache entry counts if it is from the same server and the file has not become smaller. After a reset, a new
+        A cache entry is valid if it is from the same server and the file has not become smaller. After a reset, a new
         file of the same name is smaller.
         """
         sizes = dict(log.files)

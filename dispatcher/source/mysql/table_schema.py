@@ -1,12 +1,12 @@
-"""Tables as `information_schema` and SHOW INDEX describe them.
+"""Reads the definitions of tables from `information_schema` and SHOW INDEX.
 
 `table_columns` answers readers. `definitions` returns the metadata that a TABLE_MAP may lack, with the log position at
 which each definition was read.
 
-The labels of ENUM and SET are read as bytes in the column's character set. The server converts them, because Python
-lacks some of its character sets. A label that the schema cannot represent is reported as unknown, never guessed:
-information_schema is utf8mb3 and shows `?` in place of an emoji, as SHOW CREATE TABLE does. The labels are not needed
-if the TABLE_MAP holds them.
+The labels of ENUM and SET are read as bytes in the column's character set. The server converts the labels, because
+Python lacks some of the server's character sets. A label that the schema cannot represent is reported as unknown, never
+guessed: information_schema is utf8mb3 and shows `?` in place of an emoji, as SHOW CREATE TABLE does. The labels are not
+needed if the TABLE_MAP holds them.
 
 Sources: MySQL manual, "The INFORMATION_SCHEMA COLUMNS Table", "SHOW INDEX Statement"; MariaDB knowledge base,
 "System-Versioned Tables"; sql/table.cc (which unique key replaces a missing primary key).
@@ -38,7 +38,7 @@ from dispatcher.source.protocols import Definition, SchemaAt, TableName
 
 LOCK_WAIT_S = 3
 _LOCK_WAIT_TIMEOUT = 1205
-# No such database, no such table; no privilege on it.
+# The error numbers for a missing database or table, and for a missing privilege on it.
 _NOT_VISIBLE = frozenset((1049, 1146, 1044, 1142, 1143, 1370))
 # Character sets with characters that utf8mb3 lacks.
 _BEYOND_UTF8MB3 = frozenset(("utf8mb4", "utf16", "utf16le", "utf32", "gb18030"))
@@ -134,8 +134,8 @@ def _unique_keys(connection: Connection, database: str, table: str) -> dict[str,
 def _row_key(keys: Mapping[str, _KeyParts], not_null: set[str], *, prefixes: bool) -> _KeyParts:
     """Return the primary key, else the first unique key on NOT NULL columns; [] if there is none.
 
-    `prefixes`: accept a unique key on prefixes of columns. An expression (MySQL 8.0) is never accepted, since a row's
-    columns do not show its value.
+    `prefixes`: True to accept a unique key on prefixes of columns. An expression (MySQL 8.0) is never accepted, since a
+    row's columns do not show its value.
     """
     for name, parts in keys.items():
         whole = prefixes or name == "PRIMARY" or not any(prefix for _, prefix in parts)
@@ -148,8 +148,8 @@ def _row_key(keys: Mapping[str, _KeyParts], not_null: set[str], *, prefixes: boo
 
 
 def definitions(connection: Connection, tables: Sequence[TableName]) -> list[SchemaAt]:
-    """Return for each table its definition, or the error why the server does not tell it, and the log position of that
-    answer.
+    """Return for each table its definition, or the error that says why the server does not show it, each with its log
+    position.
 
     Each definition is read in a transaction that has the table open. The metadata lock of the transaction blocks every
     ALTER until the transaction ends, so definition and position belong together. The transaction waits up to
@@ -179,7 +179,7 @@ def _definition_at(connection: Connection, name: TableName, mariadb: bool) -> Sc
 
 
 def _permanent_fault(error: BinlogError, label: str) -> BinlogError:
-    """Return the error for a fault that will not pass: why the server does not tell the table's columns. Raises
+    """Return the error for a permanent fault, which says why the server does not show the table's columns. Raises
     `BinlogError` for every other error."""
     error_number = number_of(error)
     if error_number == _LOCK_WAIT_TIMEOUT:
@@ -224,7 +224,7 @@ def table_definition(
         column["visible"] = "INVISIBLE" not in extra.upper().split()
         if column["mysql_type"].lower().startswith(("enum(", "set(")):
             column["labels"] = _labels(connection, column, f"{database}.{table}")
-    # The server takes only a key without prefixes for the primary key.
+    # If there is no primary key, the server replaces it only with a key without prefixes.
     primary = _row_key(keys, _not_null(columns), prefixes=False)
     definition["primary"] = [list(part) for part in primary]
     if mariadb:
@@ -277,7 +277,7 @@ def _collation(row: Row) -> tuple[str, int]:
 def _add_row_times(connection: Connection, definition: Definition) -> None:
     """Add the columns row_start and row_end of a system-versioned MariaDB table. row_end is part of every key.
 
-    The schema shows these columns only if they were declared.
+    information_schema shows these columns only if they were declared.
     """
     kind, row_end = ask_one(
         connection,

@@ -1,1 +1,1 @@
-"""What a state store in a database needs from the database's server."""
+"""The part of the state store in a database that communicates with the database's server."""

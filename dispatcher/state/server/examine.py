@@ -1,4 +1,4 @@
-"""What `check` finds about the database of the state."""
+"""Finds for `check` what is wrong with the database of the state."""
 
 from __future__ import annotations
 

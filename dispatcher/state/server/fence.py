@@ -3,20 +3,20 @@
 The first statement of each write increments the count of writes in the row of the lease, if the row still contains the
 holder and the term. So the row is locked until the write is committed:
 
-* While the row is locked, no other daemon takes the lease. If another daemon took it before, nothing is written:
-  NOT_LEADER. The same holds for a daemon that was stopped or lost the network within its transaction. It also holds in
-  a cluster with several writable servers, because the cluster's certification compares changed rows; rows that are only
-  locked would not suffice.
+* While the row is locked, no other daemon takes the lease. If another daemon has taken the lease before, the write
+  changes nothing and raises NOT_LEADER. This also stops a daemon that was paused or lost the network within its
+  transaction. It also works in a cluster with several writable servers, because the cluster's certification compares
+  changed rows; a row that is only locked would not suffice.
 * A commit without an answer does not count as a success. The next attempt reads the count: if the write was committed,
-  the count is one higher; otherwise the write is made again.
+  the count is one higher; otherwise the attempt makes the write again.
 * A lower count shows that the server has lost committed writes: it was restored, or replaced by a replica that lagged.
   Data that this daemon believes to be stored, such as rows of prepared transactions, may be missing. So the daemon has
-  to begin again from what is stored; it does that after NOT_LEADER.
+  to begin again from what is stored; NOT_LEADER makes it do so.
 
-A fence cannot notice a loss that happened before the fence was made. If a reader opens a session with a position of its
-own that is newer than the stored one, the daemon goes on at the reader's position. A reader without a position of its
-own gets again what it had acknowledged after the stored position. A consumer whose first position was lost begins at
-its `start`, in an epoch never used before.
+A fence cannot notice a loss that happened before the fence was made. After such a loss, if a reader opens a session
+with a position of its own that is newer than the stored position, the daemon continues at the reader's position. A
+reader without a position of its own gets again what it had acknowledged after the stored position. A consumer whose
+first position was lost begins at its `start`, in an epoch never used before.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Fence:
             raise self._lost(count)
 
     def _attempt(self, change: Callable[[Statements], T], made: list[T]) -> T:
-        """Make the write once. `made`: gets the result of `change`, before the commit."""
+        """Make the write once. `made`: a list into which the result of `change` is put before the commit."""
         with self._session.transaction() as statements:
             if not self._counted(statements):
                 if made:

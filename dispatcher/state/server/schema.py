@@ -1,12 +1,13 @@
 """The tables of a state store in a database, and their migrations.
 
-The tables of the file's schema (`dispatcher/state/schema.py`) are the same, with the same version. In addition there
-are `lease`, a table of one row, and `prepared_part`: the rows of prepared transactions in parts, because a server
-bounds the size of a packet.
+The database has the same tables as the file (`dispatcher/state/schema.py`), with the same version. In addition it has
+`lease`, a table of one row, and `prepared_part`: the rows of prepared transactions in parts, because a server bounds
+the size of a packet.
 
-A DDL statement commits, so a migration may stop between two statements, and all its statements can be repeated. The
-first start creates the tables; later the daemon that holds the lease upgrades them. Two daemons that start at the same
-time take turns by a user-level lock. A cluster may refuse such locks; then both daemons make the same tables.
+A DDL statement commits, so a crash may stop a migration between two statements. Therefore all statements of a migration
+can be repeated. The first start creates the tables; later the daemon that holds the lease upgrades them. If two daemons
+start at the same time, a user-level lock lets one wait for the other. A cluster may refuse such locks; then both
+daemons create the same tables.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from dispatcher.state.statements import Statements
 
 PROGRAM = "binlog-dispatcher"
 _LIKE = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-# Columns with names that are compared are VARBINARY, because the collations that all servers have ignore spaces at the
-# end.
+# Columns with names that statements compare are VARBINARY: every collation that all servers have ignores spaces at the
+# end of a text.
 _INSTALLATION = """
 CREATE TABLE IF NOT EXISTS installation (
   place    TINYINT NOT NULL PRIMARY KEY,   -- 1: there is one row
@@ -234,7 +235,7 @@ def _upgrade(session: DatabaseSession) -> None:
     if not version:
         _run(session, _INSTALLATION)
         _run(session, _FIRST_ROW, PROGRAM, str(uuid4()))
-    # A stored version says that its tables exist: another daemon, which does not wait, then uses them. So store the
+    # A stored version says that all tables of this version exist, and other daemons then use them at once. So store the
     # version last.
     for newer in sorted(step for step in STEPS if step > version):
         for statement in STEPS[newer]:
@@ -261,7 +262,7 @@ def _lock(session: DatabaseSession) -> Iterator[None]:
     except BinlogError as error:
         if is_lost(error):
             raise
-        held = True  # refused by a cluster
+        held = True  # a cluster refuses the lock
     if not held:
         remedy = "look at SHOW PROCESSLIST on the database's server"
         raise session.error("another session is changing the tables of the state", remedy)

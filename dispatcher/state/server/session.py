@@ -1,12 +1,12 @@
-"""A session with the server of the state's database. It is opened when it is needed, and opened again after it was
-lost.
+"""A session with the server of the state's database. The first statement opens the session; the next statement after a
+loss opens it again.
 
 A session sets everything that the statements rely on, whatever the server's own settings are:
 
 * `sql_mode`: double quotes enclose names, a value that does not fit is an error, and InnoDB is not replaced by another
   engine.
 * `time_zone`: UTC, so that NOW(6) neither jumps nor repeats.
-* READ COMMITTED: a statement sees what was committed before it.
+* READ COMMITTED: a statement sees what was committed before the statement began.
 * `wait_timeout`, `net_read_timeout`, `net_write_timeout`: if the daemon is stopped or loses the network within a
   transaction, the server ends the session after this many seconds, and with it the transaction and its locks. Without
   these limits the locks would last for hours, and no other daemon could take over.
@@ -34,9 +34,8 @@ from dispatcher.state.statements import Rows, Statements
 
 PRIVILEGES = ("CREATE", "ALTER", "SELECT", "INSERT", "UPDATE", "DELETE")
 _SQL_MODE = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
-# The errors after which the session is over: PyMySQL's own numbers, except those of a connection that was not made; and
-# the server's numbers: it shuts down (1053), ends the session (1152, 1927, 4031), or has lost the client (1158 to
-# 1161).
+# The errors after which the session is over. PyMySQL's own numbers, except those of a failed connect. The server's
+# numbers: the server shuts down (1053), ends the session (1152, 1927, 4031), or has lost the client (1158 to 1161).
 _LOST = frozenset({2006, 2013, 2014, 2027, 2055, 1053, 1152, 1927, 4031, *range(1158, 1162)})
 # Lock wait timeout, deadlock, and a cluster that rolls a transaction back at its commit.
 _CONFLICTS = frozenset({1205, 1213, 3101})
@@ -64,7 +63,8 @@ T = TypeVar("T")
 
 
 def _text(value: str | bytes) -> str:
-    """Names are stored as bytes: by a collation, two names that differ only in spaces at their end would be equal."""
+    """Decode a name. Names are stored as bytes: for a collation, two names that differ only in spaces at the end are
+    equal."""
     return value.decode() if isinstance(value, bytes) else value
 
 

@@ -60,8 +60,8 @@ class Topics:
 
 class Bodies:
     """Makes the bodies. `daemon`: the id of the state store, which no other daemon has; `secrets` are replaced in the
-    texts of errors. Other values of a status cannot contain a secret, so they are not searched: a thousand statuses may
-    be made at once."""
+    texts of errors. Other values of a status cannot contain a secret, so `Bodies` does not search them: it may make a
+    thousand statuses at once."""
 
     def __init__(self, daemon: str, secrets: Collection[str]) -> None:
         self._daemon = daemon

@@ -1,5 +1,5 @@
-"""The messages that wait for the broker. The daemon's event loop adds them, the publishing thread takes them, and
-neither of them waits here.
+"""The messages that wait for the broker. The daemon's event loop adds messages, and the publishing thread takes
+messages. No call of the outbox waits.
 
 The outbox holds the newest status of each topic, and a limited number of events and of commits; beyond the limit the
 outbox drops and counts the oldest ones. A message that was not delivered goes back to its place in the outbox.
@@ -51,7 +51,7 @@ class Outbox:
         }
 
     def put(self, kind: MessageKind, topic: str, body: bytes) -> None:
-        """Add a message. A status that equals the topic's last one is not sent again; an empty status clears the
+        """Add a message. A status that equals the topic's last status is not sent again; an empty status clears the
         topic."""
         with self._lock:
             if kind is MessageKind.STATUS:
@@ -82,7 +82,7 @@ class Outbox:
             return len(self._changed) + sum(map(len, self._queues.values()))
 
     def take(self, count: int) -> list[OutMessage]:
-        """Remove up to `count` messages that are to be sent next."""
+        """Remove and return up to `count` messages, in the order in which they are to be sent."""
         taken: list[OutMessage] = []
         with self._lock:
             for kind in MessageKind:
@@ -100,8 +100,8 @@ class Outbox:
         return queue.popleft() if queue else None
 
     def put_back(self, messages: Sequence[OutMessage]) -> None:
-        """Put back messages that may not have been delivered: events and commits go in front of all others of their
-        kind; a status only if it is still the newest of its topic."""
+        """Put back messages that may not have been delivered: events and commits go in front of all other messages of
+        their kind; a status goes back only if it is still the newest status of its topic."""
         with self._lock:
             for message in reversed(messages):
                 if message.kind is MessageKind.STATUS:
@@ -115,7 +115,7 @@ class Outbox:
                     queue.appendleft(message)
 
     def send_all_statuses(self) -> None:
-        """Send every status again: the broker may have lost what it retained."""
+        """Queue every status again, because the broker may have lost the statuses that it retained."""
         with self._lock:
             for topic, body in self._statuses.items():
                 self._changed.setdefault(topic, body)

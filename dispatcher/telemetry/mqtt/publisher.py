@@ -2,7 +2,7 @@
 
 The broker cannot delay the daemon's event loop: the loop and the thread share only the outbox, whose calls never wait.
 After any fault the thread connects again, with a backoff, and then sends all statuses again, because a broker may have
-forgotten them.
+lost them.
 """
 
 from __future__ import annotations
@@ -77,16 +77,17 @@ class MqttPublisher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Publish what is waiting, and that the daemon is offline. If the broker does not answer, give up after 3 s."""
+        """Publish the waiting messages, and then that the daemon is offline. If the broker does not answer, give up
+        after 3 s."""
         self._ending = True
         self._notify()
         self._thread.join(STOP_S + 1 if self.connected else 0)
-        # If the thread still runs, it must not report the daemon as offline: another publisher may have begun. If no
-        # other has begun, the broker publishes the last will.
+        # If the thread still runs, it must not report the daemon as offline: another publisher may have reported it as
+        # online. If there is no other publisher, the broker publishes the last will.
         self._left = self._thread.is_alive()
 
     def connect_now(self) -> None:
-        """Connect at once if there is no connection, because a reload may have removed the cause."""
+        """Connect at once if there is no connection, because a reload may have removed the cause of the fault."""
         self._hurried = True
         self._notify()
 
@@ -135,8 +136,8 @@ class MqttPublisher:
                 self.connected = False
                 if self.connections != connections:
                     delay_s = RETRY_MIN_S
-                # The first error often tells only that a connection ended; the error of the next attempt tells more.
-                # The log counts repetitions.
+                # Log the error of each attempt: the first error often says only that the connection has ended, and the
+                # next one says why. `Repeats` counts repetitions.
                 self._log.warning("mqtt not connected", error=_explained(error), retry_s=delay_s)
             else:
                 delay_s = RETRY_MIN_S
@@ -206,7 +207,7 @@ class MqttPublisher:
         return client
 
     async def _send(self, client: _BrokerClient) -> None:
-        """Publish what comes into the outbox, until the daemon ends."""
+        """Publish the messages of the outbox until the daemon ends."""
         while not self._ending:
             self._wake.clear()
             if messages := self._outbox.take(IN_FLIGHT):
@@ -249,7 +250,7 @@ class MqttPublisher:
 
     async def _sweep(self, client: _BrokerClient) -> None:
         """Let the broker send the statuses that it has retained. If the broker refuses the subscription, the statuses
-        of removed consumers stay there."""
+        of removed consumers stay at the broker."""
         await client.subscribe(self._topics.statuses)
         await asyncio.sleep(SWEEP_S)
         await client.unsubscribe(self._topics.statuses)

@@ -49,7 +49,8 @@ T = TypeVar("T")
 
 
 class ExecutorWatch:
-    """Checks executors in a thread, until `stop` is set. A fault is kept in `fault`, and sets `stop`."""
+    """Checks executors in a thread, until `stop` is set. If a check finds a fault, the thread stores it in `fault` and
+    sets `stop`."""
 
     def __init__(
         self, spark: SparkSession, settings: MirrorSettings, stop: threading.Event
@@ -79,7 +80,8 @@ class ExecutorWatch:
                 present = set(executor_ids(self._spark))
                 if not self._first.is_set() or present - self._checked:
                     hosts = check_executors(self._spark, self._settings)
-                    # An executor that registered during the check may not have run a task of it.
+                    # An executor that registered during the check may have run no task of the check, so it does not
+                    # count as checked.
                     self._checked |= present
                     log.info("executors on %s are ready", ", ".join(hosts))
                 self._first.set()
@@ -142,8 +144,8 @@ def _needs(settings: MirrorSettings, mark: str | None) -> HostNeeds:
 
 
 def _reached(endpoint: T, reach: Callable[[T], None]) -> T | None:
-    """Returns the endpoint; None if it does not answer the driver either. In that case the stages try it again, and
-    report the fault."""
+    """Returns the endpoint; None if the endpoint does not answer the driver. In that case the executors do not check
+    it; the stages try it again, and report the fault."""
     try:
         reach(endpoint)
     except BinlogError:
@@ -153,8 +155,8 @@ def _reached(endpoint: T, reach: Callable[[T], None]) -> T | None:
 
 @contextmanager
 def _mark(spark: SparkSession, target: str) -> Iterator[str | None]:
-    """Makes a file in a target on a local file system. An executor that sees the file has the same folder as the
-    driver."""
+    """Yields the path of a new file in the target; None if the target is not on a local file system. An executor that
+    sees the file has the same folder as the driver."""
     system = FileSystem(spark)
     path = own_path(target, f"check-{uuid.uuid4()}")
     local = system.local(path)
@@ -184,6 +186,7 @@ def _unusable(error: PySparkException) -> BinlogError:
 
 
 def executor_ids(spark: SparkSession) -> list[str]:
-    """Returns the ids of the executors that have registered. Not for a local master, whose driver is the executor."""
+    """Returns the ids of the executors that have registered. Must not be called for a local master, where the driver is
+    the executor."""
     ids: Any = spark.sparkContext._jsc.sc().getExecutorIds()  # noqa: SLF001
     return [str(ids.apply(index)) for index in range(ids.size())]

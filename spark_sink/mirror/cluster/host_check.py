@@ -1,4 +1,5 @@
-"""Checks, on an executor's host, what it must have: this package, the target's folder, the daemon and the server.
+"""Checks that an executor's host has what the mirror needs: this package, the target's folder, the daemon and the
+server.
 
 Runs in a Python worker of the executor. Before that, the driver has passed the same checks on its own host, so the
 cause of a fault is the executor's host.
@@ -35,7 +36,7 @@ class HostNeeds:
 
     `version`: the version of this package, "" if it is not installed as a package; `mark`: a file in the target that
     the driver has made, None if the target is not on a local file system; `daemon`, `server`: None if the driver does
-    not reach them. `server` holds the password, which is sent in the serialized function only.
+    not reach the daemon or the server. `server` holds the password, which is sent in the serialized function only.
     """
 
     version: str
@@ -54,7 +55,8 @@ def package_version() -> str:
 
 
 def check_hosts(needs: HostNeeds, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the host and its first fault; the texts of the fault are empty if there is none. Runs on the executors."""
+    """Yield the name of this host and its first fault; without a fault, the fault's texts are empty. Runs on the
+    executors."""
     import pyarrow as pa  # noqa: PLC0415
 
     for _ in numbers:
@@ -67,7 +69,7 @@ def check_hosts(needs: HostNeeds, numbers: Iterator[pa.RecordBatch]) -> Iterator
 
 
 def host_fault(needs: HostNeeds) -> BinlogError | None:
-    """Returns the first fault of this host; None if it has everything."""
+    """Returns the first fault of this host; None if the host has everything that it needs."""
     try:
         _check_version(needs.version)
         if needs.mark is not None:
@@ -115,7 +117,7 @@ def _check_folder(mark: str) -> None:
 
 
 def reach_daemon(daemon: DaemonEndpoint, consumer: str) -> None:
-    """Raises `BinlogError` if the daemon does not answer, or refuses this reader. Fences no other session."""
+    """Raises `BinlogError` if the daemon does not answer, or refuses this reader. The check fences no session."""
     client = ConsumerClient(replace(daemon, retry_timeout_s=_RETRY_S), consumer)
     try:
         client.open_session(None, read_only=True)

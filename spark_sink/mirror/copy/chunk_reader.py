@@ -1,5 +1,5 @@
-"""The part of a copy that executors do: they read chunks, and write their files if the target is on a local file
-system. This module imports only what this work needs, since every Python worker loads it."""
+"""The part of a copy that runs on executors: they read chunks, and write the chunks' files if the target is on a local
+file system. Every Python worker loads this module, so it imports only what it needs for this work."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkReading:
-    """What the executors need to read chunks. The endpoint holds the password. The password is sent in the serialized
-    function only; no text of a plan or of an error shows it."""
+    """What the executors need to read chunks. The endpoint holds the password. Spark sends the password to the
+    executors in the serialized function only; no text of a plan or of an error shows it."""
 
     endpoint: Endpoint
     label: str
@@ -35,7 +35,7 @@ class ChunkReading:
 def read_chunks(
     reading: ChunkReading, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the chunks whose numbers are given. Runs on the executors. Raises `BinlogError`."""
+    """Yield the rows of the chunks with these numbers. Runs on the executors. Raises `BinlogError`."""
     decoder = TextDecoder(reading.columns, reading.label, reading.invalid_dates)
     for batch in numbers:
         for number in batch.column("id").to_pylist():
@@ -46,7 +46,8 @@ def read_chunks(
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where the files of a table are written. `folder`: a local path, or one that all executors share."""
+    """Where the executors write the files of a table. `folder`: a path of a local file system, or of a file system that
+    all executors share."""
 
     folder: str
     columns: tuple[StoredColumn, ...]
@@ -56,8 +57,9 @@ class Destination:
 def write_chunks(
     reading: ChunkReading, destination: Destination, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of the chunks whose numbers are given, and yield the `add` actions of their files as `action`.
-    Runs on the executors. Raises `BinlogError`, SETTINGS if an executor does not share the driver's folder."""
+    """Write the rows of the chunks with these numbers to files, and yield Delta's `add` actions of these files as
+    `action`. Runs on the executors. Raises `BinlogError`; its kind is SETTINGS if an executor does not share the
+    driver's folder."""
     import pyarrow as pa  # noqa: PLC0415
 
     require_folder(destination.folder)

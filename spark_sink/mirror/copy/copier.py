@@ -1,15 +1,16 @@
 """Copies one table from a server into its staging folder, in groups of chunks, and continues a copy that was killed.
 
-1. Wait until the server's rows show everything up to S, the end of the log when the copy begins.
+1. Wait until the server has executed every transaction up to S, the end of the mirror's log when the copy begins.
 2. While the executors read one group, find the bounds of the next group's chunks along the key. Several chunks are read
    at a time, each by one statement without locks.
-3. When nothing is left, ask the server for R, a position that covers every transaction that the chunks can have shown.
+3. When all chunks are read, ask the server for R, a position that covers every transaction whose changes the chunks can
+   contain.
 
-The table is exact only after the log was replayed on the copy from S to R or beyond. Until then some rows are from
-later transactions than others.
+The table is exact only after the mirror has replayed the log on the copy from S to R or beyond. Until then the rows are
+from different transactions.
 
-A table without a key is read in one transaction. Its snapshot shows exactly the transactions up to a known position R,
-and the replay from S leaves these transactions out.
+A table without a key is read in one transaction. The transaction's snapshot contains exactly the transactions up to a
+known position R, and the replay from S leaves these transactions out.
 """
 
 from __future__ import annotations
@@ -63,10 +64,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.copy")
 
-CHUNKS_PER_TASK = 2  # in a group; so other tasks have work while one task reads a slow chunk
+CHUNKS_PER_TASK = 2  # in a group; so the other tasks have work while one task reads a slow chunk
 _CHANGE_WAIT_S = 30.0
 _LOCAL_GROUP_BYTES = 64 << 20
-# Errors after the definition of a table was changed: no such column, table, database or index, or another definition.
+# The errors that a change of a table's definition causes: no such column, table, database or index, or another
+# definition.
 _GONE = ("error 1054", "error 1146", "error 1049", "error 1176", "error 1412")
 
 
@@ -84,8 +86,8 @@ class Copier:
         invalid_dates: InvalidDates = InvalidDates.NULL,
         omitted: OmittedColumns = no_columns,
     ) -> None:
-        """`omitted`: names of columns that a table's copy leaves out. Raises `UserError` for settings that name no
-        server."""
+        """`omitted`: returns the names of columns that a table's copy leaves out. Raises `UserError` for settings that
+        name no server."""
         self._spark, self._settings = spark, settings
         self._server = CopyServer.of_settings(settings, omitted)
         self._target, self._invalid_dates = target, invalid_dates
@@ -113,7 +115,7 @@ class Copier:
         try:
             return one.run(record, begin.position, stopping)
         except BinlogError as error:
-            # The log will deliver the statement, and then the applier begins another copy.
+            # The log will contain the statement that altered the table; the applier then begins another copy.
             if was_altered(error) and waited(stopping, _CHANGE_WAIT_S):
                 return one.stopped(record)
             raise
@@ -161,7 +163,7 @@ class _OneCopy:
         return self._result(source)
 
     def stopped(self, record: TableRecord) -> CopyResult:
-        """Returns the result of a copy that was stopped before its end."""
+        """Returns the result of a copy that stops before its end."""
         source = self._source or SourceTable(
             record.database, record.table, (), (), (), "", "", 0, 0, False
         )
@@ -220,13 +222,14 @@ class _OneCopy:
         settings = self._settings
         rows = chunk_rows(source, settings.max_bytes_in_chunk)
         if settings.max_rows_per_second:
-            # A group has as many rows as the limit of rows per second allows in a few seconds.
+            # Limit a group to the rows that `max_rows_per_second` allows in about five seconds.
             share = 5 * settings.max_rows_per_second // (settings.parallel * CHUNKS_PER_TASK)
             rows = max(1, min(rows, share))
         return rows
 
     def _plan(self, source: SourceTable, lower: Bound | None, rows: int) -> list[Chunk]:
-        """Returns the next chunks behind `lower`. The last chunk of the table has no upper bound."""
+        """Returns the chunks of the next group, after the key `lower`. The last chunk of the table has no upper
+        bound."""
         chunks: list[Chunk] = []
         with self._server.session() as connection:
             while len(chunks) < self._settings.parallel * CHUNKS_PER_TASK:
@@ -280,7 +283,7 @@ class _OneCopy:
         )
 
     def _finish(self, source: SourceTable) -> None:
-        """Record R. The server is asked for R after all rows were read."""
+        """Ask the server for R after all rows were read, and record R."""
         with self._server.session() as connection:
             executed = executed_position(connection)
         state = replace(
@@ -291,7 +294,7 @@ class _OneCopy:
     # -- in one snapshot -------------------------------------------------------------------------------------
 
     def _copy_snapshot(self, source: SourceTable, decoder: TextDecoder, stopping: Stopping) -> None:
-        """Read a table without a key on the driver. A copy that was killed begins again, because its snapshot no longer
+        """Read a table without a key on the driver. After a kill the copy begins again, because its snapshot no longer
         exists."""
         if not self._settings.lock_keyless_tables:
             raise BinlogError(
@@ -342,13 +345,14 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
 
 
 def _layout_of(source: SourceTable, decoder: TextDecoder) -> str:
-    """Returns a hash of the columns, types and key, on which a copy depends."""
+    """Returns a hash of the columns, types and key of the table. A copy continues only if this hash is unchanged."""
     text = f"{decoder.schema} {decoder.select_list} {source.key_columns}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _as_change(error: BinlogError, source: SourceTable) -> BinlogError:
-    """Returns the error for a table that no longer has the columns that were read."""
+    """Returns the error of a changed definition if `error` shows that the table no longer has the read columns; else
+    `error`."""
     if any(text in error.what for text in _GONE):
         return changed_during_copy(source.label, error.where)
     return error

@@ -1,4 +1,4 @@
-"""Controls how fast a copy reads: it pauses while the server is busy, keeps a limit of rows per second, and waits
+"""Controls how fast a copy reads: it pauses while the server is busy, observes a limit of rows per second, and waits
 between attempts."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Stopping = Callable[[], bool]
 
 
 def waited(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait for a condition. Returns False if the condition was not true in time."""
+    """Wait until a condition is true. Returns False if it was not true within `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -34,9 +34,10 @@ def waited(condition: Callable[[], bool], seconds: float) -> bool:
 def wait_for_server(
     server: CopyServer, settings: CopySettings, rows: int, began: float, stopping: Stopping
 ) -> None:
-    """Wait until the allowed number of rows per second is not exceeded, and then while the server is busy.
+    """Wait until the copy no longer exceeds the allowed number of rows per second, and then until the server is not
+    busy.
 
-    `rows`: how many were copied since `began`, a time of `time.monotonic`.
+    `rows`: the number of rows that were copied since `began`, a time of `time.monotonic`.
     """
     if settings.max_rows_per_second:
         due = began + rows / settings.max_rows_per_second
@@ -58,7 +59,7 @@ def wait_for_server(
 
 
 def retried(run: Callable[[], None], stopping: Stopping) -> None:
-    """Run a group again after a fault that may pass, such as a lost connection or executor."""
+    """Call `run`, and call it again after a fault that may be temporary, such as a lost connection or executor."""
     failures = 0
     while True:
         try:

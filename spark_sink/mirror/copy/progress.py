@@ -1,4 +1,4 @@
-"""What a table's copy reports while it runs, and what it returns. Pure."""
+"""The values that a table's copy reports while it runs, and its result. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_sink.table_rows.source_table import SourceTable
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """`rows_estimated`: the server's estimate of the rows of the whole table; `rest_s`: the time that is left by this
+    """`rows_estimated`: the server's estimate of the rows of the whole table; `rest_s`: the remaining time by this
     estimate, None if unknown."""
 
     label: str
@@ -26,7 +26,7 @@ class CopyProgress:
     rest_s: float | None
 
     def fields(self) -> dict[str, Any]:
-        """The known values, for a line of the log."""
+        """Returns the known values, for a line of the log."""
         values = {"table": self.label} | {n: getattr(self, n) for n in self.__slots__[1:]}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -41,13 +41,14 @@ class CopyProgress:
 
 
 def remaining_s(rows: int, estimated: int, rows_per_second: float) -> float | None:
-    """Returns the time that a copy still takes after `rows` rows; None if its speed or size is not known."""
+    """Returns how long a copy that has `rows` rows still takes; None if its speed or the estimated number of rows is
+    not known."""
     return max(0, estimated - rows) / rows_per_second if rows_per_second and estimated else None
 
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """`executed`: R; `exact`: True if the rows show exactly the transactions of R, for a table without a key;
+    """`executed`: R; `exact`: True if the rows contain exactly the transactions of R, as for a table without a key;
     `complete`: False if the copy was stopped before its end."""
 
     rows: int
@@ -61,7 +62,7 @@ class CopyResult:
 
     @property
     def signature(self) -> str:
-        """The columns as JSON."""
+        """The signature of the copied columns as JSON."""
         source = self.source
         table_map = TableMap(0, source.database, source.table, source.columns, source.key, "")
         return Signature.of_table_map(table_map, self.invalid_dates).to_json()

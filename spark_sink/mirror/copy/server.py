@@ -1,5 +1,5 @@
-"""The server that tables are copied from: how its settings name it, how busy it is, and its tables without the columns
-that the mirror leaves out."""
+"""The server from which the mirror copies tables: its address by the settings, how busy it is, and its tables without
+the columns that the mirror leaves out."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from spark_sink.table_rows.table_server import TableServer, replica_status
 
 @dataclass(frozen=True, slots=True)
 class ServerLoad:
-    """`threads_running`: statements that run now, including this one; `lag_s`: how far a replica is behind its source,
-    None if the server is no replica or does not know."""
+    """`threads_running`: statements that run now, including this one; `lag_s`: how many seconds a replica is behind its
+    source, None if the server is no replica or does not report the lag."""
 
     threads_running: int
     lag_s: int | None
@@ -29,10 +29,10 @@ class ServerLoad:
 
 @dataclass(frozen=True, slots=True)
 class CopyServer(TableServer):
-    """A server to copy from. Its `endpoint` holds the password and is sent to the executors; no text shows the
-    password.
+    """A server to copy from. Its `endpoint` holds the password, and Spark sends the endpoint to the executors; no text
+    shows the password.
 
-    `omitted`: names of columns that mirrored tables leave out."""
+    `omitted`: returns the names of columns that a mirrored table leaves out."""
 
     omitted: OmittedColumns = no_columns
 
@@ -40,8 +40,7 @@ class CopyServer(TableServer):
     def of_settings(
         cls, settings: CopySettings, omitted: OmittedColumns = no_columns
     ) -> CopyServer:
-        """Returns the server that the settings name. Raises `BinlogError` SETTINGS for an address that cannot be
-        read."""
+        """Returns the server that the settings name. Raises `BinlogError` SETTINGS for an address that is not valid."""
         try:
             login = MysqlSettings.parse(settings.mysql)
         except ValueError as error:

@@ -1,8 +1,8 @@
-"""The folder that a copy fills. Chunks are read on the executors and appended in groups, each group once.
+"""The folder that a copy fills. The executors read chunks, and the copy appends the chunks in groups, each group once.
 
-A group's commit records `(copy id, number of the group)` as its application id and version, so Delta skips a group that
-is written twice. It also records, in its user metadata, where the next group begins. So the folder itself shows how far
-a copy is, and a copy that was killed continues behind the last group. Nothing else is stored.
+A group's commit records `(copy id, number of the group)` as its application id and version, so a group that is written
+twice is skipped. The commit's user metadata records where the next group begins. So the folder itself shows how far a
+copy is, and a copy that was killed continues after the last group. The state of a copy is stored only in these commits.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Batches: TypeAlias = "Sequence[pa.RecordBatch]"
 @dataclass(frozen=True, slots=True)
 class StagedCopy:
     """How far a copy is. `group`: the last group that was appended, 0 = none; `upper`: the last key that was copied;
-    `layout`: the columns with which the copy began; `read_all`: True if no rows are left; `executed`: R as JSON, set
-    after all rows were read; `rows_estimated`: the estimate for the whole table; `seconds`: the time between the first
-    and the last group, which `state` fills."""
+    `layout`: a hash of the columns with which the copy began; `read_all`: True if all rows were read; `executed`: R as
+    JSON, set after all rows were read; `rows_estimated`: the estimated rows of the whole table; `seconds`: the time
+    between the first and the last group, which `state` computes."""
 
     group: int = 0
     upper: Bound | None = None
@@ -95,14 +95,14 @@ class StagingTable:
         return replace(newest, rows=rows, bytes=size, seconds=seconds)
 
     def create(self, schema: pa.Schema) -> None:
-        """Make an empty table. It replaces what the folder holds."""
+        """Make an empty table in the folder, and delete the folder's previous content."""
         FileSystem(self._spark).delete(self.table.path)
         forget_table(self._spark, self.table.path)
         self.table.create(self._spark, spark_schema(schema))
 
     def append(self, rows: ChunkReading | Batches, state: StagedCopy) -> tuple[int, int]:
         """Append the rows of the group `state.group`: rows of chunks, which the executors read, or rows that the driver
-        has read. After that the copy is at `state`. Returns (rows, bytes)."""
+        has read. The commit records `state`. Returns (rows, bytes) of the group."""
         transaction = DeltaTransaction(self._spark, self.table.path)
         if state.group <= transaction.recorded(self.app_id):
             return self._newest()
@@ -110,7 +110,7 @@ class StagingTable:
         columns = stored_columns(transaction.metadata()["fields"])
         if folder is None or columns is None:
             return self._append_by_spark(rows, state)
-        # Spark's own writer takes three times as long.
+        # Write the files without Spark's own writer, which takes three times as long.
         destination = Destination(folder, columns, self._spark.version)
         if isinstance(rows, ChunkReading):
             lines = self.chunk_files(rows, destination).collect()
@@ -152,12 +152,13 @@ class StagingTable:
         return f"{_KEY}/{self.copy_id}"
 
     def chunk_files(self, reading: ChunkReading, destination: Destination) -> DataFrame:
-        """The `add` actions of the files with the rows of some chunks, one task per chunk."""
+        """Returns the `add` actions of the files that executors write with the rows of the chunks, one task per
+        chunk."""
         write = partial(write_chunks, reading, destination)
         return self._numbers(reading).mapInArrow(write, "action STRING")
 
     def chunk_rows(self, reading: ChunkReading) -> DataFrame:
-        """The rows of some chunks, read on the executors, one task per chunk."""
+        """Returns the rows of the chunks, which executors read, one task per chunk."""
         schema = TextDecoder(reading.columns, reading.label, reading.invalid_dates).schema
         read = partial(read_chunks, reading)
         return self._numbers(reading).mapInArrow(read, spark_schema(schema))
@@ -176,7 +177,7 @@ class StagingTable:
 
 
 def _size_of(commit: Mapping[str, Any]) -> tuple[int, int]:
-    """Returns (rows, bytes) of a group, by the `commitInfo` of its commit."""
+    """Returns (rows, bytes) of a group, from the `commitInfo` of the group's commit."""
     metadata, metrics = _metadata(commit["userMetadata"]), commit["operationMetrics"] or {}
     rows = metadata.get("rows", metrics.get("numOutputRows", 0))
     return int(rows), int(metadata.get("bytes", metrics.get("numOutputBytes", 0)))

@@ -1,10 +1,11 @@
 """Executes works on the histories of one consumer: each work brings a history's Delta table up to an entry of the log.
 
-Rows come from the log, entry by entry, so no version is missing. What a statement did to the rows is not computed here.
-The mirrored table has followed the statement, and its Delta table still has the rows as they were after the statement
-(`mirrored_rows`). These rows are compared with the current versions. Rows that are equal keep their version.
+Changed rows come from the log, entry by entry, so no version is missing. This module does not compute what a statement
+does to rows. The mirrored table has already followed the statement, and an earlier version of its Delta table has the
+rows after the statement (`mirrored_rows`). This module compares these rows with the current versions. Rows that are
+equal keep their version.
 
-Each work is committed once under its lsn, like the works of mirrored tables.
+Each work is committed once, with its lsn, like the works of mirrored tables.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.mirror")
 
-MOMENT_APPENDS = 64  # how many appends are searched for the time of a copy
+MOMENT_APPENDS = 64  # in so many appends `_moment` searches the time of a copy
 
 
 @dataclass(frozen=True, slots=True)
 class HistorySteps:
-    """Each method raises `BinlogError` for rows that a history cannot hold."""
+    """Executes the works of one consumer. Each method raises `BinlogError` for rows that a history cannot hold."""
 
     consumer: str
     options: ApplyOptions
@@ -53,7 +54,7 @@ class HistorySteps:
     control: ControlTable
 
     def write(self, session: StepSession, work: WriteVersions) -> None:
-        """Apply the changes of a run."""
+        """Write the versions that follow from the changes of a run of entries."""
         from spark_sink.mirror.history.row_versions import row_versions  # noqa: PLC0415 - loads numpy
 
         record, run, dates = work.record, work.rows, self.options.invalid_dates
@@ -89,8 +90,8 @@ class HistorySteps:
         self._end_all(session, work.record, work.lsn, work.at or datetime.now(UTC))
 
     def compare(self, session: StepSession, work: CompareVersions) -> None:
-        """Change the current versions to the rows that the mirrored table had at an lsn. If there was no table, end all
-        current versions."""
+        """Change the current versions to the rows that the mirrored table had at an lsn. If the mirrored table did not
+        exist, end all current versions."""
         spark, record, mirrored, lsn = session.spark, work.record, work.mirrored, work.lsn
         at = work.at or self._moment(lsn)
         rows = None
@@ -111,8 +112,8 @@ class HistorySteps:
             history.end_all(session, lsn, at)
 
     def _moment(self, lsn: int) -> datetime:
-        """Returns when the newest transaction up to `lsn` was committed; the present time if the last `MOMENT_APPENDS`
-        appends have none."""
+        """Returns the time at which the newest transaction up to `lsn` was committed; the present time if the last
+        `MOMENT_APPENDS` appends have no transaction."""
         after = max(0, first_lsn(append_of(lsn) - MOMENT_APPENDS)) - 1
         entries = self.binlog_log.entries(
             self.consumer, after, appends_max=MOMENT_APPENDS + 1, before=lsn + 1
@@ -125,14 +126,15 @@ class HistorySteps:
     def _fitted(
         self, spark: SparkSession, record: TableRecord, columns: StructType
     ) -> HistoryTable:
-        """Make or change the history's Delta table so that it has these columns of rows. Returns the table."""
+        """Make or change the history's Delta table so that it has these columns of the mirrored rows. Returns the
+        table."""
         table = self._table(record)
         self._require_own(spark, record, table)
         table.fit(spark, columns)
         return table
 
     def _require_own(self, spark: SparkSession, record: TableRecord, history: HistoryTable) -> None:
-        """Raises `BinlogError` if a folder belongs to another table."""
+        """Raises `BinlogError` if the folder of a history belongs to another table."""
         table = history.table
         is_mirrored = any(
             r.consumer == self.consumer and not r.is_dropped and folder_of(r.name) == record.folder

@@ -1,8 +1,8 @@
-"""A history table: the versions of a mirrored table's rows (slowly changing dimension, type 2) in a Delta table.
+"""A history table: a Delta table with all versions of the rows of a mirrored table (slowly changing dimension, type 2).
 
-It has the columns that the mirrored table has or had, and `VERSION_COLUMNS`. Every step is one Delta commit that
-records the step's lsn, as for mirrored tables, so a step that is repeated changes nothing. Columns are added and
-widened, but not dropped, because a version keeps the values that it had.
+A history table has the columns that the mirrored table has or had, and `VERSION_COLUMNS`. Each step of a history is one
+Delta commit that records the step's lsn, as for mirrored tables, so a repeated step changes nothing. The mirror adds
+and widens columns of a history table, but drops none, because old versions have values in them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class HistoryTable:
     # -- columns ---------------------------------------------------------------------------------------------
 
     def fit(self, spark: SparkSession, columns: StructType) -> None:
-        """Make the table, or add the columns that it lacks and widen its types. This records no version.
+        """Create the table, or add the columns that it lacks and widen the types of its columns. These commits record
+        no lsn.
 
         Raises `BinlogError` UNSUPPORTED_CHANGE for a column that has the name of one of `VERSION_COLUMNS`, and for a
         column whose new type cannot hold its old values.
@@ -109,7 +110,7 @@ class HistoryTable:
     def commit(
         self, session: StepSession, version: int, lines: pa.Table, key: Sequence[str]
     ) -> None:
-        """Commit the lines of one step, whose schema is `row_versions.version_lines`."""
+        """Commit the lines of one step. `row_versions.version_lines` returns their schema."""
         import pyarrow.compute as pc  # noqa: PLC0415
 
         frame = session.spark.createDataFrame(lines.combine_chunks(), spark_schema(lines.schema))
@@ -123,7 +124,7 @@ class HistoryTable:
         self._merge(session, version, frame, same)
 
     def end_all(self, session: StepSession, version: int, at: datetime) -> None:
-        """End all current versions: the table was emptied or dropped."""
+        """End all current versions, after the mirrored table was emptied or dropped."""
         if not self.table.exists(session.spark):
             return
         ended = {"valid_to": _time(at), "is_current": F.lit(False), "valid_to_lsn": F.lit(version)}
@@ -132,11 +133,11 @@ class HistoryTable:
         self.table.update(session, version, values, "is_current")
 
     def compare(self, session: StepSession, version: int, rows: DataFrame, at: datetime) -> None:
-        """Change the current versions to `rows`, which are all rows of the table at `version`: versions with other
-        values end at `at`, and versions of new values begin. Versions of equal rows stay. The table has the columns of
-        the rows.
+        """Make the current versions equal to `rows`, which are all rows of the mirrored table at the lsn `version`.
+        Current versions that equal no row of `rows` end at `at`. New versions begin for rows that equal no current
+        version. The history table must have all columns of `rows`.
 
-        Whole rows are compared, so that it does not matter which columns were the key before.
+        The comparison uses all columns of a row, so it needs no key, and the key columns may have changed.
         """
         names = [quoted(name) for name in rows.columns]
         current = self.table.frame(session.spark).where("is_current").select(*names)
@@ -173,7 +174,7 @@ class HistoryTable:
 
     @staticmethod
     def _values(lines: DataFrame, alias: str) -> dict[str, Column]:
-        """Returns the columns of a new version, as expressions over a line."""
+        """Returns the values of a new version by column name, as expressions over the columns of a line."""
         row = lines.schema["row"].dataType
         assert isinstance(row, StructType)
         values = {column.name: F.col(f"{alias}row.{quoted(column.name)}") for column in row}

@@ -1,12 +1,13 @@
-"""Versions of rows (slowly changing dimension, type 2) from the changes of a table. Pure, on Arrow columns.
+"""Versions of rows (slowly changing dimension, type 2) from the changes of a table. Pure functions on Arrow columns.
 
 Each change has a point: the number of its entry in the log, its position within the entry, and its time of commit. Each
 after-image is a version of the row with the image's key. The version lasts from the change's point to the point of the
 next change of that key, even if one step has many changes of the key. An update ends the version under the key of its
-before-image and begins one under the key of its after-image, so a change of the key is no special case.
+before-image and begins one under the key of its after-image. So an update that changes the key is no special case.
 
-A step writes each version that begins in it once, with its end if the version also ends in the step. Of the versions
-that began in earlier steps, the step ends at most one per key, at the key's first change in the step.
+A step writes each version that begins in this step once, with its end if the version also ends in this step. For each
+key, the step ends at most one version that began in an earlier step, at the point of the key's first change in this
+step.
 """
 
 from __future__ import annotations
@@ -52,11 +53,12 @@ def row_versions(
     *,
     exact: bool,
 ) -> pa.Table:
-    """Returns the `version_lines` of one step. Lines that end versions come first, one for each key at most.
+    """Returns the lines of one step, with the schema `version_lines`. Lines that end versions come first, at most one
+    for each key.
 
-    `entries`: the number of each entry, and its changes, in order; `exact`: True if an inserted row has no current
-    version. Raises `BinlogError` ROW_IMAGE if an after-image lacks a column or a before-image lacks a column of the
-    key; INVALID_VALUE for a key that is NULL.
+    `entries`: the lsn of each entry and its changes, in the order of the log. `exact`: True if an inserted row cannot
+    have a current version. Raises `BinlogError` ROW_IMAGE if an after-image lacks a column or a before-image lacks a
+    column of the key; INVALID_VALUE for a key that is NULL.
     """
     events = _Events(tuple(key))
     for lsn, batches in entries:
@@ -73,8 +75,8 @@ def row_versions(
 class _Events:
     """The effects of changes on keys: an update first removes the row of its before-image, then writes its after-image.
 
-    `images`: the rows that are written. Each event has `keys`, `order`, a point (columns of `_POINT`), `image` (the
-    index of the row that the event writes, -1 if it removes a row), and `inserted` (True for an insert).
+    `images`: the rows that the events write. Each event has `keys`, `order`, a point (columns of `_POINT`), `image`
+    (the index of the row that the event writes, -1 if it removes a row), and `inserted` (True for an insert).
     """
 
     key: tuple[str, ...]

@@ -1,8 +1,8 @@
 """Writes Delta's checkpoints of the mirror's tables, during maintenance instead of during commits.
 
 A checkpoint holds a table's state, so that a reader need not read each commit. Delta writes a checkpoint in every n-th
-commit. That commit waits for the Spark jobs of the checkpoint: an append to the log took 15 s. So the tables are
-created with a large n.
+commit. That commit waits for the Spark jobs of the checkpoint, so that an append to the mirror's log took 15 s. So the
+mirror creates its tables with a large n.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKPOINT_COMMITS = 200  # a table gets a checkpoint this many commits after its last one
-# The interval for a table without maintenance. It is a property of the table, so other writers obey it, too.
+# n for a table, in case its maintenance does not run. It is a property of the table, so other writers use it, too.
 BACKSTOP = {"delta.checkpointInterval": "10000"}
 
 
@@ -29,11 +29,11 @@ class Checkpoints:
         self._newest: dict[str, int] = {}
 
     def write(self, path: str) -> bool:
-        """Write a checkpoint of the Delta table at `path` if the newest one is `CHECKPOINT_COMMITS` commits old.
-        Returns False if the newest one is younger, or if there is no table."""
+        """Write a checkpoint of the Delta table at `path` if at least `CHECKPOINT_COMMITS` commits follow the newest
+        one. Returns False if fewer commits follow it, or if there is no table."""
         newest = self._newest.get(path)
         if newest is None or (newest >= 0 and not delta_log.has_commit(self._files, path, newest)):
-            # This object does not know the table yet, or a RENAME has moved another table to this path.
+            # This object has not seen this path before, or a RENAME has moved another table to the path.
             if delta_log.delta_version(self._spark, path) < 0:
                 return False
             newest = self._newest[path] = delta_log.checkpoint_version(self._spark, path)

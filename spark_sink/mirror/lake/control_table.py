@@ -1,25 +1,25 @@
 """The control table TARGET/_binlog/tables: what the mirror knows about each table, and how far each consumer is
 applied.
 
-It is a Delta table to which rows are only appended. Among the rows of one table id, the one with the largest `serial`
-counts. There are five kinds of rows:
+It is a Delta table to which rows are only appended. Among the rows of one kind and one table id, the row with the
+largest `serial` replaces all others. There are five kinds of rows:
 
-* `table`: the record of a table, with its state as JSON in `detail`. It is written only by the application that applies
-  the consumer, and by `adopt`, which takes the consumer away from that application first.
+* `table`: the record of a table, with its state as JSON in `detail`. Two programs write it: the application that
+  applies the consumer, and `adopt`, which first takes the claim of the consumer from that application.
 * `history`: the record of a table's history, in the same form.
-* `request`: what a person asks for (`python -m spark_sink resolve`, `copy`, `adopt`), from any process. A request about
-  a table id is open until the table's row names the request's id in `handled`. A copy is requested by consumer and
-  name, because only the application that applies the consumer makes records: the newest request for a name is open
-  until a `table` row names the request's id in `answered`.
+* `request`: a command of a person (`python -m spark_sink resolve`, `copy`, `adopt`). Any process may write it. A
+  request about a table id is open until the table's row names the request's id in `handled`. A request for a copy has a
+  consumer and a table's name instead of a table id, because only the application that applies the consumer creates
+  records. The newest request for a name is open until a `table` row names the request's id in `answered`.
 * `consumer`: each entry of the consumer up to `from_lsn` is applied, or waits because the row of its table says that
   the table is stopped or being copied.
-* `claim`: the job whose id is in `request` runs the stage in `state` for the consumer; see `claims`.
+* `claim`: the job whose id is in `request` runs the stage in `state` for the consumer; see `runtime/claims.py`.
 
-`from_lsn` of a table: no entry of the table up to this lsn has to be applied, whatever its Delta table records. So a
-table's applied lsn is the larger one of `from_lsn` and of the version that its Delta table records.
+`from_lsn` of a table: no entry of the table up to this lsn has to be applied, even if the Delta table records a smaller
+lsn. So a table's applied lsn is the larger one of `from_lsn` and of the version that its Delta table records.
 
-Delta commits are atomic, so rows that have to change together are written in one commit. Compaction deletes rows that
-no longer count.
+Delta commits are atomic, so rows that have to change together are written in one commit. `ControlTable.compact` deletes
+rows that newer rows replace.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class ControlTable:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def rows(self) -> ControlRows:
-        """Returns the rows that count. The table is read again only if it has changed. While this object writes rows,
-        the rows from before this write are returned."""
+        """Returns the rows that no newer row replaces. Reads the table again only if it has changed. While another
+        thread writes rows with this object, returns the rows from before this write."""
         with self._lock:
             if not self._writing.locked():
                 self._read()
@@ -107,12 +107,12 @@ class ControlTable:
         self._version, self._raw, self._rows = version, rows, latest_rows(rows)
 
     def records(self) -> dict[str, TableRecord]:
-        """Returns the tables by table id, with the open requests."""
+        """Returns the records of tables by table id, with their open requests."""
         return self.rows().records
 
     def applied(self, consumer: str) -> int:
-        """Returns the watermark of the consumer. Waits while this object writes rows: with an older watermark, the log
-        could give the number of an entry twice."""
+        """Returns the watermark of the consumer. Waits while another thread writes rows with this object: with an older
+        watermark, the log stage could give the number of an entry twice."""
         with self._writing, self._lock:
             self._read()
             return self._rows.applied.get(consumer, 0)
@@ -135,7 +135,7 @@ class ControlTable:
         return {row["table_id"]: (row["serial"], row["at"]) for row in rows}
 
     def request(self, table_id: str, wish: Wish) -> None:
-        """Write a request about a table. The application that applies its consumer executes the request."""
+        """Write a request about a table. The application that applies the table's consumer executes the request."""
         asked = json.dumps({"id": uuid.uuid4().hex})
         row = control_row("request", table_id=table_id, request=str(wish), detail=asked)
         self._commits.add([row])
@@ -160,7 +160,7 @@ class ControlTable:
         )
 
     def compact(self) -> int:
-        """Delete the rows that no longer count. Returns how many were deleted."""
+        """Delete the rows that newer rows replace. Returns how many were deleted."""
         with self._writing:
             with self._lock:
                 self._read()

@@ -1,7 +1,7 @@
 """Finds damaged or missing files of a Delta table, after a read has failed.
 
-The exception of a reader rarely shows whether the storage has failed for a moment or a file is lost. So each file is
-read once more, by itself: a file that is missing or has no valid content is lost.
+The exception of a reader rarely shows whether the storage has failed for a moment or a file is lost. So each file that
+the exception names is read once more. A file that is missing or has no valid content is lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MISSING = "it does not exist"
 # The text in which Spark names a file that a task could not read.
 _NAMED = re.compile(r"while reading file (\S+\.(?:parquet|json))\.?(?=\s|$)")
-# The texts of Delta for a log whose files contradict each other.
+# The messages of Delta's exceptions for a log whose files contradict each other.
 _INCONSISTENT = re.compile(
     r"\[(?:DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_MISSING_PART_FILES|DELTA_TRUNCATED_TRANSACTION_LOG"
     r"|DELTA_LOG_FILE_NOT_FOUND\w*|DELTA_STATE_RECOVER_ERROR|DELTA_CHECKPOINT_\w+)\][^\n]*"
@@ -40,7 +40,7 @@ def naming_damage(
 ) -> Iterator[None]:
     """Raises `BinlogError` TARGET_FILES in place of an exception if a file of the Delta table at `path` is lost.
 
-    `remedy`: replaces the remedy of the error's kind.
+    `remedy`: the remedy of this error, in place of the default remedy of its kind.
     """
     try:
         yield
@@ -55,7 +55,7 @@ def naming_damage(
 
 
 def lost_files(path: str, damage: str, remedy: str | None = None) -> BinlogError:
-    """Returns the error of a Delta table of which files are lost."""
+    """Returns the error for a Delta table that has lost files."""
     text = f"the Delta table at {path} cannot be read: {damage}"
     return BinlogError(ErrorKind.TARGET_FILES, text, remedy=remedy)
 
@@ -73,7 +73,7 @@ def table_damage(system: FileSystem, error: BaseException) -> str:
 
 
 def why_lost(system: FileSystem, path: str) -> str:
-    """Returns why a file, Parquet or lines of JSON, is lost; "" if it is not."""
+    """Returns why a file (Parquet, or a JSON object per line) is lost; "" if the file is intact."""
     if path.endswith(".json"):
         return _why_no_json(system.read(path))
     if (local := system.local(path)) is not None:
@@ -85,8 +85,8 @@ def why_lost(system: FileSystem, path: str) -> str:
 
 
 def why_unreadable(path: str) -> str:
-    """Returns why a local Parquet file is lost; "" if all of it can be read. Raises `OSError` if the file system fails
-    in another way."""
+    """Returns why a local Parquet file is lost; "" if all of it can be read. Raises `OSError` if the file system fails,
+    because the file may then be intact."""
     if not Path(path).exists():
         return MISSING
     try:
@@ -96,7 +96,7 @@ def why_unreadable(path: str) -> str:
     except pa.ArrowException as error:
         return _first_line(error)
     except OSError as error:
-        # The file system sets an error number; for damaged content, Arrow raises the exception without one.
+        # An `OSError` of the file system has an error number; the `OSError` of Arrow for damaged content has none.
         if error.errno is not None:
             raise
         return _first_line(error)

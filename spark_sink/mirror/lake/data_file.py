@@ -1,9 +1,9 @@
-"""Data files of a mirrored Delta table, which the driver and the workers of a copy read and write without Spark.
+"""Data files of a mirrored Delta table. The driver and the workers of a copy read and write them without Spark.
 
 A column's name and id in the files, and the types that it had before, are in the table's schema (Delta protocol,
 "Column Mapping", "Type Widening"). Statistics of a file are those of the protocol's "Per-file Statistics".
 
-Works on Arrow columns, and on Parquet files in memory or by path.
+The functions work on Arrow columns, and on Parquet files in memory or in a local folder.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ _LEGACY = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
 _SPARK_VERSION = "org.apache.spark.version"
 _INDEXED_COLUMNS = 32  # Delta's default of delta.dataSkippingNumIndexedCols
 _STATS_CHARS = 32  # Delta truncates longer texts
-FILE_BYTES_MAX = 128 << 20  # size of rows in memory; in a file they take a tenth to a third of it
+FILE_BYTES_MAX = 128 << 20  # of rows in memory; the file has a tenth to a third of this size
 
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """A column of the table. `physical_name`: its name in the files; `field_id`: its id there, -1 if it has none."""
+    """A column of the table. `physical_name`: its name in the files; `field_id`: its id in the files, -1 if it has
+    none."""
 
     name: str
     kind: pa.DataType
@@ -64,8 +65,8 @@ class StoredColumn:
 
 
 def stored_columns(fields: Sequence[Mapping[str, Any]]) -> tuple[StoredColumn, ...] | None:
-    """Returns the columns for a Delta schema's fields, in their order; None if a field is nested, or if its values have
-    to fulfil a rule."""
+    """Returns the columns for a Delta schema's fields, in their order; None if a field is nested, or if its metadata
+    has a rule for its values."""
     columns = []
     for field in fields:
         kind = _arrow_type(field["type"])
@@ -119,8 +120,8 @@ def read_rows(path: str, columns: Sequence[StoredColumn], bytes_max: int) -> pa.
 
 
 def as_stored(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table | None:
-    """Returns rows with the table's columns; columns that the rows do not have are NULL. Returns None if the table
-    lacks a column of the rows, or if the table's type of a column is neither the same nor wider."""
+    """Returns the rows with the table's `columns`; a column that `rows` lacks is NULL. Returns None if the table lacks
+    a column of `rows`, or if a column's type in `rows` does not fit into its type in the table."""
     given = {
         name.lower(): values for name, values in zip(rows.column_names, rows.columns, strict=True)
     }
@@ -170,7 +171,7 @@ def _tables(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterator[pa.Ta
 
 
 def require_folder(folder: str) -> None:
-    """Raises `BinlogError` SETTINGS if this host does not have a folder of the target, which all hosts share."""
+    """Raises `BinlogError` SETTINGS if this host does not have `folder`. All hosts must share the target's folders."""
     if not Path(folder).is_dir():
         raise BinlogError(
             ErrorKind.SETTINGS,
@@ -199,8 +200,9 @@ def add_action(name: str, size: int, stats: str) -> dict[str, Any]:
 
 
 def parquet_file(rows: pa.Table, columns: Sequence[StoredColumn], spark_version: str) -> bytes:
-    """Returns a Parquet file with the rows, whose columns are `columns`, in their order."""
-    # Without Spark's version in the file, Spark does not know its calendar, and refuses dates before 1900.
+    """Returns the content of a Parquet file with the rows. The file has the columns `columns`, in this order."""
+    # If a file does not contain Spark's version, Spark does not know the calendar of its dates, and refuses dates
+    # before 1900.
     schema = pa.schema(
         [
             pa.field(
@@ -257,8 +259,8 @@ def _has_bounds(values: pa.ChunkedArray) -> bool:
 
 
 def _milliseconds(moment: datetime) -> str:
-    """Returns a time as Delta writes it, truncated to milliseconds. Programs that read a largest value add one
-    millisecond to it (DataSkippingReader)."""
+    """Returns a time as Delta writes it, truncated to milliseconds. Readers of the statistics add one millisecond to a
+    largest value (DataSkippingReader)."""
     text = f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}"
     return f"{text}Z" if moment.tzinfo else text
 

@@ -1,6 +1,6 @@
 """Creates Delta tables and commits to them, by Delta's private interfaces.
 
-Delta has no public interfaces to record a version in the commit of an append, or to commit without a Spark job.
+Delta's public interfaces run Spark jobs for each commit of files, and record no version when they change a schema.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# In Python, Delta's exceptions for another writer's commit have no common class, as they have in Java.
+# Delta's exceptions for another writer's commit have a common class in Java, but none in Python.
 _OTHER_WRITER = (
     ConcurrentAppendException, ConcurrentDeleteDeleteException, ConcurrentDeleteReadException,
     ConcurrentTransactionException, ConcurrentWriteException, DeltaConcurrentModificationException,
     MetadataChangedException, ProtocolChangedException,
 )  # fmt: skip
-_CREATING_S = 5.0  # the time in which another process makes the first commit in its new folder
+_CREATING_S = 5.0  # how long another process may need for the first commit in its new folder
 _POLL_S = 0.5
 _NO_COMMIT = "DELTA_TABLE_NOT_FOUND"
 _UNFINISHED = (_NO_COMMIT, "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION")
@@ -50,11 +50,12 @@ def create_table(
     builder: DeltaTableBuilder,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Create a Delta table at `path` by a builder of `createIfNotExists`. Other processes may do the same.
+    """Create a Delta table at `path` with `builder`, a result of `createIfNotExists`. Other processes may create it at
+    the same time.
 
-    While the folder of the commits is without a commit, Delta fails. This function then waits for the first commit of
-    another process. If there is none after `_CREATING_S`, that process was killed, and this function deletes the
-    folder. Tests replace `sleep` (seconds).
+    Delta raises an error while the folder `_delta_log` exists without a commit. This function then waits for the first
+    commit of another process. If there is no commit after `_CREATING_S`, that process was killed: this function deletes
+    `_delta_log` and creates the table. Tests replace `sleep` (seconds).
     """
     files, commits = FileSystem(spark), f"{path}/_delta_log"
     for _ in range(round(_CREATING_S / _POLL_S)):
@@ -97,8 +98,8 @@ def commit_schema(
     """Replace the schema of the Delta table at `path` in one commit that records `version` for `app_id`.
 
     `fields`: as `schema_fields` returns them; a new field has no metadata. Column mapping by name and, for changed
-    types, type widening must be enabled. `properties` are set, too. Delta's SQL would make one commit per column,
-    without a version.
+    types, type widening must be enabled. The commit also sets `properties`. Statements in SQL would make one commit per
+    column, and record no version.
     """
     jvm: Any = spark._jvm  # noqa: SLF001
     delta: Any = jvm.org.apache.spark.sql.delta
@@ -136,9 +137,9 @@ def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
 
     Returns False, and appends nothing, if the recorded version is not `version` - 1 or, for `version` 1, if a version
     is recorded. Raises Delta's ConcurrentTransactionException, and appends nothing, if another transaction records a
-    version during this call. The frame has the table's columns in the table's order. Delta's own writer would compute
-    the table's whole state with Spark jobs to find the recorded version, although the checksum file of the newest
-    commit has it.
+    version during this call. The frame has the table's columns in the table's order. This function reads the recorded
+    version from the checksum file of the newest commit. Delta's own writer would compute the table's whole state with
+    Spark jobs to find it.
     """
     spark = frame.sparkSession
     jvm: Any = spark._jvm  # noqa: SLF001
@@ -175,9 +176,9 @@ class DeltaTransaction:
         return recorded_version(self._transaction, app_id)
 
     def files(self, files_max: int) -> list[dict[str, Any]] | None:
-        """Returns the table's files as `add` actions, of which `stats` is JSON or None; None if there are more than
-        `files_max`. Runs a Spark job if the newest commit did not record the files, for instance because it changed the
-        schema."""
+        """Returns the table's files as `add` actions; None if there are more than `files_max`. `stats` of each action
+        is JSON or None. Runs a Spark job if the newest commit did not record the files, for instance because it changed
+        the schema."""
         snapshot: Any = self._transaction.snapshot()
         checksum: Any = snapshot.checksumOpt()
         if checksum.isDefined() and int(checksum.get().numFiles()) > files_max:
@@ -201,10 +202,11 @@ class DeltaTransaction:
     ) -> None:
         """Commit `add` and `remove` actions, and a version for an application id.
 
-        `replaced`: the columns by which rows replace others, `user_metadata`: any text, for the table's history.
+        `replaced`: the columns by which new rows replace old ones; `user_metadata`: any text. Both are recorded only
+        for Delta's history of the table.
 
-        Raises Delta's exceptions, and changes nothing, if meanwhile another transaction has removed one of the files,
-        or recorded a version for this id.
+        Raises Delta's exceptions, and changes nothing, if another transaction has removed one of the files, or recorded
+        a version for this id, since this transaction began.
         """
         delta: Any = self._jvm.org.apache.spark.sql.delta
         actions: Any = self._jvm.java.util.ArrayList()

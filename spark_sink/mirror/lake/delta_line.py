@@ -1,8 +1,8 @@
-"""What differs between the lines of Delta Lake in the private interfaces that the mirror calls.
+"""The differences between the lines of Delta Lake in the private interfaces that the mirror calls.
 
-A line holds the versions with the same first two numbers, such as 4.4. The mirror starts only with a line with which
-its tests have run (docs/spark-versions.md), because a private interface may change its meaning and keep its name. All
-other private calls of `delta_log` and `delta_commit` are the same in these lines.
+A line is all versions with the same first two numbers, such as 4.4. The mirror starts only with a line with which its
+tests have run (docs/spark-versions.md), because a private interface may change its meaning and keep its name. All other
+private calls of `delta_log` and `delta_commit` are the same in these lines.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FIRST_FIELDS = 4  # of the operation `Write`: mode, partition columns, predicate, user metadata
+_FIRST_FIELDS = 4  # fields of the operation `Write` in all lines: mode, partition columns, predicate, user metadata
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaLine:
-    """A line of Delta. `write_fields`: how many fields its operation `Write` has; `replace_using`: True if the last one
-    names the columns by which rows replace others."""
+    """A line of Delta. `write_fields`: how many fields its operation `Write` has; `replace_using`: True if the last
+    field names the columns by which new rows replace old ones."""
 
     name: str
     write_fields: int
@@ -32,8 +32,8 @@ class DeltaLine:
     def write_operation(
         self, jvm: Any, replaced: Sequence[str] = (), user_metadata: str = ""
     ) -> Any:
-        """Returns the operation of an append or, with columns by which rows replace others, that of Delta's
-        `replaceUsing`. For a line without that operation, returns an overwrite whose predicate names the columns. The
+        """Returns the operation that a commit records: an append or, if `replaced` is not empty, Delta's
+        `replaceUsing`. A line without `replaceUsing` has an overwrite whose predicate names the columns instead. The
         table's history shows the operation; no reader depends on it."""
         option: Any = jvm.scala.Option
         mode: Any = jvm.org.apache.spark.sql.SaveMode
@@ -63,9 +63,10 @@ def delta_operation(jvm: Any, name: str) -> Any:
 
 
 def delta_line(spark: SparkSession) -> DeltaLine:
-    """Returns the line of the Delta Lake that the session has.
+    """Returns the line of the session's Delta Lake.
 
-    Raises `BinlogError` SETTINGS if the session has no Delta Lake, or a line that the mirror was never tried with.
+    Raises `BinlogError` SETTINGS if the session has no Delta Lake, or a line with which the mirror's tests have not
+    run.
     """
     return line_of(spark._jvm)  # noqa: SLF001
 
@@ -73,7 +74,7 @@ def delta_line(spark: SparkSession) -> DeltaLine:
 def line_of(jvm: Any) -> DeltaLine:
     try:
         version = str(jvm.io.delta.package.VERSION())
-    except TypeError:  # py4j takes the name of a class that does not exist for that of a package
+    except TypeError:  # py4j returns a package if no class has this name
         raise BinlogError(
             ErrorKind.SETTINGS,
             "this Spark has no Delta Lake, which the mirror needs",

@@ -28,14 +28,14 @@ def delta_version(spark: SparkSession, path: str) -> int:
 
 
 def recorded_versions(spark: SparkSession, path: str, app_id: str) -> tuple[int, int]:
-    """Returns what `delta_version` and `txn_version` return, both at the same moment."""
+    """Returns the results of `delta_version` and `txn_version`, both for the same snapshot."""
     transaction = transaction_on(spark, path)
     return int(transaction.readVersion()), recorded_version(transaction, app_id)
 
 
 def newest_commit(spark: SparkSession, path: str) -> dict[str, Any]:
     """Returns the `commitInfo` of the newest commit of the Delta table at `path`; {} if it has none. Delta's public
-    interface for a table's history reads the same with a Spark job."""
+    interface for a table's history would run a Spark job."""
     version = delta_version(spark, path)
     text = FileSystem(spark).read(f"{path}/_delta_log/{version:020d}.json") or ""
     infos = (action["commitInfo"] for action in commit_actions(text) if "commitInfo" in action)
@@ -66,7 +66,7 @@ def checkpoint_version(spark: SparkSession, path: str) -> int:
 
 
 def forget_table(spark: SparkSession, path: str) -> None:
-    """Make Delta read the table at `path` again, because another folder may have been renamed to this path."""
+    """Remove the table at `path` from Delta's cache, because another folder may have been renamed to this path."""
     jvm: Any = spark._jvm  # noqa: SLF001
     java_session: Any = spark._jsparkSession  # noqa: SLF001
     log: Any = jvm.org.apache.spark.sql.delta.DeltaLog
@@ -89,7 +89,8 @@ def schema_fields(spark: SparkSession, path: str) -> list[dict[str, Any]]:
 
 
 def widens(spark: SparkSession, before: str, after: str) -> bool:
-    """True if Delta can change a column's type by metadata alone. Types are in Spark's JSON form."""
+    """True if Delta can change a column's type from `before` to `after` by metadata alone. Types are in Spark's JSON
+    form."""
     jvm: Any = spark._jvm  # noqa: SLF001
     kinds = [jvm.org.apache.spark.sql.types.DataType.fromJson(text) for text in (before, after)]
     atomic: Any = jvm.java.lang.Class.forName("org.apache.spark.sql.types.AtomicType")

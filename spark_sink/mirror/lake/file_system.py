@@ -1,4 +1,4 @@
-"""Files and folders of any Hadoop file system, by Spark's private interfaces: PySpark has no public ones."""
+"""Files and folders of any Hadoop file system. PySpark has only private interfaces for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FileSystem:
         self._conf: Any = java_session.sessionState().newHadoopConf()
 
     def qualified(self, path: str) -> str:
-        """Returns a path with its file system, from the root."""
+        """Returns a path as an absolute URI, with the scheme of its file system."""
         where = self._path(path)
         return str(where.getFileSystem(self._conf).makeQualified(where).toString())
 
@@ -57,14 +57,14 @@ class FileSystem:
             stream.close()
 
     def local(self, path: str) -> str | None:
-        """Returns the path by which this process opens a file; None if it is not on a local file system."""
+        """Returns the path by which this process opens a file; None if the file is not on a local file system."""
         where = self._path(path)
         if where.getFileSystem(self._conf).getScheme() != "file":
             return None
         return str(where.toUri().getPath())
 
     def fetch(self, path: str, folder: str) -> str:
-        """Returns the path of a local copy of a file, in a local folder."""
+        """Copy a file into a local folder. Returns the path of the copy."""
         where = self._path(path)
         copy = f"{folder}/{uuid.uuid4()}"
         system = where.getFileSystem(self._conf)
@@ -72,7 +72,7 @@ class FileSystem:
         return copy
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file that does not exist."""
+        """Write a new file. Raises an error if it exists."""
         if (local := self.local(path)) is not None:
             Path(local).parent.mkdir(parents=True, exist_ok=True)
             with Path(local).open("xb") as file:
@@ -86,7 +86,8 @@ class FileSystem:
             stream.close()
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a folder, and make the folder above `new`. Raises `BinlogError` if it fails or `new` exists."""
+        """Rename the folder `old` to `new`, and create the parent folder of `new`. Raises `BinlogError` if the rename
+        fails or `new` exists."""
         source, target = self._path(old), self._path(new)
         system = source.getFileSystem(self._conf)
         why = "the new folder exists"
@@ -124,6 +125,6 @@ class FileSystem:
         return names
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with its content. It is no error if there is none."""
+        """Delete a file, or a folder with its content. A missing file or folder is no error."""
         where = self._path(path)
         where.getFileSystem(self._conf).delete(where, True)

@@ -15,7 +15,8 @@ Item = TypeVar("Item")
 
 @dataclass(eq=False, slots=True)
 class _Pending(Generic[Item]):
-    """The items of one call of `add`. `done`: set when the commit with these items has ended, with `error`."""
+    """The items of one call of `add`. `done`: True when the commit with these items has ended; `error`: its
+    exception."""
 
     items: list[Item]
     done: bool = False
@@ -26,7 +27,7 @@ class GroupCommit(Generic[Item]):
     """Commits items one group at a time. The thread that makes a commit includes the items of all threads that wait."""
 
     def __init__(self, commit: Callable[[list[Item]], None]) -> None:
-        """`commit` writes all items or raises and writes none; it is called by one thread at a time."""
+        """`commit` either writes all items, or writes none and raises an exception. One thread at a time calls it."""
         self._commit = commit
         self._turn = threading.Lock()
         self._lock = threading.Lock()
@@ -39,8 +40,7 @@ class GroupCommit(Generic[Item]):
             return len(self._waiting)
 
     def add(self, items: Iterable[Item]) -> None:
-        """Add items, and return when they are committed, in one commit and in their order. Raises what the commit
-        raises."""
+        """Commit the items, all in one commit and in their order. Returns after this commit; raises its exception."""
         own = _Pending(list(items))
         with self._lock:
             self._waiting.append(own)

@@ -1,7 +1,7 @@
-"""Moves the folder of a Delta table in an object store, where a rename copies each file and deletes it.
+"""Moves the folder of a Delta table in an object store, where a rename copies each file and deletes the old one.
 
-Connectors rename the files of a folder in an order of their own, and delete files while they copy others. If the
-process is killed meanwhile, it leaves two folders, and neither shows to which table it belongs.
+If a connector renames a folder, it moves the files in any order. If the process is killed meanwhile, each of the two
+folders has some of the files, and neither shows to which table it belongs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LOG = "_delta_log/"
 
 
 class StoredFiles(Protocol):
-    """The methods of a file system that are needed here, see `FileSystem`."""
+    """The methods of `FileSystem` that this module calls."""
 
     def files_below(self, path: str) -> list[str]: ...
     def rename(self, old: str, new: str) -> None: ...
@@ -26,17 +26,18 @@ class StoredFiles(Protocol):
 def moving_order(names: Sequence[str]) -> list[list[str]]:
     """Returns groups of a table's files: all data files in one group, then each file of its log, the newest first.
 
-    So the log files that are left in the old folder are always the log of an older version, which shows to which table
-    the folder belongs.
+    So the log files that remain in the old folder are always a complete log of an older version of the table. This log
+    shows to which table the folder belongs.
     """
     logged = sorted((name for name in names if name.startswith(_LOG)), reverse=True)
     return [sorted(set(names) - set(logged)), *([name] for name in logged)]
 
 
 def move_files(files: StoredFiles, old: str, new: str) -> None:
-    """Move the files of a folder, if it exists, one by one. The call can be repeated until all files are moved.
+    """Move the files of the folder `old`, if it exists, at most `AT_A_TIME` files at once. If the call fails, it can be
+    repeated.
 
-    Raises `BinlogError` if the file system refuses it.
+    Raises `BinlogError` if the file system refuses to move a file.
     """
     names = files.files_below(old)
     with ThreadPoolExecutor(AT_A_TIME) as pool:

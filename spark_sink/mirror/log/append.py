@@ -1,7 +1,7 @@
 """Appends claims and micro-batches to the log, each in one commit that records the number of the append.
 
-A run of a consumer's query begins with `claim`, which appends one entry under the next number. From then on, every
-append of an older run is refused. The checkpoint of the query has no influence on this.
+A run of a consumer's query begins with `claim`, which appends one entry under the next number. From then on,
+`LogAppender` refuses every append of an older run. This does not depend on the checkpoint of the query.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.mirror")
 
-# A batch up to this size is read and written by the driver: workers must first load the kernels, which takes seconds.
+# The driver reads and writes a batch up to this size: workers must first load the kernels, which takes seconds.
 DRIVER_BYTES_MAX = 32 << 20
 CLAIM_ATTEMPTS = 20
 _CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
@@ -71,12 +71,13 @@ class LogAppender:
     consumer."""
 
     def __init__(self, spark: SparkSession, target: str) -> None:
-        """`target`: folder of the mirror, any path that Spark can write. The first `claim` creates the table."""
+        """`target`: folder of the mirror, any path that Spark can write. The first `claim` creates the log's table."""
         self._spark = spark
         self.log = BinlogLog(spark, target)
         self._system = FileSystem(spark)
         self._runs: dict[str, str] = {}
-        # Changes of rows that executors have read. If a task is tried again, its changes count twice.
+        # By consumer, the number of changed rows that executors have read. If Spark repeats a task, its rows count
+        # twice.
         self._counted: dict[str, Accumulator[int]] = {}
 
     def claim(
@@ -86,15 +87,17 @@ class LogAppender:
         applied: int = 0,
         behind_loss: Callable[[], Position] | None = None,
     ) -> LogEnd:
-        """Begin a run of the consumer's query. Returns the number of this claim, and where the log ends.
+        """Begin a run of the consumer's query. Returns the number of the last append of this call, and the log's newest
+        position.
 
-        The batches of the run are appended with the following numbers. If an older run appends first, the claim is
-        tried again. Raises `BinlogError` SESSION_FENCED if that happens too often.
+        The batches of the run get the following numbers. If an older run commits the claim's number first, the claim is
+        repeated with the next number. Raises `BinlogError` SESSION_FENCED after `CLAIM_ATTEMPTS` attempts.
 
-        `applied`: the lsn up to which tables are applied. If the log ends before this lsn, it was deleted, or restored
-        from an older copy. New entries would then get the numbers of older ones, and would not be applied. For such a
-        log, or one whose end cannot be read, this raises `BinlogError` TARGET_FILES. With `behind_loss`, it continues
-        the log behind a gap instead, at the position that `behind_loss` returns.
+        `applied`: the lsn up to which the consumer's tables are applied. If the log ends before this lsn, it was
+        deleted, or restored from an older copy. New entries would then get the numbers of applied entries, and would
+        not be applied. For such a log, or for a log whose end cannot be read, this method raises `BinlogError`
+        TARGET_FILES. With `behind_loss`, it appends a gap instead, and the log continues at the position that
+        `behind_loss` returns.
         """
         last = self.log.last_append(consumer)
         loss: BinlogError | None = None
@@ -120,8 +123,8 @@ class LogAppender:
         return LogEnd(number + 1, goes_on)
 
     def _append_claim(self, consumer: str, needed: int) -> int:
-        """Append a claim with a number behind `needed`, even if the log lacks the append `needed`. Returns the number
-        of the claim."""
+        """Append a claim with a number larger than `needed`, even if the log lacks the append `needed`. Returns the
+        number of the claim."""
         attempt = 0
         while True:
             attempt += 1
@@ -137,11 +140,12 @@ class LogAppender:
                 return number
 
     def append(self, batch: DataFrame, options: SourceOptions, consumer: str, number: int) -> int:
-        """Append a micro-batch of slices, whose bytes the source has not read. Returns how many changes of rows it had.
+        """Append a micro-batch, whose rows are slices without their bytes: this method reads the bytes from the daemon.
+        Returns the number of changed rows.
 
-        `options`: those of the source. The driver reads and writes a small batch, the executors a large one. Raises
-        `BinlogError` SESSION_FENCED if another job has claimed the consumer: nothing was appended then, and the batch
-        must not be acknowledged.
+        `options`: the options of the source. The driver reads and writes a small batch, the executors a large one.
+        Raises `BinlogError` SESSION_FENCED, and appends nothing, if another job has claimed the consumer. The caller
+        must not acknowledge the batch then.
         """
         parts = slices_of(batch.collect())
         if not parts or parts[0].batch_bytes <= DRIVER_BYTES_MAX:
@@ -156,8 +160,9 @@ class LogAppender:
         *,
         follows: int | None = None,
     ) -> int:
-        """Append entries, which are rows of raw slices; the driver writes them into one file. Returns and raises as
-        `append` does. `follows`: the number of the append before, if that is not `number` - 1."""
+        """Append entries, which are rows of raw slices. The driver writes them into one file. Returns the same number,
+        and raises the same error, as `append`. `follows`: the number of the previous append, if it is not `number` -
+        1."""
         append = self._numbered(consumer, number)
         transaction = self._begin(append, number - 1 if follows is None else follows)
         made = AppendedRows(append)
@@ -207,7 +212,7 @@ class LogAppender:
         return sum(row["changes"] for row in written)
 
     def _append_by_spark(self, rows: DataFrame, append: LogAppend) -> None:
-        """Append rows by Spark's own writer, because workers write files on a local file system only."""
+        """Append rows with Spark's own writer, because `write_slices` writes only to a local file system."""
         prepare_writing(rows.sparkSession)
         consumer, day = F.lit(append.consumer), F.lit(append.day)
         frame = rows.select("*", consumer.alias("consumer"), day.alias("day"))
@@ -219,8 +224,8 @@ class LogAppender:
         return LogAppend(consumer, number, self._runs[consumer], datetime.now(UTC).date())
 
     def _begin(self, append: LogAppend, follows: int) -> DeltaTransaction:
-        """Begin the transaction of an append. This happens before the data is read, so that Delta refuses the append if
-        a claim is committed meanwhile."""
+        """Begin the transaction of an append. The transaction begins before the data is read, so that Delta refuses its
+        commit if another job commits a claim in between."""
         transaction = DeltaTransaction(self._spark, self.log.path)
         if max(0, transaction.recorded(log_app_id(append.consumer))) != follows:
             raise _claimed(append)
@@ -256,7 +261,7 @@ class LogAppender:
 
 @contextmanager
 def _refusing(append: LogAppend) -> Iterator[None]:
-    """Raise SESSION_FENCED in place of Delta's conflict with a claim that was committed meanwhile."""
+    """Raise SESSION_FENCED in place of Delta's exception for a conflict with the claim of another job."""
     try:
         yield
     except PySparkException as error:

@@ -1,10 +1,10 @@
 """The mirror's log: a Delta table that holds what the consumers delivered, one append per micro-batch.
 
-An append holds the entries of one batch of one consumer, for all tables, and at its end the position with which the
-batch ends. It is numbered, and its commit records the number (`txnAppId` of the consumer, `txnVersion`). So the log
-shows where it ends, and each number is appended once: see `append`.
+An append has the entries of one batch of one consumer, for all tables. Its last entry (END) has the position at which
+the batch ends. Each append has a number, which its commit records (`txnAppId` of the consumer, `txnVersion`). So the
+newest recorded number shows where the log ends, and no number is appended twice: see `append`.
 
-Payloads of at most `INLINE_BYTES` are in a column of their own, so that `entries` does not read large ones.
+Payloads of at most `INLINE_BYTES` are in the column `small_payload`, so that `entries` does not read larger payloads.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FOLDER = "_binlog/log"
-INLINE_APPENDS = 4  # in a read of more appends than these, only smaller payloads are inline
-# An older day is compacted if it has more files than the first number, the newest day if it has more than the second.
+INLINE_APPENDS = 4  # a read of more appends omits payloads larger than INLINE_BYTES / 16
+# The limits of files in an older day and in the newest day. A day with more files is compacted.
 COMPACTED_FILES, COMPACTED_FILES_TODAY = 500, 10_000
 
 _WRITING = {
@@ -72,10 +72,10 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class BinlogLog:
-    """Reads the log of a target, and keeps its files few. One object may be used by several threads."""
+    """Reads the log of a target, deletes its old days, and compacts its files. Several threads may use one object."""
 
     def __init__(self, spark: SparkSession, target: str) -> None:
-        """`target`: folder of the mirror, any path that Spark can write. The first claim creates the table."""
+        """`target`: folder of the mirror, any path that Spark can write. The first claim creates the log's table."""
         self._spark = spark
         self._session = spark.newSession()
         prepare_writing(self._session)
@@ -97,8 +97,8 @@ class BinlogLog:
         return LogEnd(number, newest[1] if newest else None)
 
     def _newest_end(self, consumer: str, number: int) -> tuple[int, Position] | None:
-        """Returns the newest END entry, (lsn, position), up to an append. Reads the newest few appends first, then
-        older ones."""
+        """Returns (lsn, position) of the newest END entry up to the append `number`, if any. Reads the newest few
+        appends first."""
         appends, read_to = 4, last_lsn(number)
         while read_to >= 0:
             after = max(0, first_lsn(number - appends)) - 1
@@ -124,7 +124,8 @@ class BinlogLog:
             raise
 
     def first_lsn_held(self, consumer: str) -> int | None:
-        """Returns the smallest lsn of the consumer that the log still holds; None if it holds none."""
+        """Returns the smallest lsn of the consumer's entries in the log; None if the log has no entry of the
+        consumer."""
         files = self._after(consumer, -1)
         return files[0].first if files else None
 
@@ -152,9 +153,9 @@ class BinlogLog:
     ) -> list[LogEntry]:
         """Returns the consumer's entries with lsn > `after`, in order, of at most `appends_max` appends.
 
-        `before`: only entries with a smaller lsn are returned; `tables`: only row changes of these tables, (database,
-        table), are returned. Statements and END entries are always included, claims are not. An empty list means that
-        there is nothing newer.
+        `before`: only entries with a smaller lsn are returned; `tables`: of the row changes, only those of these
+        tables, (database, table), are returned. Statements and END entries are always included, claims are not. An
+        empty list means that the log has no such entry.
         """
         files = self._after(consumer, after)
         while files:
@@ -164,7 +165,7 @@ class BinlogLog:
             chosen = [f for f in files if f.first <= last]
             if chosen and (held := self._read(chosen, after, last, tables)):
                 return held
-            # These appends hold only claims, or were in days that were dropped.
+            # These appends have only claims, or their days were deleted.
             files = [f for f in files if f.last > last]
             if before is not None and last == before - 1:
                 return []
@@ -186,7 +187,8 @@ class BinlogLog:
         return sorted(map(entry_of, rows), key=lambda entry: entry.lsn)
 
     def payloads(self, spark: SparkSession, consumer: str, lsns: Sequence[int]) -> DataFrame:
-        """Returns `lsn`, `payload` of row changes, as a frame of `spark`; it holds one row for each of `lsns`."""
+        """Returns a frame of `spark` with the columns `lsn` and `payload`, and with one row for each row change of
+        `lsns`."""
         paths = [f.path for f in self._files_with(consumer, lsns)]
         return (
             self._rows.frame(spark, paths)
@@ -242,7 +244,7 @@ class BinlogLog:
         return days
 
     def forget(self, consumer: str, before: date) -> None:
-        """Drop the consumer's days before `before`. The day of its newest END entry and later days are kept."""
+        """Drop the consumer's days before `before`. Never drops the day of the newest END entry, or later days."""
         newest = self._newest_end(consumer, self.last_append(consumer))
         if newest is None:
             return
@@ -255,8 +257,8 @@ class BinlogLog:
     def compact(self, consumer: str) -> None:
         """Rewrite the days that have many files into few files. This conflicts with no append.
 
-        The newest day, which still grows, is rewritten only when it has more files, so that its rows are not rewritten
-        each hour.
+        The limit of files is larger for the newest day, which still grows, so that its rows are not rewritten each
+        hour.
         """
         files: dict[date, int] = {}
         for f in self._after(consumer, -1):
@@ -283,7 +285,7 @@ def log_app_id(consumer: str) -> str:
 
 
 def prepare_writing(session: SparkSession) -> None:
-    """Set how Spark writes the log's files, in a session that writes nothing else."""
+    """Configure how Spark writes the log's files. `session` must write no other files."""
     configured = session.sparkContext.getConf()
     for key, value in _WRITING.items():
         if not configured.contains(key):
@@ -291,7 +293,8 @@ def prepare_writing(session: SparkSession) -> None:
 
 
 def entry_of(row: dict[str, Any]) -> LogEntry:
-    """Returns a row of the log as an entry, without `payload`, `run` and the columns of its partition."""
+    """Returns the entry for a row of the log. Its payload is `small_payload`; the columns `payload`, `run`, `consumer`
+    and `day` are not read."""
     values = {
         name: default if row[name] is None else row[name] for name, default in _DEFAULTS.items()
     }

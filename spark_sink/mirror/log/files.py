@@ -26,7 +26,7 @@ from spark_sink.mirror.values.entries import append_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# So many files of a consumer are kept in memory; older ones are read from the state when they are needed.
+# At most so many files of a consumer are kept in memory. If older files are needed, the table's state is read again.
 FILES_MAX = 100_000
 _LSN_MAX = (1 << 63) - 1
 
@@ -49,7 +49,7 @@ class LostFileError(BinlogError):
 
 
 def lost_file(file: LogFile, path: str, why: str) -> LostFileError:
-    """Returns the error of a file of the log. `path`: its whole path; `why`: the reason why it cannot be read."""
+    """Returns the error for a lost file of the log. `path`: its full path; `why`: why the file cannot be read."""
     error = LostFileError(
         ErrorKind.TARGET_FILES, f"{path}, a file of the mirror's log, cannot be read: {why}"
     )
@@ -60,7 +60,7 @@ def lost_file(file: LogFile, path: str, why: str) -> LostFileError:
 
 
 def log_is_shorter(consumer: str, path: str) -> BinlogError:
-    """Returns the error of a log that ends before the lsn up to which the consumer's tables are applied. `path`: the
+    """Returns the error for a log that ends before the lsn up to which the consumer's tables are applied. `path`: the
     log's path."""
     return BinlogError(
         ErrorKind.TARGET_FILES,
@@ -103,7 +103,7 @@ def parse_commit(text: str) -> LogCommit:
 
 @dataclass(slots=True)
 class _Known:
-    """All files of a consumer that hold an lsn > `floor`, at a version of the table."""
+    """All files of a consumer with entries behind the lsn `floor`, in version `version` of the log's table."""
 
     version: int
     floor: int
@@ -141,7 +141,7 @@ class LogFiles:
         return newer
 
     def _follow(self, known: _Known, consumer: str, newest: int) -> bool:
-        """Apply the commits up to `newest`. Returns False if a commit no longer exists."""
+        """Apply the commits up to version `newest` to `known`. Returns False if one of them no longer exists."""
         for version in range(known.version + 1, newest + 1):
             commit = self._commits.get(version)
             if commit is None:

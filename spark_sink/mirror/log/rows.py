@@ -1,5 +1,5 @@
-"""Reads rows of the log's files. The driver reads files on a local file system itself. A Spark job reads all others,
-which takes half a second."""
+"""Reads rows of the log's files. The driver itself reads files on a local file system. For other files, it runs a Spark
+job, which takes half a second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _UTC = pa.timestamp("us", "UTC")
 
 
 class LogRows:
-    """Reads rows of the log at `path`. A frame belongs to `spark`, or to the session that is given."""
+    """Reads rows of the log at `path`. `frame` uses the session that its caller gives; the other methods use
+    `spark`."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark, self.path = spark, path
@@ -39,8 +40,8 @@ class LogRows:
     ) -> list[dict[str, Any]]:
         """Returns the rows of `files` (paths in the log) with `after` < lsn <= `last`, except claims.
 
-        `small_payload` is None for payloads of more than `payload_bytes_max`; `tables`: only row changes of these
-        tables, (database, table), are returned.
+        `small_payload` is None for payloads of more than `payload_bytes_max`; `tables`: of the row changes, only those
+        of these tables, (database, table), are returned.
         """
         dataset = self._local(files)
         if dataset is None:

@@ -1,7 +1,8 @@
 """Writes the entries of a micro-batch into files of the log: in the driver, or on the executors.
 
-One process makes a Parquet file of the delivered bytes of a slice. Spark itself does not offer this: its source passes
-each row to the JVM, and its writer needs a job of its own, which takes a second for a batch of one row.
+The process that reads the delivered bytes of a slice also writes them into a Parquet file. Spark's own means are
+slower: its source passes each row to the JVM, and its writer needs a separate job, which takes a second even for one
+row.
 """
 
 from __future__ import annotations
@@ -52,13 +53,14 @@ COLUMNS = (
     ("run", "string"),
 )
 _PAYLOADS = ("small_payload", "payload")
-# Payload bytes of a row group. A worker holds these payloads and their pages in memory, besides its slice.
+# The limit of payload bytes in a row group. Besides its slice, a worker has these payloads and their pages in memory.
 ROW_GROUP_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class LogAppend:
-    """An append of the log. `number`, `run`: see `binlog_log`; `day`: the day of its partition."""
+    """An append of the log. `number`: see `binlog_log`; `run`: the id of its run, see `append`; `day`: the day of its
+    partition."""
 
     consumer: str
     number: int
@@ -66,7 +68,8 @@ class LogAppend:
     day: date
 
     def file(self, name: str) -> str:
-        """Returns the path of a file in the log's folder. Readers take the partition from the table's own log."""
+        """Returns the path of a file, relative to the log's folder. Readers do not parse it: Delta's log has the file's
+        partition."""
         return f"consumer={quote(self.consumer, safe='')}/day={self.day}/{name}"
 
     def add_action(self, name: str, size: int, content: FileContent) -> dict[str, Any]:
@@ -77,7 +80,7 @@ class LogAppend:
         return action | {"partitionValues": {"consumer": self.consumer, "day": str(self.day)}}
 
     def row(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the row of an entry, which is a row of a raw slice."""
+        """Returns the row of the log's table for `entry`, which is a row of a raw slice."""
         row = dict(entry)
         payload = row.pop("payload", None)
         row["lsn"] = first_lsn(self.number) + row.pop("entry")
@@ -88,7 +91,7 @@ class LogAppend:
 
 @dataclass(slots=True)
 class AppendedRows:
-    """Makes the rows of an append from entries. `changes`: how many changes of rows they hold."""
+    """Makes the rows of an append from entries. `changes`: the number of changed rows in the entries so far."""
 
     append: LogAppend
     changes: int = 0
@@ -157,7 +160,7 @@ def write_rows(sink: str | IO[bytes], rows: Iterable[Mapping[str, Any]]) -> File
 
 
 def file_in_memory(rows: Iterable[Mapping[str, Any]]) -> tuple[bytes, FileContent] | None:
-    """Returns a file of rows, and what it holds; None if there are no rows."""
+    """Returns the bytes of a file with the rows, and its `FileContent`; None if there are no rows."""
     sink = BytesIO()
     content = write_rows(sink, rows)
     return None if content is None else (sink.getvalue(), content)
@@ -166,7 +169,7 @@ def file_in_memory(rows: Iterable[Mapping[str, Any]]) -> tuple[bytes, FileConten
 def write_local_file(
     folder: str, append: LogAppend, rows: Iterable[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
-    """Write rows into a new file of the log's `folder`. Returns its `add` action; None without rows."""
+    """Write rows into a new file of the log's `folder`. Returns the file's `add` action; None if there are no rows."""
     from spark_sink.mirror.lake.data_file import new_name  # noqa: PLC0415
 
     name = new_name()
@@ -220,8 +223,8 @@ def read_slices(
     count: Callable[[int], None],
     numbers: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the log's rows of the slices whose numbers are given. `count` is called with the changes of rows that they
-    hold. Runs on the executors. Raises `BinlogError`."""
+    """Yield the log's rows of the slices whose numbers are given. Calls `count` with the number of changed rows of each
+    slice. Runs on the executors. Raises `BinlogError`."""
     from spark_sink.source.single_row import single_row  # noqa: PLC0415
 
     schema = arrow_schema()

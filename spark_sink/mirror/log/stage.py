@@ -3,14 +3,15 @@
 A run begins with a claim, which numbers its appends and fences older runs. The query starts at the position where the
 log ends, with a new checkpoint. The checkpoints of earlier runs are not needed, so they are deleted.
 
-A query that fails is started again with exponential backoff and jitter. After a failure that a person must correct, it
-is started again at long intervals, and the failure is logged when its text changes. The stage ends for a consumer that
-another job has claimed. If a reader without a claim reads the consumer, such as a job of another target, the stage ends
-after some attempts, because two readers that fence each other make no progress.
+The stage restarts a failed query with exponential backoff and jitter or, after a failure that a person must correct,
+every 60 s. It logs a failure only if its text differs from that of the last failure. The stage ends if another job
+claims the consumer. If a reader without a claim reads the consumer, such as a job of another target, the stage ends
+after `FENCED_MAX` lost sessions, because two readers that fence each other make no progress.
 
-With `available_now`, a query ends at the position that was the server's newest when the query started. A Spark without
-admission control makes only one batch in such a query, and the consumer's queue limits its size. Then the stage starts
-the query again, until the log has reached the position that was the newest at the first start.
+With `available_now`, a query ends at the position that was the server's newest when the query started. A Spark version
+without admission control makes only one batch in such a query, and this batch is at most as large as the consumer's
+queue. Then the stage starts the query again until the log has reached the position that was the server's newest at the
+first start.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ log = logging.getLogger("spark_sink.mirror")
 
 BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 60.0
 OPERATOR_RETRY_S = 60.0
-HEALTHY_S = 120.0  # after a query that ran for longer, the backoff is short again
-BATCHES_KEPT = 100  # batches on which Spark may still report
+HEALTHY_S = 120.0  # after a longer run, the next backoff is short again
+BATCHES_KEPT = 100  # for so many newest batches, `rows` still returns the number of changed rows
 FENCED_MAX = 4  # the stage fails if other readers end this many sessions in quick succession
 ATTEMPTS_TO_THE_END = 6  # with available_now, the stage fails after so many attempts
 _CLAIMING = threading.Lock()
@@ -89,8 +90,8 @@ class StageFault:
 
 @dataclass(frozen=True, slots=True)
 class JobCalls:
-    """The functions of the job that a stage calls. `appended`: the log has grown; `lost`: returns True if another job
-    has claimed the consumer; `applied`: returns the lsn up to which the consumer is applied."""
+    """The functions of the job that a stage calls. `appended`: called after each append; `lost`: returns True if
+    another job has claimed the consumer; `applied`: returns the lsn up to which the consumer is applied."""
 
     appended: Callable[[], None]
     lost: Callable[[], bool]
@@ -98,8 +99,8 @@ class JobCalls:
 
 
 class LogStage:
-    """Runs the query of one consumer. `check` must be called again and again. It does not wait: another thread starts
-    the query, because the start takes seconds."""
+    """Runs the query of one consumer. The job must call `check` repeatedly. `check` does not wait: another thread
+    starts the query, because the start takes seconds."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class LogStage:
         self._spark, self._settings = spark, settings
         self._job, self._clock, self._jitter = job, clock, jitter
         self._given_up = False
-        # A session of its own, in which the appender reads the recorded numbers of appends and commits.
+        # The appender has its own session, in which it reads the recorded append numbers, and makes its commits.
         self._appender = LogAppender(spark.newSession(), settings.target)
         self._query: StreamingQuery | None = None
         self._starter: threading.Thread | None = None
@@ -129,7 +130,7 @@ class LogStage:
         self._run_began: Position | None = (
             None  # where the query has begun; None: at the stored position
         )
-        self._rows: dict[int, int] = {}  # number of changes of rows in the newest batches
+        self._rows: dict[int, int] = {}  # number of changed rows, by number of the batch
         self._said = ""
         self._attempts = self._fenced = 0
         self._due = self._began = clock()
@@ -155,7 +156,8 @@ class LogStage:
         return self._query is not None and bool(self._query.isActive)
 
     def rows(self, batch: int) -> int | None:
-        """Returns how many changes of rows a batch had; None if that is not known. Spark itself counts slices only."""
+        """Returns how many changes of rows a batch had; None if that is not known. Spark itself counts slices, not
+        changes."""
         return self._rows.get(batch)
 
     def look_for_claims(self) -> None:
@@ -220,8 +222,8 @@ class LogStage:
         log.info("%s: logging into %s from %s", self.consumer, self._appender.log.path, where)
 
     def _claim(self) -> LogEnd:
-        """Begin a run. If the log's end is lost, raises `BinlogError` or, if the settings allow it, continues behind
-        the loss."""
+        """Begin a run. If the log's end is lost, raises `BinlogError` or, if the settings allow it, continues the log
+        after the loss."""
         applied = self._job.applied()
         behind_loss = None if self._settings.fail_on_data_loss else self._stored_position
         # One at a time: the first claim of a target creates the log.
@@ -229,7 +231,7 @@ class LogStage:
             return self._appender.claim(self.consumer, applied=applied, behind_loss=behind_loss)
 
     def _stored_position(self) -> Position:
-        """Returns the consumer's position in the daemon. Fences no other reader."""
+        """Returns the position that the daemon has stored for the consumer. This call fences no reader."""
         session = self._read_only_session()
         return newest_form(session.position, session.head)
 
@@ -269,7 +271,7 @@ class LogStage:
             self._failed(self._fault(error))
 
     def _is_short(self) -> bool:
-        """True if the query has brought the log forward, and the log has not reached the target."""
+        """True if the query has appended to the log, and the log has not reached the position `_target` yet."""
         if self._target is None:
             return False
         end = self._appender.log.end(self.consumer)
@@ -285,8 +287,8 @@ class LogStage:
         return replace(fault, text=with_remedy(fault, self.consumer))
 
     def _was_moved(self) -> bool:
-        """True if a person has moved the consumer: then the consumer is in another epoch than the log. Like another
-        job, such a move ends the sessions of readers."""
+        """True if a person has moved the consumer to another position: its epoch in the daemon then differs from that
+        of the log's end. Such a move fences readers, as another job does."""
         try:
             end = self._appender.log.end(self.consumer)
             return (
@@ -336,7 +338,7 @@ class LogStage:
 
 def with_remedy(fault: StageFault, consumer: str) -> str:
     """Returns the text of a fault, with a remedy for a mirror. The daemon's own remedies are for readers of any kind:
-    to copy tables by hand, and to go on at the position of the copy."""
+    they tell a person to copy tables by hand, and to continue at the position of the copy."""
     text = fault.text.partition("; ")[0]
     if fault.kind is ErrorKind.HISTORY_DIFFERS:
         return f"{text}; {remedies.of_other_log(consumer)}"

@@ -1,5 +1,5 @@
-"""Converts rows of the control table to records, and finds the rows that count. Pure. `ControlTable` reads and writes
-them."""
+"""Converts rows of the control table to records and back, and finds the rows that newer rows replace. Pure:
+`ControlTable` reads and writes the rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ControlRows:
-    """The rows of the control table that count. `claims`: the id of the job that has a consumer for a stage."""
+    """The content of the rows that no newer row replaces. `claims`: the id of the job that has claimed a consumer for a
+    stage."""
 
     records: dict[str, TableRecord]
     applied: dict[str, int]
@@ -40,11 +41,12 @@ class ControlRows:
     serial: int
     histories: dict[str, TableRecord] = field(default_factory=dict)
     named: dict[tuple[str, TableName], str] = field(default_factory=dict)
-    """Requested copies: ids of requests, by consumer and name."""
+    """The ids of open requests for copies, by consumer and name."""
 
 
 def latest_rows(rows: Iterable[Row]) -> ControlRows:
-    """Returns the rows of the control table that count. `rows`: in any order."""
+    """Returns the content of the rows that no newer row replaces. `rows`: all rows of the control table, in any
+    order."""
     records: dict[str, TableRecord] = {}
     histories: dict[str, TableRecord] = {}
     requests: dict[str, Row] = {}
@@ -98,8 +100,8 @@ def _record(row: Row) -> TableRecord:
 
 
 def superseded(rows: Iterable[Row]) -> set[int]:
-    """Returns the serials of the rows that no longer count. Requests are kept, because a record may name any of
-    them."""
+    """Returns the serials of the rows that newer rows replace. Rows of requests are never among them, because a record
+    may name any request."""
     newest: dict[tuple[str, ...], int] = {}
     serials: dict[int, tuple[str, ...]] = {}
     shared: set[int] = set()
@@ -107,7 +109,7 @@ def superseded(rows: Iterable[Row]) -> set[int]:
         of_consumer = row["kind"] in ("consumer", "claim")
         stage = row["state"] if row["kind"] == "claim" else ""
         key = (row["kind"], row["consumer"] if of_consumer else "", row["table_id"], stage)
-        if row["serial"] in serials:  # two processes wrote it at the same time
+        if row["serial"] in serials:  # two processes wrote this serial at the same time
             shared.add(row["serial"])
         serials[row["serial"]] = key
         newest[key] = max(newest.get(key, 0), row["serial"])

@@ -1,4 +1,5 @@
-"""What `Mirror.step` returns: one frozen class per thing to do, to be executed in the order of the list.
+"""The effects that `Mirror.step` returns, a frozen class for each kind. The caller executes them in the order of the
+list.
 
 A work has a number (`run`). Exactly one event with this number answers it, even if the work fails. Works with different
 numbers may be executed at the same time, and in any order.
@@ -32,7 +33,8 @@ class ReadLog:
 
 @dataclass(frozen=True, slots=True)
 class AskTable:
-    """Ask the Delta table in a folder what it records; `rows`: ask also whether it is empty. Answer: TableAsked."""
+    """Read what the Delta table in `folder` records; `rows`: True to read also whether the table is empty. Answer:
+    TableAsked."""
 
     run: int
     table_id: str
@@ -51,7 +53,8 @@ class ChangeTable:
 
 @dataclass(frozen=True, slots=True)
 class CommitRows:
-    """Commit the rows of a run to the Delta table of a record. Answer: RowsCommitted. See `table_work.ApplyRows`."""
+    """Commit the row changes `rows` to the Delta table of a record. Answer: RowsCommitted. See
+    `table_work.ApplyRows`."""
 
     run: int
     record: TableRecord
@@ -62,8 +65,8 @@ class CommitRows:
 
 @dataclass(frozen=True, slots=True)
 class MoveFolders:
-    """Move the folders of these tables, which one statement concerns, to the places that their records name.
-    `existing`: all records; their folders must not be deleted. Answer: FoldersMoved."""
+    """Move the folders of the tables `moving`, which one statement concerns, to the places that their records name.
+    `existing`: all records; the move must not delete their folders. Answer: FoldersMoved."""
 
     run: int
     moving: tuple[TableRecord, ...]
@@ -72,7 +75,7 @@ class MoveFolders:
 
 @dataclass(frozen=True, slots=True)
 class ClearCopy:
-    """Delete what an earlier copy of the table has left. Answer: CopyCleared."""
+    """Delete the files that an earlier copy of the table has left. Answer: CopyCleared."""
 
     run: int
     table_id: str
@@ -89,15 +92,15 @@ class CopyTable:
 
 @dataclass(frozen=True, slots=True)
 class StopCopy:
-    """Let the copy with this number end at the next chunk."""
+    """Stop the copy whose work has the number `run`, before its next chunk."""
 
     run: int
 
 
 @dataclass(frozen=True, slots=True)
 class WriteVersions:
-    """Write the changes of a run into a history. `exact`: True if an inserted row has no current version. Answer:
-    HistoryWritten."""
+    """Write the row changes `rows` into a history. `exact`: True if an inserted row cannot have a current version.
+    Answer: HistoryWritten."""
 
     run: int
     record: TableRecord
@@ -107,7 +110,7 @@ class WriteVersions:
 
 @dataclass(frozen=True, slots=True)
 class EndVersions:
-    """End all current versions of a history: the table was emptied or dropped. Answer: HistoryWritten."""
+    """End all current versions of a history, after its table was emptied or dropped. Answer: HistoryWritten."""
 
     run: int
     record: TableRecord
@@ -117,8 +120,8 @@ class EndVersions:
 
 @dataclass(frozen=True, slots=True)
 class CompareVersions:
-    """Change the current versions of a history to the rows that its table had at `lsn`; `at`: the time of `lsn`, None
-    if not known. Answer: HistoryWritten."""
+    """Make the current versions of a history equal to the rows that its table had at `lsn`; `at`: the time of `lsn`,
+    None if it is not known. Answer: HistoryWritten."""
 
     run: int
     record: TableRecord

@@ -1,4 +1,4 @@
-"""The events that are passed to `Mirror.step`: one frozen class per thing that can happen."""
+"""The events that the caller passes to `Mirror.step`, a frozen class for each kind."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Failure:
 class Started:
     """The job has begun to apply the consumer. The first event.
 
-    `records`: its tables and histories; `owners`: the other consumers, by the names of their tables; `applied`: its
-    watermark; `end`: the end of its log, None if the log has no position; `newest`: number of the log's last append, 0
-    if the log is empty; `oldest`: the smallest lsn that the log still has; `goal`: the lsn up to which a drain applies,
-    None if the job does not drain.
+    `records`: the consumer's tables and histories; `owners`: the other consumers, by the names of their tables;
+    `applied`: the consumer's watermark; `end`: the end of its log, None if the log has no position; `newest`: number of
+    the log's last append, 0 if the log is empty; `oldest`: the smallest lsn that the log still has; `goal`: the lsn up
+    to which a drain applies, None if the job does not drain.
     """
 
     records: tuple[TableRecord, ...]
@@ -53,14 +53,14 @@ class LogGrew:
 
 @dataclass(frozen=True, slots=True)
 class LogFailed:
-    """The log cannot be applied, whatever is tried."""
+    """The log cannot be applied, and a retry would not help."""
 
     error: BinlogError
 
 
 @dataclass(frozen=True, slots=True)
 class EntriesRead:
-    """Entries of the log, in order, () if there is none behind the lsn yet."""
+    """Entries of the log, in order; () if the log has no entry behind the requested lsn yet."""
 
     run: int
     entries: tuple[LogEntry, ...]
@@ -68,8 +68,8 @@ class EntriesRead:
 
 @dataclass(frozen=True, slots=True)
 class LogLost:
-    """The work asked for entries of the appends `first` to `last`, which cannot be read. `before`: the entries that
-    were read before them."""
+    """The work had to read entries of the appends `first` to `last`, which cannot be read. `before`: the entries of
+    older appends, which were read."""
 
     run: int
     error: BinlogError
@@ -100,9 +100,9 @@ class RowsCommitted:
 
 @dataclass(frozen=True, slots=True)
 class FoldersMoved:
-    """`refused`: by table id, why the table's place is not free; its folder then waits at `aside`. `step`: None if all
-    other tables are in their places; otherwise, in an object store, the step of their move that has ended. The next
-    step begins when this step is stored in their records."""
+    """`refused`: by table id, why the place that the table's record names is not free; `aside`: by table id, where the
+    table's folder then waits. `step`: None if all other tables are in their places; otherwise, in an object store, the
+    step of their move that has ended. The next step begins when this step is stored in their records."""
 
     run: int
     refused: Mapping[str, BinlogError] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class WorkFailed:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """`written`: serial and time of each record, by id."""
+    """`written`: the serial and the time of each stored record, by table id."""
 
     run: int
     written: Mapping[str, tuple[int, datetime | None]]
@@ -155,7 +155,8 @@ class StoreFailed:
 
 @dataclass(frozen=True, slots=True)
 class RequestsRead:
-    """All open requests: by the ids of tables and, for copies, by names; `owners`: see `Started`."""
+    """All open requests of people. `by_id`: by table id; `by_name`: the ids of requests for copies, by table name;
+    `owners`: see `Started`."""
 
     by_id: Mapping[str, Request]
     by_name: Mapping[TableName, str]
@@ -164,7 +165,8 @@ class RequestsRead:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The catalog has the table under this name, "" for none; `refused`: the reason if this is not the wanted name."""
+    """The catalog has the table under `name`; "" if the catalog does not have it. `refused`: why this is not the name
+    that the settings ask for."""
 
     table_id: str
     name: str
@@ -180,19 +182,19 @@ class VectorsEnabled:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Another job has the consumer now."""
+    """Another job has claimed the consumer."""
 
     error: BinlogError
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """The job ends: works that are running are answered, and no new ones begin."""
+    """The job ends. Works that are running are still answered, and no new works begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """Time has passed."""
+    """Time has passed. Sent at the time of `Mirror.next_wakeup` at the latest."""
 
 
 Event = (

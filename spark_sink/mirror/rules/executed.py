@@ -32,10 +32,10 @@ class Snapshot:
     def unseen(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the changes of transactions that the snapshot does not show.
 
-        For a MySQL server with GTIDs, the executed set decides. For another server, the place in its log decides: the
-        `seq` of a change is that of its transaction's end. For a replica of MariaDB, the numbers of each domain decide.
-        Raises `BinlogError` if a change lacks its GTID, or if places in the logs of two servers would have to be
-        compared.
+        The snapshot of a MySQL server with GTIDs shows the transactions in its executed set. The snapshot of another
+        server from which the log comes shows the transactions that end (`seq`) at or before its place in the log. The
+        snapshot of a replica of MariaDB shows the transactions up to the executed number of their domain. Raises
+        `BinlogError` if a change lacks its GTID, or if places in the logs of two servers would have to be compared.
         """
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.compute as pc  # noqa: PLC0415

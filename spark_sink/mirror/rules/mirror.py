@@ -1,11 +1,12 @@
-"""The rules for mirroring the tables of one consumer: `Mirror.step(event, now)` returns what has to be done. Pure.
+"""The rules for mirroring the tables of one consumer: `Mirror.step(event, now)` returns effects. Pure.
 
 One thread calls `step` with events, in the order in which they happened, and passes the effects to threads, whose
 answers are the next events. The rules make every decision about tables, queues, copies, replays, renames, gaps,
-requests, retries and histories, from the records and from these answers. Nothing else writes a record.
+requests, retries and histories, from the records and from these answers. No other module of the apply stage changes a
+record.
 
-Each step ends with the same plan: first the requests of people, then the tasks that may go on, then new tasks, then
-what has to be read and stored. So the plan acts on every change, whatever event has made it.
+Each step ends with the same plan: it executes the requests of people, continues the tasks that need not wait, starts
+new tasks, and stores changed records. So the plan reacts to every change, no matter which event caused it.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Mirror:
         self._goal: int | None = None
 
     def step(self, event: Event, now: float) -> list[Effect]:
-        """Handle an event. Returns what has to be done, in this order."""
+        """Handle an event. Returns the effects to execute, in this order."""
         state = self.state
         state.now = now
         self._take(event)
@@ -171,7 +172,8 @@ class Mirror:
         self._repair = RepairTask(state, self._repaired)
 
     def _repaired(self) -> None:
-        """Adapt the records to the settings. By now, all folders are in the places that the records name."""
+        """Adapt the records to the settings. `RepairTask` calls this when all folders are in the places that the
+        records name."""
         state = self.state
         for record in list(state.tables()):
             after = record
@@ -212,7 +214,7 @@ class Mirror:
                 self._try_again(own.table_id)
 
     def _try_again(self, table_id: str) -> None:
-        """Try again at once what has failed for a table, because a person has requested something for it."""
+        """Repeat failed tasks of a table at once, because a person has requested something for it."""
         tasks: list[Task | None] = [self._replays.get(table_id), self._copies.get(table_id)]
         for task in tasks:
             if task is not None:
@@ -229,7 +231,7 @@ class Mirror:
         self._store()
 
     def _advance(self) -> None:
-        """Let all tasks go on, and start new ones where others have ended."""
+        """Continue all tasks, and start new ones in place of those that have ended."""
         started = True
         while started:
             for aside in self._asides():
@@ -251,7 +253,7 @@ class Mirror:
         yield from list(self._histories.values())
 
     def _drive(self, task: Task) -> None:
-        """Let a task go on until it has to wait for an answer."""
+        """Continue a task until it has to wait for an answer."""
         while task.may_go() and not (self.state.stopping and task is not self._repair):
             task.wants_turn = False
             task.go()
@@ -262,7 +264,7 @@ class Mirror:
     def _answer_requests(self) -> None:
         for record in [self.state.records[table_id] for table_id in self.state.asked]:
             if record.history:
-                # No task follows a history that the settings do not want.
+                # A history that the settings do not want has no task that could execute the request.
                 if record.is_dropped or not self._follows(record.name):
                     self.state.save(handled(record))
                 continue
@@ -354,7 +356,8 @@ class Mirror:
         return self._store_run is None and bool(self.state.unsaved or self.state.saving)
 
     def _store(self) -> None:
-        """Write the unsaved records, one commit at a time. What changes meanwhile is written in the next commit."""
+        """Write the unsaved records, one commit at a time. Records that change during a commit are written in the next
+        one."""
         state = self.state
         if self._store_run is not None or state.now < self._store_at:
             return
@@ -372,7 +375,7 @@ class Mirror:
         )
 
     def _watermark(self) -> int | None:
-        """Returns the lsn up to which everything is applied, if it has to be written now."""
+        """Returns the watermark if it has to be stored now; otherwise None."""
         state = self.state
         watermark = state.watermark()
         is_due = state.now >= self._watermark_at or (state.stopping and not self._steps)
@@ -415,8 +418,9 @@ class Mirror:
 
     @property
     def needed_to(self) -> int:
-        """The lsn behind which the log is still needed: by tables that are stopped, copied or replayed, and by
-        histories. A copy that has not begun needs nothing, because it will begin at the log's end."""
+        """The lsn behind which the log is still needed: the stored watermark, or the smaller lsn of a history, or of a
+        table that is stopped, copied or replayed. A copy that has not begun needs no entries: it will begin at the
+        log's end."""
         waiting = (
             record.from_lsn
             for record in self.state.tables()
@@ -426,7 +430,7 @@ class Mirror:
         return min([self._written, *waiting, *histories])
 
     def _needs_log(self, history: TableRecord) -> bool:
-        """True if a history follows the log, or will follow it when its task begins, after the repair of folders."""
+        """True if a history needs the log now, or will need it when its task begins, after the repair of folders."""
         task = self._histories.get(history.table_id)
         return self._follows(history.name) and (task is None or task.needed() < NEWEST)
 
@@ -484,6 +488,6 @@ class Mirror:
         return len(self.state.counts) + sum(task.failures > 0 for task in self._histories.values())
 
     def histories_cursor(self) -> int | None:
-        """Returns the lsn up to which all histories have followed the log; None if there is no history."""
+        """Returns the lsn up to which the log is applied to all histories; None if there is no history."""
         cursors = [min(task.needed(), self.state.read_to) for task in self._histories.values()]
         return min(cursors, default=None)

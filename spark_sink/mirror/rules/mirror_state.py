@@ -2,8 +2,8 @@
 read. Tasks read and change this state; `Mirror` stores what they change.
 
 A record that was changed is *unsaved* until it is in the control table. A table is busy while a work runs on it, or
-while its record is unsaved. A task that uses the table waits until then. So what a work relies on is stored durably,
-and after a crash the records show where to continue.
+while its record is unsaved. A task that uses the table waits meanwhile. So a work begins only after the record on which
+it relies is stored, and after a crash the records show where to continue.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from spark_sink.source.raw_entries import EntryKind
 
 @dataclass(frozen=True, slots=True)
 class MirrorOptions:
-    """What the settings say about one consumer.
+    """The settings for one consumer.
 
-    `policy`: returns the policy of a table, by its name; `excluded`: returns True if the consumer leaves out tables
-    with a name; `can_copy`: True if the settings name a server to copy from; `copies`: True if this job can copy;
-    `parallel`: how many tables are brought forward at the same time; `path`: returns the path of a folder; `new_id`:
-    makes ids of tables.
+    `policy`: returns the policy of a table, by its name; `excluded`: returns True for a table's name if the settings
+    exclude it; `can_copy`: True if the settings name a server to copy from; `copies`: True if this job can copy;
+    `parallel`: how many steps of tables run at the same time; `path`: returns the path of a folder; `new_id`: returns a
+    new id for a table.
     """
 
     consumer: str
@@ -57,9 +57,9 @@ class MirrorOptions:
 class MirrorState:
     """`read_to`: the lsn of the last entry in the queues; `append_seen`: the append up to which the log is read;
     `newest`, `oldest`, `end`: facts about the log, see `Started`; `asked`: ids of records with a request; `aside`: ids
-    of tables in a state of `ASIDE`; `changed`: ids of records that have changed since new tasks were started; `left`:
-    the last entry of each table that was left in the log; `counts`: failures in a row, by name; `draining`: True if the
-    job drains the log."""
+    of tables in a state of `ASIDE`; `changed`: ids of records that have changed since the last search for histories to
+    start; `left`: by table id, the lsn of the last entry that was left in the log for the table; `counts`: failures in
+    a row, by table name; `draining`: True if the job drains the log."""
 
     options: MirrorOptions
     records: dict[str, TableRecord] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class MirrorState:
         return [name for name in every if not self.options.excluded(name)]
 
     def hold(self, record: TableRecord) -> None:
-        """Take a record as the newest one of its table, without saving it."""
+        """Replace the record of its table in this state, without marking it as unsaved."""
         table_id = record.table_id
         self.records[table_id] = record
         self.changed[table_id] = None
@@ -128,7 +128,7 @@ class MirrorState:
                 self._named.setdefault(name, {})[record.table_id] = None
 
     def save(self, *records: TableRecord, why: str = "") -> None:
-        """Change records; they are written together."""
+        """Replace records and mark them as unsaved. One commit will write them all."""
         for record in records:
             before = self.records.get(record.table_id)
             self.hold(record)
@@ -195,13 +195,13 @@ class MirrorState:
         self.facts[record.table_id, folder_or_place(record)] = facts
 
     def doubt(self, table_id: str) -> None:
-        """Ask the Delta table again before the next work: a commit has failed but may exist nevertheless, or the table
-        has moved."""
+        """Forget the facts about the Delta table, because a failed commit may exist nevertheless, or the table has
+        moved. The next work reads the facts again."""
         for key in [key for key in self.facts if key[0] == table_id]:
             del self.facts[key]
 
     def committed(self, record: TableRecord, lsn: int) -> None:
-        """Note that the Delta table has a commit under `lsn`."""
+        """Record in the facts that the Delta table has a commit under `lsn`."""
         facts = self.facts_of(record)
         applied = max(lsn, -1 if facts.applied is None else facts.applied)
         self.learn(record, DeltaFacts(applied, None, record.table_id))
@@ -209,7 +209,7 @@ class MirrorState:
     # -- the log -----------------------------------------------------------------------------------------------
 
     def learn_end(self, entries: Iterable[LogEntry]) -> None:
-        """Note the newest END entry of entries that were read."""
+        """Update the log's end with the newest END entry of `entries`, which were read."""
         for entry in entries:
             is_end = entry.kind is EntryKind.END and entry.position is not None
             # Older entries are read again after a crash, and by tasks of single tables.
@@ -217,7 +217,7 @@ class MirrorState:
                 self.end = LogEnd(entry.append, entry.position)
 
     def leave(self, record: TableRecord, lsn: int) -> None:
-        """Note that an entry is left in the log."""
+        """Record that the entry `lsn` of the table is left in the log."""
         self.left[record.table_id] = max(lsn, self.left.get(record.table_id, 0))
 
     def dealt_with(self, name: TableName) -> int:
@@ -257,7 +257,7 @@ class MirrorState:
         record = self.records.get(table_id)
         if record is None:
             return False
-        # A person may have copied the folder of a table that has another one.
+        # If the record names another folder, a person may have copied the table's folder to `folder`.
         return not record.folder or (record.is_dropped and record.folder == folder)
 
     # -- requests ----------------------------------------------------------------------------------------------
@@ -276,5 +276,5 @@ def _mark(ids: dict[str, None], table_id: str, *, holds: bool) -> None:
 
 
 def folder_or_place(record: TableRecord) -> str:
-    """Returns the folder of the table, or the folder that it will have when it is made."""
+    """Returns the folder of the table, or the folder that it will have when it is created."""
     return record.lies_at or folder_of(record.name)

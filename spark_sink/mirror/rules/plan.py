@@ -82,7 +82,7 @@ class RenameBarrier:
 
 @dataclass(frozen=True, slots=True)
 class UnclearItem:
-    """The table may have changed in a way that is not known: `error` says why."""
+    """A statement that may have changed the table in a way that is not known: `error` says why."""
 
     entry: LogEntry
     error: BinlogError
@@ -94,7 +94,7 @@ class UnclearItem:
 
 @dataclass(frozen=True, slots=True)
 class GapItem:
-    """The server had purged changes before this entry, and the log goes on behind them."""
+    """The server had purged changes before this entry, and the log continues after the missing changes."""
 
     entry: LogEntry
 
@@ -126,8 +126,8 @@ def route(
 ) -> list[tuple[TableName, WorkItem]]:
     """Returns the items for an entry, each with the name whose queue gets it.
 
-    `read`: `statements.effects_of`; `known`: returns the tables that are mirrored or have work, called if an entry may
-    concern any of them; `excluded`: True for tables that are left out.
+    `read`: `statements.effects_of`; `known`: returns the names of the tables that are mirrored or have work, called if
+    an entry may concern any of them; `excluded`: returns True for names that the settings exclude.
     """
     match entry.kind:
         case EntryKind.ROWS:
@@ -151,7 +151,7 @@ def route(
 def _expanded(
     effects: Sequence[TableEffect], known: Callable[[], Iterable[TableName]]
 ) -> list[TableEffect]:
-    """Returns the effects, with a DROP TABLE for each known table of a database in place of its DROP DATABASE."""
+    """Returns the effects; each DROP DATABASE is replaced by a DROP TABLE for each known table of the database."""
     expanded: list[TableEffect] = []
     for effect in effects:
         if isinstance(effect, DropDatabase):

@@ -1,8 +1,8 @@
-"""The queues of work of one consumer's tables. They decide which table is brought forward next. Pure, not thread-safe.
+"""The queues of work of one consumer's tables. They decide which table's step is executed next. Pure, not thread-safe.
 
 A queue is free if none of its items is running and its pause is over. The head of a free queue can run if it is no
-barrier. A barrier can run if the queues of all its names are free and have it at their head. All queues hold barriers
-in the log's order, so the oldest barrier can always be reached.
+barrier. A barrier can run if the queues of all its names are free and have it at their head. All queues have their
+barriers in the log's order, so the oldest barrier always becomes the head of all its queues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import islice
 from spark_sink.mirror.rules.plan import LostItem, RenameBarrier, Work, WorkItem, next_work
 from spark_sink.mirror.values.names import TableName
 
-ENTRIES_MAX = 10_000  # entries of one step
+ENTRIES_MAX = 10_000  # most entries of one step
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class QueuedStep:
 
 
 class TableQueues:
-    """`bytes_max`: payload bytes of a step. Times are seconds of a monotonic clock."""
+    """`bytes_max`: most payload bytes of a step with several entries. Times are seconds of a monotonic clock."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -69,9 +69,8 @@ class TableQueues:
         return len(queue.items) if queue else 0
 
     def start(self, now: float, busy: Iterable[TableName] = ()) -> QueuedStep | None:
-        """Returns, of the steps that can run, the one with the oldest entry, and marks it as running.
-
-        `busy`: names that must wait for something else.
+        """Returns, of the steps that can run, the step with the oldest entry, and marks it as running. `busy`: names
+        whose steps must not begin now.
         """
         kept = set(busy)
         free = {
@@ -111,7 +110,8 @@ class TableQueues:
                 del self._queues[name]
 
     def again(self, step: QueuedStep, not_before: float, *, alone: bool = False) -> None:
-        """Schedule another attempt of a failed step for `not_before`; `alone`: with its first entry only."""
+        """Schedule another attempt of a failed step for `not_before`; `alone`: the next attempt has only the step's
+        first entry."""
         for name in step.names:
             queue = self._queues[name]
             queue.running, queue.not_before = 0, not_before

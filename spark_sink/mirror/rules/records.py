@@ -1,8 +1,8 @@
 """Finds the table that had a name at an entry of the log. Pure.
 
 After a crash, entries are read again from the consumer's last watermark on. Before the crash, a table may have been
-renamed, and another one may have its name now. So a table is found by the name that it had at an entry's lsn: a record
-keeps its former names until the watermark is behind them.
+renamed, and another one may have its name now. So a table is found by the name that it had at an entry's lsn. For this,
+a record keeps each former name until the watermark has passed the RENAME that ended it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def name_at(record: TableRecord, lsn: int) -> TableName:
 def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> TableRecord | None:
     """Returns the table that had the name at `lsn`.
 
-    Several records can match, because a record does not tell when its table was created or dropped. A table that had
+    Several records can match, because a record does not show when its table was created or dropped. A table that had
     the name at `lsn` and was renamed afterwards is preferred: any other table of that name was created after the
     RENAME, or was dropped before the renamed table got the name. Next, a table that is not dropped is preferred, then
     the table with the newest record.
@@ -40,8 +40,9 @@ def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> Ta
 def is_named_later(records: Iterable[TableRecord], name: TableName, lsn: int) -> bool:
     """True if a table that had another name at `lsn` got this name by a later RENAME.
 
-    If in that case no record had the name at `lsn`, the log had lost the entries of the table that had it, and they
-    were put back after the RENAME was executed. A record that is made for that table now would miss the RENAME.
+    If, in this case, no record had the name at `lsn`, a table without a record had it: the log had lost the entries of
+    this table, and they were restored after the RENAME was executed. A record that is created for this table now would
+    miss the RENAME.
     """
     return any(
         name_at(record, lsn) != name
@@ -57,14 +58,14 @@ def renamed(record: TableRecord, name: TableName, lsn: int) -> TableRecord:
 
 
 def without_old_names(record: TableRecord, watermark: int) -> TableRecord:
-    """Returns the record without the former names that the table had only up to the watermark."""
+    """Returns the record without the former names that ended at or before the watermark."""
     names = tuple(former for former in record.names if former.until > watermark)
     return record if names == record.names else replace(record, names=names)
 
 
 def doubled(records: Iterable[TableRecord]) -> list[TableRecord]:
-    """Returns the records of tables that share a name, as older versions of the mirror made them: all but the best one
-    of each name, marked as dropped. Their rows are not touched."""
+    """Of the records with the same name, which older versions of the mirror created, returns all but the best one,
+    marked as dropped. Rows of Delta tables do not change."""
     best: dict[TableName, TableRecord] = {}
 
     def precedence(record: TableRecord) -> tuple[bool, bool, int]:

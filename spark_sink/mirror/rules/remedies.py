@@ -1,4 +1,4 @@
-"""All remedies of the mirror: what a person can do about a table, a history or a consumer that is stopped. Pure.
+"""All remedies of the mirror: texts that say what a person can do about a stopped table, history or consumer. Pure.
 
 A remedy contains whole commands. The options that name the mirror and the daemon, such as `--config`, are the same for
 all commands. The process that prints a command adds these options from its own command line (`completed`).
@@ -20,9 +20,10 @@ DAEMON = "binlog-dispatcher consumers"
 
 @dataclass(frozen=True, slots=True)
 class CommandOptions:
-    """The options that complete the commands of a message, as words of a command line.
+    """The options of this process that `completed` adds to the commands of a message, as words of a command line.
 
-    `target`: the options that name the mirror; `run`: the options of the job; `daemon`: the daemon's address.
+    `target`: the options that name the mirror; `run`: the options of the command `run`; `daemon`: the option with the
+    daemon's address.
     """
 
     target: tuple[str, ...] = ()
@@ -102,7 +103,7 @@ def of_entry(label: str) -> str:
 
 
 def of_statement(label: str) -> str:
-    """A statement is not understood, and may have changed the table."""
+    """The mirror cannot parse a statement that may have changed the table."""
     return (
         "do to the Delta table what the statement did to the table, then:"
         f" {_resolve(label, 'applied')}; or have the table copied again: {_resolve(label, 'recopy')}"
@@ -110,7 +111,7 @@ def of_statement(label: str) -> str:
 
 
 def of_unknown_table(label: str, *, can_copy: bool) -> str:
-    """Rows arrived of a table whose CREATE TABLE the log does not hold."""
+    """The log has rows of the table, but not its CREATE TABLE."""
     return (
         f"{_to_copy(can_copy)}: {_copy(label)}; or go on without them: {_resolve(label, 'partial')}"
     )
@@ -130,7 +131,7 @@ def of_conflict(label: str) -> str:
 
 
 def of_other_history(label: str) -> str:
-    """The rows in the log belong to another epoch than those of the table."""
+    """The table's rows in the log belong to another epoch than the rows of its Delta table."""
     return (
         f"copy it again: {_resolve(label, 'recopy')}; or, if its rows equal the server's at that point:"
         f" {_resolve(label, 'applied')}"
@@ -138,7 +139,7 @@ def of_other_history(label: str) -> str:
 
 
 def of_other_folder(label: str, consumer: str) -> str:
-    """Another Delta table lies where the table has to be created."""
+    """Another Delta table is in the folder in which the table has to be created."""
     return (
         f"make it this consumer's: {_adopt(label, consumer)}; or move its folder away, then:"
         f" {_resolve(label, 'retry')}"
@@ -154,12 +155,12 @@ def of_other_consumer(label: str, consumer: str) -> str:
 
 
 def of_setting(label: str, change: str) -> str:
-    """A setting of the mirror does not fit the table. `change`: what to do about it."""
+    """A setting of the mirror does not fit the table. `change`: the change of the settings, as an instruction."""
     return f"{change}, start the job with that, then: {_resolve(label, 'retry')}"
 
 
 def of_copy_again(label: str, first: str = "") -> str:
-    """The table can only be copied again. `first`: what has to be done before."""
+    """The table can only be copied again. `first`: what a person has to do before."""
     return f"{first + ', then ' if first else ''}copy it again: {_resolve(label, 'recopy')}"
 
 
@@ -172,7 +173,7 @@ def of_lost_file(label: str) -> str:
 
 
 def of_gap(label: str, *, can_copy: bool) -> str:
-    """Changes of the table were purged or lost, and the table goes on without them."""
+    """Changes of the table were purged or lost, and the mirror continues to apply the table without them."""
     return f"{_to_copy(can_copy)}: {_copy(label)}"
 
 
@@ -182,7 +183,7 @@ def of_cascades(label: str) -> str:
 
 
 def of_history(label: str) -> str:
-    """The history of a table is stopped. `label`: its own name."""
+    """The history of a table is stopped. `label`: the label of the history."""
     return f"to go on with the table's rows as they are: {_resolve(label, 'recopy')}"
 
 
@@ -198,7 +199,7 @@ _AND_THEN = "the consumer's tables are copied again, or become partial where the
 
 
 def of_purge(consumer: str) -> str:
-    """The consumer cannot go on at the end of the log."""
+    """The consumer cannot continue at the position at which the mirror's log ends."""
     return (
         f"stop this job, move the consumer unless you have done so: {_seek(consumer)}; then go on behind what is"
         f" missing: {_run_behind_loss()}; {_AND_THEN}"
@@ -211,12 +212,13 @@ def of_other_log(consumer: str) -> str:
 
 
 def of_move() -> str:
-    """The consumer has to be moved by a person, to a place that the daemon's message names."""
+    """A person has to move the consumer to a position that the daemon's message names. The text continues that
+    message."""
     return f"then, with this job stopped: {_run_behind_loss()}; {_AND_THEN}"
 
 
 def of_lost_log(path: str) -> str:
-    """The log, or its end, cannot be read. `path`: of its folder."""
+    """The mirror's log, or its end, cannot be read. `path`: the path of the log's folder."""
     return (
         f"put it back as it was; or stop this job, move {path} to another place if Delta cannot read it, and go on"
         f" without what is lost: {_run_behind_loss()}; {_AND_THEN}"
@@ -224,10 +226,10 @@ def of_lost_log(path: str) -> str:
 
 
 def of_lost_control(path: str) -> str:
-    """The control table cannot be read, so nothing is known of the tables. `path`: of its folder."""
+    """The control table cannot be read. `path`: the path of its folder."""
     return f"put {path} back as it was; without it, mirror into another target"
 
 
 def of_two_jobs() -> str:
-    """Another job writes or applies the log."""
+    """Another job writes or applies the log of the same consumer."""
     return "run one mirror job per consumer and target, and end the others"

@@ -20,7 +20,8 @@ def folder_of(name: TableName) -> str:
 def names_after(
     names: Iterable[TableName], pairs: Sequence[tuple[TableName, TableName]]
 ) -> dict[TableName, TableName]:
-    """Returns the name that each of the tables has after the renames, which are executed one after the other."""
+    """Returns, by old name, the name that each table of `names` has after the renames `pairs`, executed one after the
+    other."""
     now = {name: name for name in names}
     for old, new in pairs:
         for origin, name in now.items():
@@ -31,7 +32,8 @@ def names_after(
 
 
 def _origins_after(pairs: Sequence[tuple[TableName, TableName]]) -> dict[TableName, TableName]:
-    """Returns the names that a statement renames, each with the name that its table has afterwards."""
+    """Returns the names, before a statement, of the tables that it renames, each with the table's name after the
+    statement."""
     # If an earlier pair gave a table the name `old`, this pair renames that table again. Then `old` is not the name
     # that the table had before the statement.
     origins = [old for n, (old, _) in enumerate(pairs) if old not in {new for _, new in pairs[:n]}]
@@ -39,8 +41,8 @@ def _origins_after(pairs: Sequence[tuple[TableName, TableName]]) -> dict[TableNa
 
 
 def misses(record: TableRecord, pairs: Sequence[tuple[TableName, TableName]], lsn: int) -> bool:
-    """True if the record lacks the name that the RENAME at `lsn` gives to the table, because the statement could not be
-    read when it had to be executed."""
+    """True if the RENAME at `lsn` concerns the table but has not changed its record, because the log had lost the
+    statement when the rules had to execute it."""
     name = name_at(record, lsn)
     concerned = [
         old for old, new in _origins_after(pairs).items() if old != new and name in (old, new)
@@ -63,7 +65,7 @@ class Crossings:
 def crossings(
     pairs: Sequence[tuple[TableName, TableName]], excluded: Callable[[TableName], bool]
 ) -> Crossings:
-    """Returns the tables that a RENAME brings into the mirror, or out of it."""
+    """Returns the tables that a RENAME moves from excluded to mirrored names, or from mirrored to excluded names."""
     after = _origins_after(pairs)
     return Crossings(
         tuple(old for old, new in after.items() if excluded(new) and not excluded(old)),
@@ -74,8 +76,9 @@ def crossings(
 def names_in_the_way(
     tables: dict[TableName, TableRecord], pairs: Sequence[tuple[TableName, TableName]]
 ) -> list[TableName]:
-    """Returns the names of tables that the statement does not rename, and whose name another table gets. Such a table
-    does not exist on the server. `tables`: by name, before the statement, dropped ones included.
+    """Returns the names that the statement gives to a table although another table of `tables` has the name and is not
+    renamed. This other table does not exist on the server. `tables`: by name, before the statement, dropped ones
+    included.
 
     Examples are a table whose DROP TABLE was purged before it was read, and a table whose copy was requested under a
     name that the server gave to a table only later.
@@ -88,11 +91,12 @@ def names_in_the_way(
 def records_after(
     tables: dict[TableName, TableRecord], pairs: Sequence[tuple[TableName, TableName]], lsn: int
 ) -> list[TableRecord]:
-    """Returns the records that change. `tables`: by name, before the statement, dropped ones included;
-    `names_in_the_way` finds none of them.
+    """Returns the changed records. `tables`: by name, before the statement, dropped ones included. `names_in_the_way`
+    must return nothing for them.
 
-    A table whose rows are being copied begins its copy again, because rows are read by name: some may come from the
-    table that has the name now. If another table gets the name of a dropped table, the dropped table loses its folder.
+    A table that is being copied begins its copy again, because the copier reads rows by the table's name: some rows may
+    come from the table that has this name now. If a renamed table gets the folder of a dropped table, the dropped
+    table's record loses the folder.
     """
     existing = {name: record for name, record in tables.items() if not record.is_dropped}
     after = names_after(existing, pairs)
@@ -109,7 +113,7 @@ def records_after(
         if record.folder:
             record = replace(record, move=Move(lies_at), folder=folder_of(new))
         changed.append(record)
-    # A renamed table owns its place even if it has no Delta table yet.
+    # A renamed table owns the folder of its new name even if it has no Delta table yet.
     taken = {folder_of(record.name) for record in changed}
     dropped = (record for record in tables.values() if record.is_dropped)
     lost = (record for record in dropped if record.folder in taken)

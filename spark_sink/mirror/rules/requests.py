@@ -23,8 +23,8 @@ def waits_for_copy(record: TableRecord) -> bool:
 
 
 def after_request(record: TableRecord) -> TableRecord:
-    """Returns the record as its request changes it, without the request. A table that the settings leave out is not
-    changed. A live table is changed only by a request for a copy."""
+    """Returns the record after its request, without the request. The request does not change a table that the settings
+    leave out. A live table is changed only by a request for a copy."""
     if record.request is None:
         return record
     done, wish = handled(record), record.request.wish
@@ -45,8 +45,7 @@ def after_request(record: TableRecord) -> TableRecord:
 def _resumed(record: TableRecord, stopped: Stopped, wish: Wish) -> TableRecord:
     goal = stopped.was
     if wish is Wish.APPLIED:
-        # The columns of the next rows are compared with those of the table, and the table takes the epoch of these
-        # rows.
+        # The next rows of the log decide: their columns are compared with the table's, and the table gets their epoch.
         record = replace(record, from_lsn=stopped.failed, signature="", epoch=0, conflict="")
         goal = replace(goal, exact_from=None)
     elif wish is Wish.SKIP:
@@ -54,6 +53,6 @@ def _resumed(record: TableRecord, stopped: Stopped, wish: Wish) -> TableRecord:
     if wish in (Wish.SKIP, Wish.PARTIAL):
         goal = Live(complete=False)
     if stopped.copy is not None:
-        # The table was stopped while the log was replayed on its copy, so the replay goes on.
+        # The table was stopped during the replay of the log on its copy, so this replay continues.
         return replace(record, state=replace(stopped.copy, goal=goal))
     return replace(record, state=CatchingUp(goal, stopped=stopped))

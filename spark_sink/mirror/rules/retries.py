@@ -8,18 +8,18 @@ from spark_sink.mirror.rules.states import Failing, Live
 from spark_sink.mirror.rules.table_record import TableRecord
 
 BACKOFF_MAX_S = 60.0
-CONFLICTS_MAX = 8  # up to so many conflicts in a row are tried again after a short pause
+CONFLICTS_MAX = 8  # only a short pause follows each of the first conflicts in a row
 REPORTED_AFTER = 3  # after so many failures in a row, the record shows them
 LASTING_AFTER = 2 * REPORTED_AFTER  # after so many failures, a drain ends without the table
 
 
 def backoff_s(first_s: float, failures: int) -> float:
-    """Returns how long to wait after so many failures in a row."""
+    """Returns how many seconds to wait after `failures` failures in a row."""
     return min(BACKOFF_MAX_S, first_s * 2.0 ** min(failures, 20))
 
 
 def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
-    """Returns the record of a live table with the note that the step at `lsn` fails."""
+    """Returns the record; for a live table, it says that the step at `lsn` fails."""
     if not isinstance(record.state, Live):
         return record
     earlier = record.state.failing
@@ -28,7 +28,7 @@ def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
 
 
 def recovered(record: TableRecord) -> TableRecord:
-    """Returns the record without the note that steps fail, with the reason from before the note."""
+    """Returns the record as it was before `failing` changed it: without `Failing`, and with its earlier reason."""
     if not isinstance(record.state, Live) or record.state.failing is None:
         return record
     before = record.state.failing.reason_before

@@ -1,4 +1,5 @@
-"""The states of a mirrored table, each a class that holds exactly what that state needs, and their JSON. Pure.
+"""The states of a mirrored table, and their JSON. Each state is a class with exactly the values that this state needs.
+Pure.
 
     CREATING ──▶ Copying ──▶ Copied ──▶ Replaying ──▶ CatchingUp ──▶ Live
                                                           ▲           │ ▲
@@ -23,24 +24,24 @@ Json = Mapping[str, Any]
 
 
 class TableState(StrEnum):
-    """What a mirrored table is, in one word."""
+    """The state of a mirrored table in one word, for people and programs."""
 
     CREATING = "creating"  # a copy is asked for and has not begun
-    COPYING = "copying"  # its rows are copied, or the log is replayed on the copy
+    COPYING = "copying"  # its rows are being copied, or the log is being replayed on the copy
     COMPLETE = "complete"  # equal to the server's table as of its applied lsn
     PARTIAL = "partial"  # rows are missing, as a policy or a person allowed
     STOPPED = "stopped"  # `reason` says why; its entries wait in the log
     DROPPED = "dropped"
 
 
-# Words of tables whose rows are applied as entries come.
+# Words of tables to which the queues apply entries.
 LIVE = (TableState.COMPLETE, TableState.PARTIAL)
 
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """Steps fail and are tried again. `lsn`: that of the step; `reason_before`: the record's reason from before the
-    failures."""
+    """Steps of the table fail and are repeated. `lsn`: the lsn of the failing step; `reason_before`: the record's
+    reason before the first failure."""
 
     lsn: int
     reason_before: str = ""
@@ -48,11 +49,11 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """Rows are applied as entries come.
+    """The table's queue applies its entries, in the order of the log.
 
-    `complete`: True if no rows are missing; `exact_from`: the lsn at which the table was known to equal the server's,
-    None if there is none; a row that a later entry inserts is not in the table yet; `new_column`: the lsn of an ALTER
-    TABLE whose columns are added anew with the next rows.
+    `complete`: True if no rows are missing; `exact_from`: an lsn at which the table equalled the server's, so that a
+    row that a later entry inserts is not in the table yet; None if no such lsn is known; `new_column`: the lsn of an
+    ALTER TABLE for which the next rows add new columns, see `with_new_column`.
     """
 
     complete: bool = True
@@ -67,8 +68,8 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Creating:
-    """A copy is requested and has not begun. `as_it_is`: for a history: True if it begins with the rows that the table
-    has now, not with those at the entry from which the table is live."""
+    """A copy is requested and has not begun. `as_it_is`: True for a history that begins with the rows that its table
+    has now, instead of its rows at the entry at which the table became live."""
 
     as_it_is: bool = False
 
@@ -79,8 +80,8 @@ class Creating:
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """The table's rows are copied into the copy's folder. `begin`: S, the log's end when the copy began; entries behind
-    it stay in the log."""
+    """The copier copies the table's rows into the copy's folder. `begin`: S, the log's end when the copy began. The
+    table's entries behind S are left in the log."""
 
     begin: Position
 
@@ -91,8 +92,8 @@ class Copying:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """All rows are copied. `executed`: R, what the server had executed after the last row was read; `exact`: True if
-    the rows show exactly the transactions of R, so these must not be applied to them."""
+    """All rows are copied. `begin`: S; `executed`: R, the position that the server had executed after the last row was
+    read; `exact`: True if the rows show exactly the transactions of R, so the replay must not apply them again."""
 
     begin: Position
     executed: Position
@@ -105,8 +106,8 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Replaying:
-    """The log is replayed on the copy, which is not in the table's place yet. `passed`: the lsn at which the log has
-    passed R; `goal`: the state that the table will have when it is live."""
+    """The log is replayed on the copy, which is still in the copy's folder. `passed`: the lsn at which the log has
+    passed R; `goal`: the state of the table after the replay."""
 
     begin: Position
     executed: Position
@@ -121,10 +122,11 @@ class Replaying:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The table cannot go on by itself; the record's `reason` says why, and what a person can do.
+    """No entries are applied until a person resolves the stop. The record's `reason` says why, and what a person can
+    do.
 
     `failed`: the last lsn that could not be applied; `was`: the state to which the table returns; `lost`: the last lsn
-    of entries that the log has lost; `copy`: the copy on which the log was being replayed when the table was stopped.
+    of entries that the log has lost, if any; `copy`: the replay that the stop interrupted, if any.
     """
 
     failed: int
@@ -139,11 +141,12 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class CatchingUp:
-    """Entries that were left in the log are applied to the table in its place, until none is left. While the record
-    names a move, the table first waits for its place.
+    """A replay applies the entries that were left in the log to the table in its own folder, until no entry is left.
+    While the record names a move, the replay waits until the move has ended.
 
-    `goal`: the state afterwards; `passed`: for a copy, see `Replaying`; `stopped`: the stop that a person has resolved;
-    `reason_before`: the record's reason before it said that the place is taken, None if it does not say so.
+    `goal`: the state after the replay; `passed`: for a copy, see `Replaying`; `stopped`: the stop that a person has
+    resolved; `reason_before`: the earlier reason of the record, while its reason says that the table's place is taken;
+    else None.
     """
 
     goal: Live
@@ -158,8 +161,8 @@ class CatchingUp:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The consumer's `include` and `exclude` leave the table out, so its rows stay as they are. `since`: the lsn behind
-    which its entries are left out."""
+    """The consumer's `include` and `exclude` leave the table out, so its rows do not change. `since`: the table's
+    entries behind this lsn are left out."""
 
     since: int
 
@@ -171,7 +174,7 @@ class LeftOut:
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """The server has no such table, or another consumer mirrors it. `unsure`: True if the server has purged changes
-    since then, so it may have another table with the name."""
+    since then, so that the server may have a new table with the name."""
 
     unsure: bool = False
 
@@ -184,7 +187,7 @@ State = (
     Live | Creating | Copying | Copied | Replaying | Stopped | CatchingUp | LeftOut | Dropped
 )  # fmt: skip
 
-# States of tables that need a task of their own to become live.
+# States that a copy task or a replay task ends; the queues do not apply entries to these tables.
 ASIDE = (Creating, Copying, Copied, Replaying, CatchingUp)
 
 _CLASSES = (Live, Creating, Copying, Copied, Replaying, Stopped, CatchingUp, LeftOut, Dropped)
@@ -193,12 +196,12 @@ _BY_NAME: dict[str, Any] = {name: cls for cls, name in _NAMES.items()}
 
 
 def state_json(state: State) -> dict[str, Any]:
-    """Returns a state as values of JSON."""
+    """Returns the JSON object of a state."""
     return cast("dict[str, Any]", _json(state))
 
 
 def state_from(value: Json) -> State:
-    """Returns the state for JSON that `state_json` has made."""
+    """Returns the state for a JSON object that `state_json` returned."""
     return cast("State", _value(value))
 
 
@@ -227,7 +230,8 @@ def _value(value: Any) -> Any:
 
 
 def state_of_format_1(word: TableState, detail: Json) -> State:
-    """Returns the state of a record of format 1, from its word and the values that all states shared."""
+    """Returns the state of a record in format 1, from its word and from `detail`, in which all states had the same set
+    of values."""
     match word:
         case TableState.DROPPED:
             return Dropped()

@@ -1,4 +1,4 @@
-"""The record of a mirrored table, as the control table keeps it, and small changes of it. Pure."""
+"""The record of a mirrored table, its form in the control table, and small changes of a record. Pure."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from spark_sink.mirror.values.names import TableName, table_label
 
 
 class Wish(StrEnum):
-    """What a person asks for about a table."""
+    """What a person requests for a table."""
 
-    APPLIED = "applied"  # a person has applied the entry that could not be applied
-    SKIP = "skip"  # the entry is left out; the table is partial from then on
-    RETRY = "retry"  # the entry is tried again
+    APPLIED = "applied"  # a person has applied the entry that the mirror could not apply
+    SKIP = "skip"  # the mirror leaves out the entry; the table is partial from then on
+    RETRY = "retry"  # the mirror applies the entry again
     RECOPY = "recopy"  # the table is copied again, even if a copy is running
-    PARTIAL = "partial"  # a table that is older than the mirror goes on without its older rows
+    PARTIAL = "partial"  # entries are applied to a table that is older than the mirror, without its older rows
     COPY = "copy"  # the table is copied, if it is not being copied already
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that is not handled yet. `name`: the label for which a copy was requested, "" if the request is about a
-    table's id."""
+    """A person's request that is not handled yet. `name`: the label of the table whose copy was requested; "" for a
+    request that names a table's id."""
 
     id: str
     wish: Wish
@@ -59,8 +59,8 @@ class FormerName:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The table's folder is being moved to `TableRecord.folder`. `source`: the folder before the move; `step`: in an
-    object store, the steps of the move that have ended."""
+    """The mirror moves the table's folder to `TableRecord.folder`. `source`: the folder before the move; `step`: in an
+    object store, how many steps of the move have ended."""
 
     source: str
     step: int = 0
@@ -70,15 +70,16 @@ class Move:
 class TableRecord:
     """A table of the mirror, or the history of one.
 
-    `folder`: path below the target, "" if it has none yet; `server`, `epoch`: the history of the server to which its
-    rows belong; `from_lsn`: entries up to this lsn need not be applied, whatever the Delta table records; `signature`:
-    its columns as JSON, "" if not known; `reason`: why it is stopped or partial, or the last error; `handled`: id of
-    the newest request about its id that was handled; `answered`: ids of requests for copies, by the requested name;
-    `names`: former names; `copied_at`: the lsn as of which the table was last copied; for a history, the lsn of the
-    copy with which it was last compared; `conflict`: the difference between the log's columns and the table's for which
-    the table was copied; `metadata`, `deletion_vectors`: which metadata columns its Delta table has, and whether it has
-    deletion vectors; `registered`: its name in the catalog; `refused`: the reason if this is not the wanted name;
-    `history`: True if this is the history of the table of this name.
+    `folder`: the table's path below the target, "" if it has none yet; `server`, `epoch`: the server, and the epoch of
+    its history, from which the rows come; `from_lsn`: entries up to this lsn need not be applied, even if the Delta
+    table records a smaller lsn; `signature`: the table's columns as JSON, "" if not known; `reason`: why the table is
+    stopped or partial, or the last error; `handled`: id of the newest handled request for the table's id; `answered`:
+    ids of handled requests for copies, by the requested name; `names`: former names; `copied_at`: the lsn at which the
+    last copy equalled the server's table; for a history, the `copied_at` of the copy with which it was last compared;
+    `conflict`: the difference between the columns of log and table because of which the table was copied; `metadata`,
+    `deletion_vectors`: which metadata columns the Delta table has, and whether it has deletion vectors; `registered`:
+    the table's name in the catalog; `refused`: why the catalog does not have the wanted name; `history`: True for the
+    record of a history.
     """
 
     table_id: str
@@ -118,8 +119,8 @@ class TableRecord:
 
     @property
     def is_live(self) -> bool:
-        """True if entries are applied to the table as they come, or if the settings leave it out and its rows stay as
-        they are."""
+        """True if the table's queue applies its entries, or if the settings leave the table out and its rows do not
+        change."""
         return self.word in LIVE
 
     @property
@@ -133,7 +134,7 @@ class TableRecord:
 
     @property
     def shown_name(self) -> TableName:
-        """The name under which its rows are read. A history has a name of its own."""
+        """The name under which people read the rows. For a history, it ends with `__history`."""
         return self.database, self.table + ("__history" if self.history else "")
 
     @property
@@ -154,8 +155,8 @@ def forgetting(record: TableRecord) -> TableRecord:
 
 
 def handled(record: TableRecord) -> TableRecord:
-    """Returns the record without its request. The request's id is then in `handled`, or in `answered` if it was about a
-    name."""
+    """Returns the record without its request. The request's id is then in `handled` or, if the request named a table's
+    name, in `answered`."""
     asked = record.request
     if asked is None:
         return record
@@ -164,7 +165,7 @@ def handled(record: TableRecord) -> TableRecord:
 
 
 def answering(record: TableRecord, label: str, request_id: str) -> TableRecord:
-    """Returns the record with the note that it answers the request for a copy of the table with this name."""
+    """Returns the record with `request_id` as the handled request for a copy of the table `label`."""
     return replace(record, answered={**record.answered, label: request_id})
 
 
@@ -185,8 +186,8 @@ _DETAIL = (
 
 
 def detail_json(record: TableRecord) -> dict[str, Any]:
-    """Returns, as values of JSON, the fields that have no column of their own. A request is not among them, because it
-    has its own row."""
+    """Returns, as a JSON object, the fields that have no column in the control table. A request is not among them,
+    because it has its own row."""
     unchanged = TableRecord("", "", "", "")
     values = {
         name: value

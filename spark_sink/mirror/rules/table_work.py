@@ -1,11 +1,11 @@
-"""Decides what is done next for an item of work of a table. Pure.
+"""Decides the next action for an item of a table's work. Pure.
 
-`next_action` is called again and again for one item: each action changes the table's record, or what is known about its
-Delta table, until the result is `Done` or `Leave`. So an item that was interrupted by a crash is begun again in the
-same way. The order of the writes is:
+A task calls `next_action` repeatedly for one item. Each action changes the table's record, or the facts about its Delta
+table, until the result is `Done` or `Leave`. After a crash, a new task continues in the same way. The order of the
+writes is:
 
-* rows: the Delta table is made, then the record gets folder and columns, then the rows are committed under their lsn.
-  Making the table can be repeated; the recorded lsn shows whether the rows were committed.
+* rows: the Delta table is created, then the record gets folder and columns, then the rows are committed under their
+  lsn. The creation can be repeated; the lsn that the Delta table records shows whether the rows were committed.
 * statement: the Delta table is changed under the statement's lsn, then the record is written with `from_lsn` = that
   lsn. After a crash between the two, the statement is read again: the Delta table already has the lsn, so only the
   record is written.
@@ -67,10 +67,10 @@ from spark_sink.mirror.values.policies import Deletes, UnfollowedChange
 
 @dataclass(frozen=True, slots=True)
 class DeltaFacts:
-    """What is known about a table's Delta table; None: the Delta table must be asked.
+    """The known facts about a table's Delta table. If a fact is None, it must be read from the Delta table.
 
-    `applied`: the lsn that it records, -1 if there is none; `empty`: True if it has no rows; `owner`: the id of the
-    table to which it belongs, "" if there is no Delta table.
+    `applied`: the lsn that the Delta table records, -1 if it records none; `empty`: True if it has no rows; `owner`:
+    the id of the table to which it belongs, "" if there is no Delta table.
     """
 
     applied: int | None = None
@@ -86,8 +86,8 @@ UNKNOWN = DeltaFacts()
 
 @dataclass(frozen=True, slots=True)
 class MakeTable:
-    """Make the Delta table with the columns of an entry's rows, unless it exists. Refused if it exists with other
-    columns. `replaces`: an existing Delta table, with its rows, is replaced."""
+    """Create the Delta table with the columns of an entry's rows, unless it exists. Refused if it exists with other
+    columns. `replaces`: True to replace an existing Delta table and its rows."""
 
     entry: LogEntry
     replaces: bool = False
@@ -102,7 +102,7 @@ class ReplaceColumns:
 
 @dataclass(frozen=True, slots=True)
 class AddMetadata:
-    """Add the metadata columns of the policy that are missing."""
+    """Add the metadata columns of the policy that the Delta table lacks."""
 
     entry: LogEntry
 
@@ -136,12 +136,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Leave the item in the log, because entries are not applied to this table as they come."""
+    """Leave the item in the log, because the table's queue must not apply entries to the table now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask the Delta table in `folder` for the facts; `rows`: ask also whether it is empty."""
+    """Read the facts of the Delta table in `folder`; `rows`: True to read also whether the table is empty."""
 
     folder: str
     rows: bool = False
@@ -149,7 +149,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Write a record. `why`: the reason, for the log."""
+    """Write a record. `why`: the reason, for a line of the program's log."""
 
     record: TableRecord
     why: str
@@ -157,8 +157,8 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class ChangeDelta:
-    """Change the Delta table in the folder of `then`, then write that record. If the change is refused, `refused`
-    returns the record to be written instead."""
+    """Change the Delta table in the folder of `then`, then write the record `then`. If the Delta table refuses the
+    change, write the record that the function `refused` returns instead."""
 
     change: DeltaChange
     then: TableRecord
@@ -167,10 +167,10 @@ class ChangeDelta:
 
 @dataclass(frozen=True, slots=True)
 class ApplyRows:
-    """Commit the rows of a run under its lsn.
+    """Commit the rows of `run` under the run's lsn.
 
     `exact`: True if an inserted row cannot be in the table yet; `snapshot`: `begin` and `executed` of the snapshot
-    whose transactions are in the table already, see `rules.executed.Snapshot`.
+    whose transactions the table already shows, see `rules.executed.Snapshot`.
     """
 
     record: TableRecord
@@ -184,10 +184,10 @@ Action = Done | Leave | Ask | Save | ChangeDelta | ApplyRows
 
 @dataclass(frozen=True, slots=True)
 class WorkContext:
-    """What actions depend on, besides record and facts.
+    """The values, besides record and facts, on which actions depend.
 
-    `other_owner`: returns the other consumer that mirrors the table of a name, "" if there is none; `has_left`: tells
-    whether the table with an id no longer needs the rows that it has in a folder; `path`: returns the path of a folder;
+    `other_owner`: returns the other consumer that mirrors the table of a name, "" if there is none; `has_left`: returns
+    True if the table with this id no longer needs its rows in this folder; `path`: returns the path of a folder;
     `snapshot`: for a table without a key, the snapshot of its copy, while the log is replayed on the copy.
     """
 
@@ -205,13 +205,13 @@ def next_action(
     work: Work,
     context: WorkContext,
 ) -> Action:
-    """Returns what to do next about an item of the table that had `name` at the item's lsn.
+    """Returns the next action for an item of the table that had `name` at the item's lsn.
 
     Raises `BinlogError` if the item cannot be applied to this table.
     """
     assert not isinstance(work, RenameBarrier), "several tables are concerned, see `RenameTask`"
     if record is not None:
-        # After a crash, items of a former name may be read again for a table that the settings leave out.
+        # After a crash, the log is read again, and may have items of a table under a former name that is not left out.
         if work.lsn <= record.from_lsn or isinstance(record.state, LeftOut):
             return Done()
         if isinstance(work, RowRun) and not (record.is_live or record.is_dropped):
@@ -233,7 +233,8 @@ def next_action(
 
 
 def refused(record: TableRecord, reason: str, lsn: int, now: Situation) -> TableRecord:
-    """Returns the record of a table whose rows cannot follow a change of its columns at `lsn`, for this reason."""
+    """Returns the record of a table whose existing rows cannot follow a change of its columns at `lsn`. `reason`: why
+    not."""
     if now.policy.unfollowed is UnfollowedChange.NEW_COLUMN:
         return with_new_column(record, lsn)
     return needs_copy(record, reason, lsn, now)
@@ -277,8 +278,8 @@ def _first_rows(
 
 
 def require_same_history(record: TableRecord, entry: LogEntry) -> None:
-    """Raises `BinlogError` HISTORY_DIFFERS if rows are of another epoch than the table."""
-    # A table whose epoch is not known takes that of the next rows, when their columns are compared.
+    """Raises `BinlogError` HISTORY_DIFFERS if an entry's rows have another epoch than the table."""
+    # A table whose epoch is not known gets the epoch of its next rows, when their columns are compared.
     if record.epoch and entry.epoch != record.epoch:
         raise BinlogError(
             ErrorKind.HISTORY_DIFFERS,
@@ -292,7 +293,8 @@ def require_same_history(record: TableRecord, entry: LogEntry) -> None:
 def _fitting(
     record: TableRecord, live: Live, facts: DeltaFacts, run: RowRun, context: WorkContext
 ) -> Action | None:
-    """Returns the next action to give the Delta table the columns of a run; None if it has them."""
+    """Returns the next action that gives the Delta table the columns of the run; None if the table has these
+    columns."""
     entry, now = run.entries[0], context.situation
     if not record.signature:
         return _made(record, facts, entry, context)
@@ -308,13 +310,13 @@ def _fitting(
 
 
 def _made(record: TableRecord, facts: DeltaFacts, entry: LogEntry, context: WorkContext) -> Action:
-    """Returns the action that makes the Delta table of a table whose columns are not known."""
+    """Returns the action that creates the Delta table of a table whose columns are not known."""
     now = context.situation
     has_folder = bool(record.folder)
     placed = record if has_folder else replace(record, folder=folder_of(record.name))
     if facts.owner is None:
         return Ask(placed.lies_at)
-    # A Delta table in the place of a record without a folder has rows of a table that does not exist any longer.
+    # The record has no folder. If a former owner no longer needs the Delta table at this place, the table is replaced.
     replaces = not has_folder and context.has_left(facts.owner, placed.lies_at)
     if not has_folder and facts.owner and not replaces:
         raise BinlogError(
@@ -324,7 +326,7 @@ def _made(record: TableRecord, facts: DeltaFacts, entry: LogEntry, context: Work
             remedy=remedies.of_other_folder(record.label, record.consumer),
         )
     if has_folder and has_rows(record) and not facts.owner:
-        raise missing_table(context.path(placed.lies_at))  # a new table would lack the rows
+        raise missing_table(context.path(placed.lies_at))  # a new one would lack the rows
     signature = _signature(entry.table_map, now.policy.omitted, now.invalid_dates)
     wanted = tuple(map(str, now.policy.extra))
     then = replace(placed, signature=signature, epoch=record.epoch or entry.epoch, metadata=wanted)
@@ -363,7 +365,7 @@ def has_rows(record: TableRecord) -> bool:
 
 
 def missing_table(path: str) -> BinlogError:
-    """Returns the error of a table whose folder was deleted or moved away. `path`: of its folder."""
+    """Returns the error for a table whose folder was deleted or moved away. `path`: the path of the folder."""
     return BinlogError(
         ErrorKind.TARGET_FILES,
         f"the Delta table at {path} cannot be read: there is none: its folder was deleted or moved",
@@ -384,7 +386,8 @@ def _difference(
 
 
 def mirrored_columns(table_map: bytes, omitted: tuple[str, ...]) -> TableMap:
-    """Returns the TABLE_MAP without the columns that the policy leaves out. Raises `BinlogError` as `kept_columns`."""
+    """Returns the TABLE_MAP without the columns that the policy leaves out. Raises the `BinlogError` of
+    `kept_columns`."""
     parsed = TableMap.parse(table_map)
     if not omitted:
         return parsed
@@ -409,7 +412,8 @@ def _statement(
         action = delta_action(after, moved, facts, item.lsn, context)
         if isinstance(action, Ask | Save):
             return action
-        # Only one commit is made under the lsn. If a statement makes several changes, the last one counts.
+        # Only one commit can be made under the lsn. If a statement has several effects on the Delta table, the last is
+        # used.
         pending = action or pending
         after = moved.record
     if after is None:
@@ -428,8 +432,8 @@ def delta_action(
     lsn: int,
     context: WorkContext,
 ) -> Ask | Save | ChangeDelta | None:
-    """Returns what has to be done to the Delta table before the record of a transition can be written; None if nothing
-    has to be done. `before`: the record before the transition."""
+    """Returns the action on the Delta table that must precede the write of a transition's record, or replaces it; None
+    if there is none. `before`: the record before the transition."""
     after = moved.record
     if after is None or not after.folder or (moved.work is DeltaWork.NOTHING and not moved.recopy):
         return None
@@ -487,8 +491,8 @@ def _doubtful(
 
 
 def has_lost_entries(record: TableRecord) -> bool:
-    """True if the table is stopped because the log has lost entries of it, or catches up after a person has resolved
-    such a stop."""
+    """True if the table is stopped because the log has lost entries of the table, or catches up after a person has
+    resolved such a stop."""
     match record.state:
         case Stopped(lost=lost) | CatchingUp(stopped=Stopped(lost=lost)):
             return lost is not None
@@ -496,7 +500,8 @@ def has_lost_entries(record: TableRecord) -> bool:
 
 
 def unclear_statement(record: TableRecord, work: UnclearItem) -> BinlogError:
-    """Returns the error of a statement that may have changed the table, with the commands that let the table go on."""
+    """Returns the error for a statement that may have changed the table. Its remedy has the commands that resolve the
+    stop."""
     return BinlogError(
         work.error.kind,
         work.error.what,

@@ -1,7 +1,7 @@
-"""Changes the record of a table by statements, unknown rows and gaps. Pure.
+"""Computes how statements, unknown rows and gaps change the record of a table. Pure.
 
-A transition consists of the record afterwards and of the change of the table's Delta table. The Delta table is changed
-under the statement's lsn before the record is written. Both writes can be repeated.
+A transition consists of the new record and of the change of the table's Delta table. A task first changes the Delta
+table, in a commit that records the statement's lsn, and then writes the record. Both writes can be repeated.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class DeltaWork(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What follows from a statement.
+    """What a statement changes.
 
-    `record`: the record afterwards, None if there is none; `change`: the change of columns, for SCHEMA; `recopy`: the
-    reason why the existing rows, if the table has any, are no longer known; "" if they are known.
+    `record`: the new record, None if there is none; `change`: the change of columns, for SCHEMA; `recopy`: why the
+    values of existing rows, if the table has rows, are no longer known; "" if they are known.
     """
 
     record: TableRecord | None
@@ -74,8 +74,8 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What transitions depend on, besides the record. `server`: the server from which the log was read; `new_id`: makes
-    ids of tables."""
+    """The values, besides the record, on which transitions depend. `server`: the server from which the log was read;
+    `new_id`: returns a new id for a table."""
 
     consumer: str
     server: str
@@ -100,8 +100,8 @@ def after_effect(
 
 
 def _once_in_place(record: TableRecord, before: TableRecord | None) -> TableRecord:
-    """Returns the record. If the table would be live but its folder is not in its place, the table first waits for its
-    place, and then goes on by itself."""
+    """Returns the record. Its state is `CatchingUp` in place of `Live` if the table's folder is not in its place
+    yet."""
     if record.move is None or not isinstance(record.state, Live):
         return record
     reason = f"its folder waits until the path {record.folder} is free"
@@ -148,19 +148,18 @@ def _after_effect(
 
 
 def _is_gone(record: TableRecord | None) -> bool:
-    """True if the server is known to have no table with the name. A table without a record may be older than the
-    mirror."""
+    """True if the server certainly has no table with the name. A table without a record may exist, if it is older than
+    the mirror."""
     return record is not None and record.state == Dropped()
 
 
 def copied_again(record: TableRecord) -> TableRecord:
-    """Returns the record of a table whose columns were changed during its copy. Rows were read before and after the
-    change, so the copy begins again."""
+    """Returns the record of a table whose copy must begin again."""
     return forgetting(replace(record, state=Creating(), signature=""))
 
 
 def in_copy(record: TableRecord, lsn: int) -> bool:
-    """True if the rows of a table's copy may contain the changes of an entry."""
+    """True if the rows of the table's copy may already contain the changes of the entry `lsn`."""
     match record.state:
         case Copying() | Copied():
             return True
@@ -174,8 +173,8 @@ def in_copy(record: TableRecord, lsn: int) -> bool:
 def _anew(
     name: TableName, record: TableRecord | None, entry: LogEntry, now: Situation
 ) -> TableRecord:
-    """Returns the record of a table that is known to be empty: complete, and exact from this entry on. The table keeps
-    the id and the folder of the record."""
+    """Returns the record of a table that is empty after `entry`, so complete, and exact from this entry on. The new
+    record has the id and the folder of `record`."""
     kept = record or TableRecord(now.new_id(), now.consumer, *name)
     empty = replace(
         forgetting(kept),
@@ -206,8 +205,8 @@ def _altered(
     if effect.cascades:
         done = replace(done, reason=_cascades_reason(effect.cascades, record.label))
     if not record.signature:
-        # The table has had no rows, so the columns of the next rows become its columns. An adopted table is compared
-        # with them.
+        # A table that has had no rows gets the columns of the next rows. An adopted table is compared with these
+        # columns.
         return Transition(done, recopy=effect.copy_reason)
     if effect.copy_reason:
         return Transition(replace(done, signature=""), recopy=effect.copy_reason)
@@ -221,15 +220,15 @@ def _altered(
 
 
 def with_new_column(record: TableRecord, lsn: int) -> TableRecord:
-    """Returns the record of a live table that gets new columns with the next rows, because the ALTER TABLE at `lsn`
-    changes its existing rows in a way that the log does not show."""
+    """Returns the record of a live table that gets new columns with the next rows, because the log does not show how
+    the ALTER TABLE at `lsn` changed its existing rows."""
     assert isinstance(record.state, Live)
     return replace(record, from_lsn=lsn, state=replace(record.state, new_column=lsn))
 
 
 def needs_copy(record: TableRecord, reason: str, lsn: int, now: Situation) -> TableRecord:
-    """Returns the record of a table whose existing rows are no longer known: copied by policy, else stopped before
-    `lsn`."""
+    """Returns the record of a table whose existing rows are no longer known: the table is copied if the policy says so,
+    otherwise stopped before `lsn`."""
     if now.can_copy and now.policy.unfollowed is not UnfollowedChange.STOP:
         copied = replace(record, state=Creating(), from_lsn=lsn, reason=reason)
         return forgetting(replace(copied, signature=""))
@@ -238,26 +237,26 @@ def needs_copy(record: TableRecord, reason: str, lsn: int, now: Situation) -> Ta
 
 
 def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> TableRecord:
-    """Returns the record of a table whose rows have other columns in the log from the entry `lsn` on. `differs`: the
-    difference.
+    """Returns the record of a table whose rows in the log, from the entry `lsn` on, have other columns than the table.
+    `differs`: the difference.
 
-    The table is copied by policy, but not a second time for the same difference. In that case the server describes the
-    columns in another way than its log does, and each copy would end in the same way.
+    If the policy says so, the table is copied, but not a second time for the same difference. This difference means
+    that the server describes the columns in another way than its log, so each copy would have it.
     """
     reason = f"the log's rows have other columns than the table: {differs}"
     if record.conflict != differs:
         after = needs_copy(record, reason, lsn, now)
         return replace(after, conflict=differs) if isinstance(after.state, Creating) else after
     text = f"{reason}, also after a copy; {remedies.of_conflict(record.label)}"
-    # The entry was not applied, so it will be read again.
+    # The entry `lsn` was not applied, and need not be skipped: a replay will read it again.
     return stopped(record, text, lsn - 1, lsn - 1)
 
 
 def faulted(record: TableRecord, fault: BinlogError, lsn: int) -> TableRecord:
     """Returns the record of a table whose entry `lsn` has a fault.
 
-    Rows of another history are no fault of the entry: they are applied when a person confirms that the table has all
-    changes from before these rows.
+    An entry with rows of another history has no fault itself: a replay applies it when a person confirms that the table
+    has all changes from before these rows.
     """
     other_history = fault.kind is ErrorKind.HISTORY_DIFFERS
     text = remedies.of_fault(fault, record.label)
@@ -265,8 +264,8 @@ def faulted(record: TableRecord, fault: BinlogError, lsn: int) -> TableRecord:
 
 
 def stopped(record: TableRecord, reason: str, before: int, failed: int) -> TableRecord:
-    """Returns the record of a table that is stopped: everything up to `before` is applied, `failed` could not be
-    applied.
+    """Returns the record of a stopped table: all entries up to the lsn `before` are applied, and `failed` is the last
+    lsn that could not be applied.
 
     `reason` ends with a remedy from `remedies`.
     """
@@ -276,8 +275,8 @@ def stopped(record: TableRecord, reason: str, before: int, failed: int) -> Table
 
 
 def place_taken(record: TableRecord, aside: str, fault: BinlogError) -> TableRecord:
-    """Returns the record of a table whose folder stays at `aside`, because its place is taken. The table goes on by
-    itself when the place is free."""
+    """Returns the record of a table whose folder stays at `aside`, because its place is taken. When the place is free,
+    the mirror moves the folder and continues to apply the table."""
     waits = replace(record, move=Move(aside))
     state = CatchingUp(record.state) if isinstance(record.state, Live) else record.state
     if not isinstance(state, CatchingUp):
@@ -296,7 +295,7 @@ def in_its_place(record: TableRecord) -> TableRecord:
 
 
 def without_entries(record: TableRecord, reason: str, before: int, last: int) -> TableRecord:
-    """Returns the record of a table that is stopped because the log has lost the entries behind `before` up to
+    """Returns the record of a table that is stopped because the log has lost its entries after the lsn `before`, up to
     `last`."""
     standing = stopped(record, reason, before, last)
     assert isinstance(standing.state, Stopped)
@@ -304,7 +303,7 @@ def without_entries(record: TableRecord, reason: str, before: int, last: int) ->
 
 
 def returns_to(record: TableRecord) -> Live:
-    """Returns the state to which a table that stops now will return."""
+    """Returns the state that a table that stops now will have after the stop is resolved."""
     match record.state:
         case Live(failing=None) as live:
             return live
@@ -322,8 +321,8 @@ def returns_to(record: TableRecord) -> Live:
 def unknown_rows(
     name: TableName, record: TableRecord | None, entry: LogEntry, now: Situation
 ) -> TableRecord:
-    """Returns the record of a table whose first rows arrive without a CREATE TABLE. `record`: that of a dropped table
-    with the name."""
+    """Returns the record of a table whose first rows are in the log without a CREATE TABLE. `record`: the record of a
+    dropped table with the name, if any."""
     known = replace(
         _anew(name, record, entry, now),
         state=Live(complete=False),
@@ -338,8 +337,8 @@ def unknown_rows(
 def _without_rows(
     known: TableRecord, lsn: int, now: Situation, partly: str, missing: str
 ) -> TableRecord:
-    """Returns the record of a table for which the log lacks rows: by policy it is copied, partial (for the reason
-    `partly`) or stopped at `lsn` (for the reason `missing`)."""
+    """Returns the record of a table of which the log lacks rows. The policy decides whether the table is copied,
+    partial (with the reason `partly`) or stopped at `lsn` (with the reason `missing`)."""
     policy = now.policy.unknown
     if policy is UnknownTables.PARTIAL:
         return replace(known, state=Live(complete=False), reason=partly)
@@ -350,19 +349,19 @@ def _without_rows(
 
 
 def left_out(record: TableRecord, lsn: int) -> TableRecord:
-    """Returns the record of a table that the consumer's `include` and `exclude` leave out, behind the entry `lsn`. Its
-    rows stay as they are."""
+    """Returns the record of a table whose entries after the lsn `lsn` the consumer's `include` and `exclude` leave out.
+    The table's rows do not change."""
     if isinstance(record.state, LeftOut) and record.request is None:
         return record
-    # After a crash, entries from before the record was written are read again.
+    # A new `since` must not be smaller: after a crash, entries from before the record was written are read again.
     since = record.state.since if isinstance(record.state, LeftOut) else max(lsn, record.from_lsn)
     reason = f"the settings of the consumer leave this table out since lsn {since}: later changes are missing"
     return replace(forgetting(handled(record)), state=LeftOut(since), reason=reason)
 
 
 def taken_in(record: TableRecord, lsn: int, now: Situation) -> TableRecord:
-    """Returns the record of a table that was left out, and is mirrored again behind the entry `lsn`. Changes are
-    missing, so it is treated like a table that is older than the mirror."""
+    """Returns the record of a table that the settings left out, and whose entries after the lsn `lsn` are mirrored
+    again. The table lacks changes, so it is treated like a table that is older than the mirror."""
     assert isinstance(record.state, LeftOut)
     lsn = max(lsn, record.from_lsn, record.state.since)
     missing = f"the settings left this table out since lsn {record.state.since}, so changes of it are missing"
@@ -372,8 +371,8 @@ def taken_in(record: TableRecord, lsn: int, now: Situation) -> TableRecord:
 
 
 def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableRecord:
-    """Returns the record of a table after a gap: the server had purged changes before the log got them. The table is
-    copied again by policy, else PARTIAL."""
+    """Returns the record of a table after a gap: the server had purged changes that the log lacks. If the policy says
+    so, the table is copied again; otherwise it is partial."""
     epoch = entry.position.epoch if entry.position else entry.epoch
     reason = f"the server had purged changes before lsn {entry.lsn} before they were read"
     if record.is_dropped:
@@ -382,7 +381,7 @@ def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableReco
     if now.can_copy and now.policy.purged is PurgedChanges.COPY:
         return forgetting(replace(after, state=Creating(), signature=""))
     if isinstance(record.state, Stopped) and record.state.copy is not None:
-        # The columns are those of a copy that is not in the table's place.
+        # The signature describes the copy, which is not in the table's place.
         after = replace(after, signature="")
     way = remedies.of_gap(record.label, can_copy=now.can_copy)
     partial = replace(after, state=Live(complete=False), reason=f"{reason}; {way}")

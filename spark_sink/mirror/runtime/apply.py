@@ -1,12 +1,13 @@
-"""The applier: applies the entries of the log to each table, independently of the other tables.
+"""The applier: applies the log's entries of each table independently of the other tables.
 
-One thread (`run`) makes all decisions. It passes each event to the rules of the event's consumer (`rules.mirror`), and
-the works that the rules return to pools of threads. The pools work on several tables at the same time. The answer of a
-work is a new event.
+One thread (`run`) makes all decisions. It passes each event to the rules of the event's consumer (`rules.mirror`). It
+passes the works that the rules return to pools of threads, which execute works of several tables at the same time. The
+answer of a work is a new event.
 
-Crash safety. The rules let a work begin only when the records that it relies on are stored. The watermark of a consumer
-is stored after everything that it covers, so after a crash some entries are read again, but none is left out. Whether a
-step was committed is shown by the lsn that the Delta table records, or by the record's `from_lsn`.
+Crash safety. The rules begin a work only when the records on which the work relies are stored. A consumer's watermark
+is stored only after all entries up to it were committed or left in the log. So after a crash some entries are read
+again, but none is left out. The lsn that the Delta table records, or the record's `from_lsn`, shows whether a step was
+committed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Applier:
-    """Applies the log of a target's consumers. One per application; `run` is called once."""
+    """Applies the log of a target's consumers. An application has one applier, and calls `run` once."""
 
     def __init__(
         self,
@@ -51,10 +52,10 @@ class Applier:
         copier: TableCopier | None = None,
         claims: Claims | None = None,
     ) -> None:
-        """`copier`: copies tables from the server; without it, a table that needs a copy waits for a job that has a
-        copier; `claims`: the claims of the job; without them, the applier claims its consumers itself."""
+        """`copier`: copies tables from the server; without a copier, a table that needs a copy waits for a job with a
+        copier. `claims`: the claims of the job; without them, the applier claims its consumers itself."""
         self._spark = spark
-        # The settings search patterns for the policy of a name, and the rules ask for it at each event, so it is
+        # The rules ask for a table's policy at each event, and the settings search patterns for it, so the result is
         # cached.
         self._options = replace(
             options, policy=cache(options.policy), excludes=cache(options.excludes)
@@ -88,8 +89,8 @@ class Applier:
         return AppliedConsumer(works, mirror, counter, look, self._turns.submit)
 
     def run(self, stop: threading.Event, drain: bool = False) -> int:
-        """Apply until `stop` is set or, with `drain`, until everything that the log held at the call is applied or
-        stopped.
+        """Apply the log until `stop` is set or, with `drain`, until all entries that the log had at the call are
+        applied, or wait for a stopped table.
 
         Returns the exit code: 1 if a consumer failed or, with `drain`, a table is stopped, failing or not in the
         catalog.
@@ -104,7 +105,7 @@ class Applier:
         return 1 if failed or unregistered else 0
 
     def wake(self) -> None:
-        """Make the applier check the log now, because it may have new entries."""
+        """Make the applier check the log now. Called when the log may have new entries."""
         self._inbox.put(None)
 
     def progress(self) -> list[ConsumerProgress]:
@@ -146,7 +147,7 @@ class Applier:
     def _take(self, timeout_s: float) -> bool:
         """Handle the events that have been added, or wait for one. Returns True if the log may have grown."""
         woken = False
-        # Events that are added during this loop are handled later, because the log must be checked, too.
+        # Events that are added during this loop are handled later, because `_loop` must check the log, too.
         for _ in range(max(1, self._inbox.qsize())):
             try:
                 message = self._inbox.get(timeout=timeout_s)
@@ -170,7 +171,7 @@ class Applier:
     # -- maintenance -------------------------------------------------------------------------------------------
 
     def _maintain(self, active: Sequence[AppliedConsumer]) -> None:
-        """Begin the maintenance if it is due and not running."""
+        """Begin a round of maintenance if it is due, and if no round is running."""
         running = self._maintaining is not None and not self._maintaining.done()
         if running or not self._maintenance.is_due():
             return

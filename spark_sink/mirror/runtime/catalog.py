@@ -1,17 +1,17 @@
-"""Registers the mirrored tables in a catalog of Spark (Hive metastore, Glue, Unity Catalog), and keeps it up to date.
+"""Registers the mirrored tables in a catalog of Spark (Hive metastore, Glue, Unity Catalog), and updates their entries.
 
-Each table that can be read is an external table of the catalog at its path: it is registered when it is complete or
-partial, gets its new name after a RENAME, and is removed after a DROP. Each history is registered, too, under a name of
-its own that does not change. The record of a table says under which name it is registered (`registered`). The rules of
-the table's consumer write the record after the catalog was changed, when they get an event (`post`). So after a crash
-the same change is made again, with the same result.
+Each readable table is an external table of the catalog at the table's path: it is registered when it is complete or
+partial, gets its new name after a RENAME, and is removed after a DROP. Each history is registered, too, under its own
+name, which does not change. `registered` of a table's record is the table's name in the catalog. This module first
+changes the catalog, then posts an event (`post`), and the rules of the table's consumer update the record. So after a
+crash this module makes the same change again, with the same result.
 
-A path follows from a table's name, so what a path holds may change (a swap of two tables, a copy in place of a table)
-without a change of the catalog. Readers get the columns from the Delta table: the catalog stores no columns that could
-differ.
+A path follows from a table's name, so another Delta table may be at a path (after a swap of two tables, or a copy in
+place of a table) without a change of the catalog. Readers get the columns from the Delta table: the catalog stores no
+columns that could differ.
 
-If the catalog cannot be reached, or refuses a table, the table itself is not delayed: rows are applied, the failure is
-in the log and in the table's record, and the registration is tried again.
+If the catalog cannot be reached, or refuses a table, the mirror still applies the table's rows. The failure is in the
+program's log and in the table's record, and the registration is repeated after `AGAIN_S`.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ log = logging.getLogger("spark_sink.mirror")
 
 AGAIN_S = 60.0  # time until the next attempt after a failure
 _MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
-# The tables and histories of each consumer, as its rules hold them.
+# The records of the tables and histories of each consumer, from its rules.
 Snapshots = Mapping[str, tuple[TableRecord, ...]]
-Post = Callable[[str, Registered], None]  # tells the rules of a consumer
+Post = Callable[[str, Registered], None]  # passes an event to the rules of a consumer
 _GONE = "DELTA_PATH_DOES_NOT_EXIST"
 _GONE_PATH = re.compile(
     r"\[DELTA_PATH_DOES_NOT_EXIST\] (.+) doesn't exist, or is not a Delta table"
@@ -66,7 +66,7 @@ def wanted_name(record: TableRecord, template: CatalogTemplate) -> str:
 
 
 def same_location(one: str, other: str) -> bool:
-    """True if two locations are one folder. A path without a scheme is the same in any file system."""
+    """True if two locations are one folder. A path without a scheme equals the same path with any scheme."""
     first, second = (_location(text) for text in (one, other))
     if "" in (first[0], second[0]):
         return first[1] == second[1]
@@ -84,14 +84,14 @@ def _location(text: str) -> tuple[str, str]:
     scheme, colon, rest = text.partition(":/")
     if not colon:
         return "", text.rstrip("/")
-    # file:/x and file:///x are the same; a folder's name may have characters with a meaning in addresses.
+    # file:/x and file:///x are the same. Only the host comes from `urlsplit`: a folder's name may contain `?`.
     host = urlsplit(text).netloc if rest.startswith("/") else ""
     path = rest[1 + len(host) :] if rest.startswith("/") else f"/{rest}"
     return f"{scheme}://{host}", path.rstrip("/")
 
 
 class SparkCatalog:
-    """Tables of the catalogs that a Spark session knows, by names with dots between their parts."""
+    """The tables in the catalogs of a Spark session. The parts of a table's name are separated by dots."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark.newSession()
@@ -113,9 +113,10 @@ class SparkCatalog:
         return str(facts.get("Location") or "")
 
     def register(self, name: str, path: str) -> None:
-        """Make an external table of the Delta table at `path`; its schema is made if it is missing.
+        """Create an external table for the Delta table at `path`, and the schema of the name if the catalog lacks it.
 
-        If there is no Delta table at `path`, Spark makes an empty one, so the table must not be moved meanwhile.
+        If there is no Delta table at `path`, Spark creates an empty one, so the table's folder must not move during
+        this call.
         """
         schema = sql_name(schema_name(name))
         if not self._spark.catalog.databaseExists(schema):
@@ -139,14 +140,14 @@ class Catalog(Protocol):
 def catalog_entries(
     spark: SparkSession, template: CatalogTemplate, target: str, post: Post
 ) -> CatalogEntries:
-    """Returns the entries of a mirror's tables. Raises `BinlogError` SETTINGS as `require_catalog` does."""
+    """Returns the `CatalogEntries` of a mirror. Raises the `BinlogError` of `require_catalog`."""
     require_catalog(spark, template)
     folder = FileSystem(spark).qualified(target).rstrip("/")
     return CatalogEntries(SparkCatalog(spark), template, folder, post)
 
 
 def require_catalog(spark: SparkSession, template: CatalogTemplate) -> None:
-    """Raises `BinlogError` SETTINGS if Spark has no such catalog, or keeps it in memory only."""
+    """Raises `BinlogError` SETTINGS if Spark does not have the catalog of the template, or has it only in memory."""
     name = template.catalog
     conf = spark.conf
     if name != SESSION_CATALOG and conf.get(f"spark.sql.catalog.{name}", None) is None:
@@ -176,8 +177,8 @@ def _replaced(spark: SparkSession) -> bool:
 
 
 class _Names:
-    """The ids of the tables of each name in one round: of those that should have the name by their records (`wanted`),
-    and of those that have the name in the catalog (`held`)."""
+    """The ids of tables, by name in the catalog, during one round. `wanted`: the tables that should have the name
+    according to their records; `held`: the tables that have the name in the catalog."""
 
     def __init__(self, records: Iterable[TableRecord], template: CatalogTemplate) -> None:
         self.wanted: dict[str, set[str]] = {}
@@ -205,14 +206,13 @@ class _Names:
 
 @dataclass
 class CatalogEntries:
-    """The catalog's entries for one application. A thread of its own calls the catalog, in rounds.
+    """The entries of one application in the catalog. A separate thread calls the catalog, in rounds.
 
-    `target`: folder of the mirror, with its file system; `failing`: by table id, why tables do not have the wanted
-    entries.
+    `target`: folder of the mirror, with its file system; `failing`: by table id, why the table does not have the wanted
+    entry.
 
-    If a folder moved while it is registered, Spark would make an empty Delta table at its old path. So the caller
-    begins no round while a folder is being moved, and moves no folder while a round runs (`is_running`). It can ask a
-    round to end early (`pause`), so that no table waits long for a catalog.
+    The caller begins no round while a folder is being moved, and moves no folder while a round runs (`is_running`), see
+    `catalog_turns`. The caller can end a round early (`pause`), so that no move waits long for the catalog.
     """
 
     catalog: Catalog
@@ -220,8 +220,9 @@ class CatalogEntries:
     target: str
     post: Post
     failing: dict[str, str] = field(default_factory=dict)
-    _verified: dict[str, str] = field(default_factory=dict)  # names, by table id
-    # The last event that was posted for each table. The records get its values later, and nothing else changes them.
+    _verified: dict[str, str] = field(default_factory=dict)  # names in the catalog, by table id
+    # The last event that was posted for each table. Until the rules have handled it, its values are newer than the
+    # record.
     _told: dict[str, Registered] = field(default_factory=dict)
     _seen: Snapshots | None = None
     _retry_at: float = float("inf")
@@ -241,12 +242,12 @@ class CatalogEntries:
         return self._round is not None and not self._round.done()
 
     def pause(self) -> None:
-        """Make the running round end after its current table. The next `forward` does the rest."""
+        """Make the running round end after its current table. The next call of `forward` begins a new round."""
         self._paused = True
 
     def forward(self, snapshots: Snapshots) -> bool:
-        """Begin a round if there is something to do. Returns True if nothing is left to do now, and the records have
-        the result."""
+        """Begin a round if records have changed, or if the last round failed or was paused. Returns True if no round is
+        needed now, and the records have all results."""
         if self.is_running:
             return False
         if snapshots == self._seen and not self._paused and time.monotonic() < self._retry_at:
@@ -269,7 +270,8 @@ class CatalogEntries:
         return replace(record, registered=told.name, refused=told.refused)
 
     def bring(self, snapshots: Snapshots) -> None:
-        """Change the catalog to what the records say. A failure concerns only the table at which it occurs."""
+        """Change the catalog's entries so that they agree with the records. A failure at one table does not affect
+        other tables."""
         self._retry_at = float("inf")
         records = [self._newest(record) for of in snapshots.values() for record in of]
         names = _Names(records, self.template)
@@ -330,7 +332,7 @@ class CatalogEntries:
         if location is not None and not same_location(location, path):
             if not below(location, self.target):
                 raise _taken(record, name, location)
-            self.catalog.drop(name)  # this is the entry of a table that had the name before
+            self.catalog.drop(name)  # the entry of a table that had this name before
             location = None
         if location is None:
             self.catalog.register(name, path)

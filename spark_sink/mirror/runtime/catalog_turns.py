@@ -1,7 +1,8 @@
-"""Lets either folders move or the catalog register tables, but not both at the same time.
+"""Prevents moves of folders while the catalog registers tables.
 
-If a folder moved while it is registered, Spark would make an empty Delta table at its old path. So moves wait while a
-round of the catalog runs, and the round is asked to end early. No round begins while a folder is being moved.
+If a folder moved while the catalog registers its table, Spark would create an empty Delta table at the folder's old
+path. So moves wait while a round of the catalog runs, and a waiting move makes the round end early. No round begins
+while a folder is being moved.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from spark_sink.mirror.runtime.works import ConsumerWorks, Work
 
 
 class RegisteringCatalog(Protocol):
-    """The methods of `CatalogEntries` that are needed here."""
+    """The methods of `CatalogEntries` that `CatalogTurns` calls."""
 
     @property
     def is_running(self) -> bool: ...
@@ -25,7 +26,8 @@ class RegisteringCatalog(Protocol):
 
 
 class CatalogTurns:
-    """The turns of one application, used by the thread that steps the rules. `catalog`: None if there is none."""
+    """The turns of one application. Only the thread that steps the rules may call them. `catalog`: None if the settings
+    name no catalog."""
 
     def __init__(
         self, catalog: RegisteringCatalog | None, submit: Callable[[ConsumerWorks, Work], None]
@@ -35,7 +37,7 @@ class CatalogTurns:
         self._held: list[tuple[ConsumerWorks, Work]] = []
 
     def submit(self, works: ConsumerWorks, work: Work) -> None:
-        """Submit a work. A move of folders waits for its turn."""
+        """Pass a work to the pools. A move of folders is delayed while a round of the catalog runs."""
         if isinstance(work, MoveFolders):
             if self._catalog is not None and self._catalog.is_running:
                 self._catalog.pause()
@@ -45,12 +47,12 @@ class CatalogTurns:
         self._submit(works, work)
 
     def answered(self, consumer: str, event: Event) -> None:
-        """Note an event, which may be the answer of a move."""
+        """Called with each event: if it is the answer of a move, the move has ended."""
         self._moving.discard((consumer, getattr(event, "run", 0)))
 
     def forward(self, snapshots: Mapping[str, tuple[TableRecord, ...]]) -> bool:
-        """Begin a round of the catalog, unless folders are being moved. Returns True if the catalog has nothing left to
-        do."""
+        """Submit the delayed moves if no round of the catalog runs; begin a round if no folder moves. Returns True if
+        the catalog is up to date."""
         if self._catalog is None:
             return True
         if not self._catalog.is_running:

@@ -1,11 +1,13 @@
-"""Decides which job logs and applies a consumer: the one that was started last. Rows of the control table record this.
+"""Decides which job logs and applies a consumer: the job that was started last. Rows of the control table record the
+claims.
 
-A job claims all its consumers for all its stages in one commit when it starts, and not again later. So of two jobs, one
-has lost both stages. It sees this in the control table within a second, even while nothing changes on the server. A job
-that runs one stage claims only that stage, so a log job and an apply job of the same consumer do not disturb each
-other.
+A job claims all its consumers for all its stages in one commit when it starts, and not again later. So of two jobs with
+both stages, one loses both. This job sees the loss in the control table within a second, even while nothing changes on
+the server. A job that runs one stage claims only that stage, so a job with the log stage and a job with the apply stage
+can run for the same consumer.
 
-The claims in the log (`log.append`) refuse the appends of a job that has lost its consumers and has not seen this yet.
+The claims in the log (`log.append`) refuse the appends of a job that has lost its consumers, but has not seen the loss
+yet.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ def stages_of(stages: str) -> list[ClaimedStage]:
 
 
 class Claims:
-    """The claims of one job. Threads may share them. `control`: the control table. The job's stages share it, because a
-    `ControlTable` reads the table again when another `ControlTable` has changed it."""
+    """The claims of one job. Threads may share them. `control`: the control table. All stages of the job share it: each
+    `ControlTable` reads the table again after a write by another one."""
 
     def __init__(
         self, control: ControlTable, consumers: Sequence[str], stages: Iterable[ClaimedStage]
@@ -41,15 +43,16 @@ class Claims:
         self._lost: dict[str, BinlogError] = {}
 
     def take(self) -> None:
-        """Claim the consumers, so that any other job loses them. Does nothing if that was done before."""
+        """Claim the consumers, so that any other job loses them. Does nothing after the first call."""
         if not self._taken:
             self.control.claim(self._run, self._consumers, self._stages)
             self._taken = True
 
     def lost(self, consumer: str, rows: ControlRows | None = None) -> BinlogError | None:
-        """Returns why the job no longer has a consumer; None while it has the consumer. The loss is logged once.
+        """Returns why the job no longer has the claim of a consumer; None while it has the claim. The first call that
+        finds the loss logs it.
 
-        `rows`: the rows of the control table that the caller has just read; without them, they are read here.
+        `rows`: the rows of the control table, if the caller has just read them; without them, this method reads them.
         """
         claims = (rows or self.control.rows()).claims
         with self._lock:
@@ -63,7 +66,7 @@ class Claims:
 
     @property
     def any_lost(self) -> bool:
-        """True if `lost` has found a consumer that the job no longer has."""
+        """True if `lost` has found that the job no longer has the claim of some consumer."""
         return bool(self._lost)
 
 

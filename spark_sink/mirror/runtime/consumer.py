@@ -1,6 +1,6 @@
-"""One consumer of the applier: passes events to its rules, and their works to threads.
+"""One consumer of the applier: passes events to the consumer's rules, and the works of the rules to threads.
 
-Only one thread may call it, because it steps the rules. Other threads may ask for the progress.
+Only the thread that steps the rules may call `AppliedConsumer`. Other threads may call only `progress`.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def mirror_options(consumer: str, options: ApplyOptions, *, copies: bool) -> Mir
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The consumer's state, for other threads. `watermark`: the lsn up to which everything is applied; `waiting`:
-    number of entries in the queues; `failing`, `histories_lsn`: see `ConsumerProgress`."""
+    """The consumer's state, which other threads may read. `watermark`: the consumer's watermark; `waiting`: number of
+    entries in the queues; `failing`, `histories_lsn`: see `ConsumerProgress`."""
 
     watermark: int = 0
     waiting: int = 0
@@ -100,7 +100,8 @@ class AppliedConsumer:
     # -- what the rules are told -------------------------------------------------------------------------------
 
     def start(self, rows: ControlRows, *, drain: bool) -> None:
-        """Begin. `rows`: those of the control table; `drain`: True to apply only what the log holds now."""
+        """Pass the first events to the rules. `rows`: the rows of the control table; `drain`: True to apply only the
+        entries that the log has now."""
         for event in self._look.first(rows, drain=drain):
             self.step(event)
 
@@ -114,18 +115,19 @@ class AppliedConsumer:
             self.step(Ticked())
 
     def stop(self) -> None:
-        """Tell the rules that the job ends."""
+        """Stop the copies, and pass `Stopping` to the rules."""
         self._works.copies.stop_all()
         self.step(Stopping())
 
     def store_watermark(self) -> None:
-        """Let the rules store now how far everything is applied, before the usual time."""
+        """Make the rules store the watermark now, before the usual time."""
         self.step(Ticked(), ahead_s=self._works.options.watermark_s)
 
     # -- the rules ---------------------------------------------------------------------------------------------
 
     def step(self, event: Event, ahead_s: float = 0.0) -> None:
-        """Pass an event to the rules, and begin what they return. `ahead_s`: how far their clock is advanced."""
+        """Pass an event to the rules, and execute the effects that they return. `ahead_s`: seconds that are added to
+        the time for the rules."""
         if self._broken:
             return
         self._observe(event)
@@ -145,7 +147,7 @@ class AppliedConsumer:
         self.standing = self._stands()
 
     def _observe(self, event: Event) -> None:
-        """Count an event for the progress."""
+        """Update the counts of the progress with an event."""
         effect = self._running.pop(getattr(event, "run", 0), None)
         match event:
             case EntriesRead(entries=entries) | LogLost(before=entries) if _reads_all(effect):
@@ -196,7 +198,7 @@ class AppliedConsumer:
         )
 
     def progress(self) -> ConsumerProgress:
-        """Returns how far the consumer is applied. Other threads may call it."""
+        """Returns how far the consumer is applied. Other threads may call this method."""
         stands = self.standing
         now = self._counter.progress(stands.watermark, stands.waiting, stands.records)
         return replace(
@@ -211,7 +213,7 @@ class AppliedConsumer:
         return self.failure is not None or self._mirror.at_rest()
 
     def stands(self) -> list[str]:
-        """Returns the tables and histories that are not applied."""
+        """Returns the tables and histories that are stopped, not copied yet, or failing."""
         return self._mirror.standing()
 
     @property

@@ -19,10 +19,10 @@ _NOWHERE = Position("", "", "", 0, 0, 0)
 
 
 class CopiedTable(Protocol):
-    """What a copy returns.
+    """The result of a copy.
 
     `executed`: R; `signature`: the columns as JSON; `exact`: True if the rows show exactly the transactions of R, so
-    these must not be applied to them; `complete`: False if the copy was stopped before its end.
+    the replay must not apply them again; `complete`: False if the copy was stopped before its end.
     """
 
     @property
@@ -36,7 +36,7 @@ class CopiedTable(Protocol):
 
 
 class CopiedRows(Protocol):
-    """How far a copy is, see `CopyState`."""
+    """The progress of a copy, see `CopyState`."""
 
     @property
     def label(self) -> str: ...
@@ -67,7 +67,7 @@ class TableCopier(Protocol):
 
 @dataclass
 class Copies:
-    """The copies of one consumer. Threads may share it."""
+    """The copies of one consumer. Threads may share this object."""
 
     copier: TableCopier | None
     counter: ProgressCounter
@@ -75,7 +75,7 @@ class Copies:
     _stopped: set[int] = field(default_factory=set)
 
     def copy(self, work: CopyTable) -> TableCopied:
-        """Copy a table until the copy is complete or `stop` ends it. Raises as the copier does."""
+        """Copy a table until the copy is complete or `stop` ends it. Raises the exceptions of the copier."""
         assert self.copier is not None, "this job cannot copy"
         record = work.record
         assert isinstance(record.state, Copying)
@@ -98,7 +98,7 @@ class Copies:
         )
 
     def stop(self, run: int) -> None:
-        """Make the copy of a work end at its next chunk."""
+        """Make the copy of the work `run` end before its next chunk."""
         self._stopped.add(run)
 
     def stop_all(self) -> None:

@@ -1,6 +1,7 @@
 """Moves the folders of tables that RENAME TABLE renames, so that the path of a table follows from its name.
 
-The records already say where each table has to be, and where it was (`Move`). A move has two steps:
+Before a move, the record of each table already has the table's new folder, and its old one (`Move`). A move has two
+steps:
 
 1. every folder is moved aside, to _binlog/moving/<table id>;
 2. every folder is moved to its new place; the emptied folder of a dropped table in that place is deleted.
@@ -10,10 +11,10 @@ path belongs. A copy that becomes a table's folder is moved in the same way, wit
 
 If a folder in a table's place does not belong to the mirror, only this table stays aside; the others move.
 
-In an object store, a folder cannot be moved in one operation: its files are moved one by one, and after a crash some
-are at the old path and some at the new one. So the content of a path does not show how far the move is. Therefore one
-call does one step: move the files aside, delete what is in the place, move the files into the place. The records of all
-tables of the statement say that a step has ended before the next one begins.
+In an object store, a folder cannot be moved in one operation: each file is moved by itself, and after a crash some
+files are at the old path and some at the new one. So the content of a path does not show how far the move is. Therefore
+one call of `move` executes one step: move the files aside, delete the files in the place, or move the files into the
+place. The next step begins only when the records of all tables of the statement show that this step has ended.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from spark_sink.mirror.values.names import OWN_FOLDER, TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GATHERED, CLEARED = 1, 2  # in an object store, these steps of a move have ended
+GATHERED, CLEARED = 1, 2  # `Move.step` of object stores: the files are aside; the place is empty
 
 
 class FolderMover:
-    """Moves the folders of one consumer. Threads may share it; one of them moves at a time."""
+    """Moves the folders of one consumer. Threads may share this object, which executes one move at a time."""
 
     def __init__(
         self, spark: SparkSession, target: str, other_owner: Callable[[TableName], str]
@@ -53,8 +54,8 @@ class FolderMover:
         self._lock = threading.Lock()
 
     def move(self, work: MoveFolders) -> FoldersMoved:
-        """Move folders to their places or, in an object store, do one step of that. Raises `BinlogError` if the file
-        system refuses it."""
+        """Move folders to their places or, in an object store, execute the next step of the move. Raises `BinlogError`
+        if the file system refuses an operation."""
         with self._lock:
             if self._files.moves_folders(self._target):
                 return self._move(work)
@@ -81,7 +82,7 @@ class FolderMover:
     def _into_place(self, record: TableRecord) -> None:
         source = self._full(_source_folder(record))
         if not self._files.exists(source):
-            return  # it has been moved before
+            return  # the folder has been moved before
         place, aside = self._full(record.folder), self._full(_aside_folder(record))
         if self._files.exists(place):
             self._files.delete(place)
@@ -92,13 +93,13 @@ class FolderMover:
     # -- file by file ------------------------------------------------------------------------------------------
 
     def _move_by_files(self, work: MoveFolders) -> FoldersMoved:
-        """Do the next step of the tables that have completed the fewest steps. Each step can be repeated until the
-        records say that it has ended."""
+        """Execute the next step of the tables that have completed the fewest steps. Each step can be repeated until the
+        records show that it has ended."""
         steps = {record.table_id: _move_of(record).step for record in work.moving}
         ended = min(steps.values())
         if ended < GATHERED:
-            # This answer sets the same step in the records of all tables. So a table that is further must arrive now,
-            # and later steps must not touch it.
+            # The answer sets GATHERED in all records, also of tables that have completed CLEARED. So those tables move
+            # to their places now. Later steps find no files of them aside, and do nothing.
             for record in work.moving:
                 if steps[record.table_id] == CLEARED:
                     self._arrive(record)
@@ -133,8 +134,8 @@ class FolderMover:
     def _refused(
         self, work: MoveFolders, aside: Callable[[TableRecord], None]
     ) -> dict[str, BinlogError]:
-        """Returns, by id, why a table's place is not free. If another table still lies in the place, but is to move to
-        another place, it is moved aside."""
+        """Returns, by table id, why the table's place is not free. First moves aside each table that is still in the
+        place, but has to move to another place."""
         obstacles = {r.table_id: self._obstacle(r, work.existing, aside) for r in work.moving}
         return {table_id: fault for table_id, fault in obstacles.items() if fault is not None}
 
@@ -145,7 +146,7 @@ class FolderMover:
         aside: Callable[[TableRecord], None],
     ) -> BinlogError | None:
         if _move_of(record).step:
-            return None  # its place was found free in an earlier step
+            return None  # an earlier step has found that the place is free
         for other in existing:
             if other.move is not None and other.lies_at == record.folder:
                 aside(other)  # the other table has another place, but is still in this one
@@ -201,12 +202,12 @@ def _move_of(record: TableRecord) -> Move:
 
 
 def _leaves(record: TableRecord, folder: str) -> bool:
-    """True if a table no longer needs the folder in which it is."""
+    """True if the table, which was in `folder`, no longer needs this folder."""
     return record.is_dropped or record.folder != folder
 
 
 def _source_folder(record: TableRecord) -> str:
-    """Returns the folder from which a table comes to its place."""
+    """Returns the folder from which the second step moves a table to its place."""
     old = _move_of(record).source
     return old if old.startswith(f"{OWN_FOLDER}/") else _aside_folder(record)
 

@@ -32,7 +32,7 @@ log = logging.getLogger("spark_sink.mirror")
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """What a look reads. `claims`: those of all consumers."""
+    """The objects from which a look reads. `claims`: the claims of the job."""
 
     binlog_log: BinlogLog
     claims: Claims
@@ -50,7 +50,7 @@ class Look:
         post: Callable[[Event], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`start`: lets a thread execute a call."""
+        """`start`: lets a thread of a pool execute a function."""
         self._consumer, self._at, self._start, self._post = consumer, at, start, post
         self._policy, self._retry_first_s, self._clock = (
             options.policy,
@@ -67,7 +67,8 @@ class Look:
     # -- the first look ----------------------------------------------------------------------------------------
 
     def first(self, rows: ControlRows, *, drain: bool) -> list[Event]:
-        """Returns the events with which the rules begin. `drain`: True to apply only what the log holds now."""
+        """Returns the events with which the rules begin. `drain`: True to apply only the entries that the log has
+        now."""
         self._drain = drain
         own = [*rows.records.values(), *rows.histories.values()]
         records = tuple(record for record in own if record.consumer == self._consumer)
@@ -78,7 +79,7 @@ class Look:
         else:
             try:
                 self._newest = self._newest_append(applied)
-                # If the end is lost, the next END entry that is read counts.
+                # If the log's last END entry is lost, the rules use the next END entry that they read.
                 with suppress(LostFileError):
                     end = self._at.binlog_log.end(self._consumer)
                 oldest = self._oldest(records)
@@ -89,15 +90,15 @@ class Look:
         return [*failed, started, self._requests(rows)]
 
     def _newest_append(self, applied: int) -> int:
-        """Raises `BinlogError` if tables are applied beyond the end of the log."""
+        """Returns the last append's number. Raises `BinlogError` if the log ends before the lsn `applied`."""
         newest = self._at.binlog_log.last_append(self._consumer)
         if applied > (last_lsn(newest) if newest else 0):
             raise log_is_shorter(self._consumer, self._at.binlog_log.path)
         return newest
 
     def _oldest(self, records: tuple[TableRecord, ...]) -> int:
-        """Returns the smallest lsn that the log still has; 0 if no history needs to know it, because finding it
-        requires a list of all files of the log."""
+        """Returns the smallest lsn that the log still has; 0 if there is no history. Only histories need this lsn, and
+        finding it requires a list of all files of the log."""
         if not any(record.history or self._policy(record.name).history for record in records):
             return 0
         return self._at.binlog_log.first_lsn_held(self._consumer) or 0
@@ -116,7 +117,7 @@ class Look:
     # -- the looks that follow ---------------------------------------------------------------------------------
 
     def ask(self, records: tuple[TableRecord, ...]) -> None:
-        """Ask for a look that begins after this call. `records`: those that the rules hold."""
+        """Ask for a look that begins after this call. `records`: the present records of the rules."""
         with self._lock:
             self._asked, self._records = True, records
             if self._running:
@@ -152,7 +153,8 @@ class Look:
             self._attempts = 0
 
     def _failed(self, error: Exception) -> None:
-        """Look again later. A fault of the log ends the consumer. In a drain, a failure that lasts ends it, too."""
+        """Handle the error of a look. A `BinlogError` ends the work on the consumer; after any other error, the look is
+        repeated later. In a drain, `LASTING_AFTER` errors in a row end the work, too."""
         if isinstance(error, BinlogError):
             self._post(LogFailed(error))
             return

@@ -1,10 +1,10 @@
 """Maintains the mirror's Delta tables: writes checkpoints, compacts files, deletes old files, and drops old days of the
 log.
 
-One thread of the applier runs it while others execute steps; a step that conflicts with a compaction is tried again.
-The thread works on the records as they were when its round began, and posts its changes to the rules of the consumer. A
-table whose files are large gets deletion vectors, so that a MERGE of few rows writes few rows. Small tables get none,
-because deletion vectors double the time of a MERGE there.
+One thread of the applier executes maintenance while other threads execute steps; a step that conflicts with a
+compaction is repeated. The thread uses the records as they were when its round began, and posts its changes to the
+rules of the consumer. A table of at least `DELETION_VECTORS_FROM_BYTES` gets deletion vectors, so that a MERGE of few
+rows writes few rows. Smaller tables get none, because deletion vectors double the time of a MERGE on them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 
 
 def _bound_listing(session: SparkSession) -> None:
-    """Make VACUUM list folders in as many tasks as can run at the same time. Spark's default is 10,000, which took two
-    minutes of two processors for a folder of ten files. A value that the user has set is kept."""
+    """Make VACUUM list folders in at most four times as many tasks as Spark's default parallelism. Spark's own limit is
+    10,000 tasks, which took two minutes of two processors for a folder of ten files. A user's setting is not
+    changed."""
     context = session.sparkContext
     if not context.getConf().contains(_LISTING_TASKS):
         session.conf.set(_LISTING_TASKS, str(4 * context.defaultParallelism))
@@ -52,15 +53,14 @@ def _bound_listing(session: SparkSession) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MaintainedTables:
-    """The tables and histories of one consumer. `needed`: the lsn behind which its log is needed."""
+    """The tables and histories of one consumer. `needed`: the lsn behind which the consumer's log is still needed."""
 
     consumer: str
     records: tuple[TableRecord, ...]
     needed: int
 
     def growing(self, target: str) -> Iterator[tuple[TableRecord, MirroredTable]]:
-        """Yields the tables and histories that grow, with their Delta tables, except those whose folder is being
-        moved."""
+        """Yields the live tables and histories, with their Delta tables, except those whose folder is being moved."""
         for record in self.records:
             if record.is_live and record.folder and record.move is None:
                 path = f"{target.rstrip('/')}/{record.folder}"
@@ -90,7 +90,7 @@ class Maintenance:
         return time.monotonic() >= min(self._due, self._checkpoints_due)
 
     def run(self, consumers: Sequence[MaintainedTables]) -> None:
-        """Do what is due. A failure is logged, and the next round tries it again."""
+        """Execute the maintenance that is due. A failure is logged; the next round repeats the part that failed."""
         if time.monotonic() >= self._checkpoints_due:
             self._checkpoints_due = time.monotonic() + CHECKPOINTS_EVERY_S
             self._write_checkpoints(consumers)
@@ -152,7 +152,8 @@ class Maintenance:
         self._vacuum(table.path)
 
     def _maintain_log(self, tables: MaintainedTables) -> None:
-        """Drop the days of the log that no table needs any more, except the newest `log_days`; compact the others."""
+        """Drop the days of the log that no table needs any more, except the newest `log_days`; compact the remaining
+        days."""
         days = self._log.days(tables.consumer)
         today = datetime.now(UTC).date()
         before = days_to_forget(days, tables.needed, today, self.options.log_days)

@@ -35,7 +35,8 @@ STORES_MAX = 4  # how many consumers store records at the same time; they share 
 
 
 class Pools:
-    """Executes works. The thread that has executed a work answers it once, by `post(consumer, event)`."""
+    """Executes works. The thread that has executed a work calls `post(consumer, event)` once, with the work's
+    answer."""
 
     def __init__(
         self,
@@ -44,8 +45,8 @@ class Pools:
         consumers: int,
         post: Callable[[str, Event], None],
     ) -> None:
-        """`steps`: how many tables of a consumer are brought forward at the same time, besides replays; `consumers`:
-        the number of consumers."""
+        """`steps`: how many steps of tables run at the same time, besides replays; `consumers`: the number of
+        consumers."""
 
         def pool(name: str, threads: int) -> ThreadPoolExecutor:
             return ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -63,7 +64,7 @@ class Pools:
         self._finished = False
 
     def submit(self, works: ConsumerWorks, work: Work) -> None:
-        """Let a thread execute a work of a consumer. After `finish` only stores are executed."""
+        """Let a thread execute a work of a consumer. After `finish`, all works except stores are dropped."""
         if self._finished and not isinstance(work, StoreRecords):
             return
         future = self._pool_of(work).submit(self._execute, works, work)
@@ -75,7 +76,7 @@ class Pools:
         return self._maintenance.submit(work)
 
     def look(self, call: Callable[[], None]) -> None:
-        """Let a thread execute a call that looks for changes. It is dropped after `finish`."""
+        """Let a thread execute a call that looks for changes. After `finish`, the call is dropped."""
         if not self._finished:
             self._looks.submit(call)
 

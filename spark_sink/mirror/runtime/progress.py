@@ -14,7 +14,7 @@ from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.step_clock import StepPhase
 from spark_sink.source.raw_entries import EntryKind
 
-# At most so many tables have counts of their own; the steps of all other tables are counted together.
+# At most so many tables have separate counts; the steps of all other tables are counted together.
 TABLES_MAX = 200
 OTHER_TABLES = ""
 
@@ -34,7 +34,7 @@ class CopyState:
 
 @dataclass(frozen=True, slots=True)
 class TableSteps:
-    """The steps of a table since the start. `seconds`: their time, by phase."""
+    """The steps of a table since the start of the job. `seconds`: the time of all these steps, by phase."""
 
     steps: int = 0
     rows: int = 0
@@ -53,12 +53,12 @@ class ConsumerProgress:
 
     `read_lsn`, `applied_lsn`: the lsn up to which the log is read and applied; `logged_seq`, `applied_seq`: the last
     transactions of the consumer that are logged and applied; `logged_at`, `applied_at`: when these were committed at
-    the server, s since 1970, 0 if not known; `rows`, `steps`, `failures`: counted since the start; `tables`: how many
-    are in each state; `waiting`: number of entries in the queues; `failed`: True if the consumer's entries are no
-    longer applied; `failing`: number of tables and histories whose steps fail; `stopped`: the stopped tables, with the
-    time of the stop, s since 1970; `stepped`: the steps of tables, at most `TABLES_MAX` and one for all others;
-    `histories`: how many are in each state; `histories_lsn`: the lsn up to which all of them have followed the log,
-    None if there is none.
+    the server, s since 1970, 0 if not known; `rows`, `steps`, `failures`: counted since the start of the job; `tables`:
+    how many tables are in each state; `waiting`: number of entries in the queues; `failed`: True if the consumer's
+    entries are no longer applied; `failing`: number of tables and histories whose steps fail; `stopped`: the stopped
+    tables, with the time of the stop, s since 1970; `stepped`: the steps of at most `TABLES_MAX` tables, by label, and
+    those of all other tables under ""; `histories`: how many histories are in each state; `histories_lsn`: the lsn up
+    to which the log is applied to all histories, None if there are none.
     """
 
     consumer: str
@@ -132,15 +132,15 @@ class ProgressCounter:
             self._copies[state.table] = state
 
     def copied(self, table: str) -> None:
-        """Note that the copy of a table has ended."""
+        """Remove the progress of a copy that has ended."""
         with self._lock:
             self._copies.pop(table, None)
 
     def progress(
         self, applied_lsn: int, waiting: int, records: Iterable[TableRecord]
     ) -> ConsumerProgress:
-        """Returns the progress now. `applied_lsn`: the watermark; `waiting`: entries in the queues; `records`: those of
-        the tables and their histories."""
+        """Returns the progress now. `applied_lsn`: the watermark; `waiting`: the number of entries in the queues;
+        `records`: the records of the tables and histories."""
         all_records = list(records)
         stopped = [record for record in all_records if record.word is TableState.STOPPED]
         with self._lock:
@@ -160,5 +160,5 @@ class ProgressCounter:
 
 
 def _stopped_at(record: TableRecord) -> float:
-    """When the record was written, s since 1970; 0 if that is not known yet."""
+    """Returns when the record was written, s since 1970; 0 if that is not known yet."""
     return record.at.replace(tzinfo=UTC).timestamp() if record.at else 0.0

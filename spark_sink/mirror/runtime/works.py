@@ -61,7 +61,7 @@ Work = ReadLog | StoreRecords | CopyTable | MoveFolders | ClearCopy | TableWork 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """How long each phase of a commit of rows took, s."""
+    """How long a commit of rows took, in total and by phase, in seconds."""
 
     seconds: float
     phases: dict[StepPhase, float]
@@ -69,7 +69,8 @@ class StepTimes:
 
 @dataclass
 class ConsumerWorks:
-    """Threads may share it. `times`: those of commits of rows, by the number of the work, until they are taken."""
+    """Threads may share this object. `times`: the times of commits of rows, by the number of the work, until
+    `AppliedConsumer` counts the step."""
 
     spark: SparkSession
     consumer: str
@@ -87,7 +88,7 @@ class ConsumerWorks:
         self._histories = HistorySteps(self.consumer, self.options, self.binlog_log, self.control)
 
     def do(self, work: Work, session: StepSession) -> Event:
-        """Execute a work. Returns its answer. `session`: for this thread."""
+        """Execute a work. Returns its answer. `session`: used by this thread alone."""
         match work:
             case ReadLog():
                 return self._read(work)
@@ -134,7 +135,7 @@ class ConsumerWorks:
         try:
             return entries(work.before)
         except LostFileError as lost:
-            # Only a reader of all tables goes on with the entries before the lost ones.
+            # Only the task that reads the log for all tables uses the entries before the lost ones.
             known = entries(first_lsn(lost.first)).entries if work.tables is None else ()
             return LogLost(work.run, lost, lost.first, lost.last, known)
 
@@ -155,7 +156,7 @@ class ConsumerWorks:
 
 
 def other_owners(rows: ControlRows, consumer: str) -> dict[TableName, str]:
-    """Returns the other consumers whose tables have a folder, by the names of the tables."""
+    """Returns the other consumers that have a table with a folder, by the table's name."""
     return {
         record.name: record.consumer
         for record in rows.records.values()

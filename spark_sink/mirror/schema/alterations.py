@@ -136,8 +136,8 @@ class _Alteration:
             column.after = replace(column.after, nullable=column.before.nullable)
 
     def _convert(self, clause: ConvertCharsetClause) -> None:
-        """Change the character sets. A column that the statement defines anew has its own clause. The order of the
-        clauses does not matter, because such a column's character set is not compared."""
+        """Change the character sets of text columns, except columns that another clause redefines. The order of these
+        clauses may be ignored, because `signature.difference` does not compare character sets."""
         if clause.charset == "binary":
             raise _UnclearError("CONVERT TO CHARACTER SET binary")
         for column in self._placed:

@@ -1,9 +1,9 @@
-"""Converts the changes of one table to rows of one schema, even if the columns of the table have changed. Pure, on
-Arrow; runs on the executors.
+"""Converts the changes of one table to rows of one schema, even if the columns of the table have changed. Pure
+functions on Arrow data, which run on the executors.
 
-Columns are found by name. A column that has had several types gets a type that holds the values of all of them exactly.
-If there is none, this is an error: a changelog that converted numbers to text, or rounded them, would not show the
-changes.
+Columns are matched by name. A column that has had several types gets a type that represents the values of all these
+types exactly. If there is no such type, `joint_row` raises an error: a changelog that converted numbers to text, or
+rounded them, would not show the changes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LayoutRows:
 
 
 def changelog_schema(row: pa.StructType) -> pa.Schema:
-    """Returns the columns of a changelog of rows.
+    """Returns the schema of a changelog of rows of the type `row`.
 
     `lsn`, `position`: number of the log's entry, and of the change within it; both order all changes;
     `transaction_end`: True for the last change of a transaction to this table; `op`: insert, update, delete, `ddl` for
@@ -62,8 +62,8 @@ def changelog_schema(row: pa.StructType) -> pa.Schema:
 
 
 def joint_row(layouts: Sequence[LayoutRows], label: str) -> pa.StructType:
-    """Returns the type of rows that holds the rows of all layouts: the newest layout's columns, then those that no
-    longer exist.
+    """Returns a type that can represent the rows of all layouts: it has the newest layout's columns, then the columns
+    that no longer exist.
 
     Raises `BinlogError` UNSUPPORTED_CHANGE for a column whose types have no common one. `label`: database.table.
     """
@@ -166,7 +166,7 @@ def as_rows(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_struct(kind):
         return values.cast(kind)
     names = {field.name.lower(): i for i, field in enumerate(values.type)}
-    # `field` does not apply the validity and the offset of a slice; `flatten` does.
+    # `StructArray.field` ignores the validity and the offset of a slice; `flatten` applies both.
     fields = values.flatten()
     columns = [
         fields[names[field.name.lower()]].cast(field.type)

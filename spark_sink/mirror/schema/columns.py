@@ -42,9 +42,9 @@ def spark_type_text(kind: pa.DataType) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSignature:
-    """A column. `mysql_type`: as in information_schema, such as `int unsigned` or `enum('a','b')`; `charset`: that of
-    text and labels, "" if it is unknown or there is none; `spark_type`: the type's text in Spark SQL, such as
-    `decimal(20,0)`."""
+    """A column. `mysql_type`: as in information_schema, such as `int unsigned` or `enum('a','b')`; `charset`: the
+    character set of text and labels, "" if it is unknown or there is none; `spark_type`: the type's text in Spark SQL,
+    such as `decimal(20,0)`."""
 
     name: str
     mysql_type: str

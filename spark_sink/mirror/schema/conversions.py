@@ -1,9 +1,9 @@
 """Decides which values of a column the mirror may keep when ALTER TABLE changes the column's type. Pure.
 
-A value is kept if the server's conversion gives the same as Spark's cast of the mirrored value. Some conversions keep
-all values but a few, such as those that are too long. The mirror has the values, so `Kept.unless` describes these few
-as predicates of Spark SQL: if no row fulfils one, the mirror follows the change; otherwise the table must be copied. In
-strict mode the server itself refuses values that do not fit, and no predicate is needed.
+A value may be kept if the server's conversion has the same result as Spark's cast of the mirrored value. Some
+conversions keep all values except a few, such as texts that are too long. `Kept.unless` describes these few values as
+predicates of Spark SQL on the mirrored rows. If no row fulfils a predicate, the mirror follows the change; otherwise
+the table must be copied. In strict mode the server itself refuses values that do not fit, so they need no predicate.
 
 Sources: MySQL source, sql/field_conv.cc and sql/field.cc (Field_*::store); the tests run each conversion on real
 servers.
@@ -18,7 +18,7 @@ from dispatcher.binlog.charset.collations import BINARY, charset_of
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
 from dispatcher.binlog.table_map.type_text import CHARACTER_BYTES
 
-COLUMN = "{c}"  # stands for the column in a predicate
+COLUMN = "{c}"  # stands for the column's quoted name in a predicate
 
 _INTEGER_BITS: dict[int, int] = {
     Type.TINY: 8,
@@ -43,7 +43,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class ConversionRules:
-    """What a conversion depends on besides the types. `pads_char`: sql_mode PAD_CHAR_TO_FULL_LENGTH."""
+    """The values, besides the types, on which a conversion depends. `pads_char`: True for sql_mode
+    PAD_CHAR_TO_FULL_LENGTH."""
 
     strict: bool
     invalid_dates: InvalidDates
@@ -109,7 +110,7 @@ def _whole_digits(column: Column) -> int:
 
 
 def _fits_decimal(old_digits: int, new: Column, rules: ConversionRules) -> list[tuple[str, str]]:
-    """Returns predicates for a number with at most `old_digits` before the point."""
+    """Returns predicates for numbers with at most `old_digits` digits before the point."""
     predicates = []
     if not rules.strict and old_digits > _whole_digits(new):
         limit = 10 ** _whole_digits(new)
@@ -138,7 +139,7 @@ def _decimal_to_integer(
         return "more than 38 digits are text in the mirror"
     rounded = [("{c} <> round({c}, 0)", "a value has a fraction")] if old.meta & 0xFF else []
     low, high = integer_range(new)
-    # MySQL cuts a larger DECIMAL to this limit for BIGINT UNSIGNED, too.
+    # MySQL cuts larger values to (1 << 63) - 1 even if the new type is BIGINT UNSIGNED.
     return rounded + ([] if rules.strict else [_outside(low, min(high, (1 << 63) - 1))])
 
 
@@ -183,7 +184,7 @@ def _bits(old: Column, new: Column, rules: ConversionRules) -> list[tuple[str, s
 
 
 def _fraction(old: Column, new: Column, micros: str) -> list[tuple[str, str]]:
-    """`micros`: Spark SQL for the microseconds within a second."""
+    """Returns a predicate for values that lose digits. `micros`: Spark SQL for the microseconds within a second."""
     if new.meta >= old.meta:
         return []
     return [(f"{micros} % {10 ** (6 - new.meta)} <> 0", "a value has more digits of a second")]
@@ -235,8 +236,8 @@ def _characters_max(column: Column) -> int:
 
 
 def _too_long(old: Column, new: Column, longest: int) -> list[tuple[str, str]]:
-    """Returns predicates for a text of at most `longest` characters. Spaces at the end are cut without an error, even
-    by a strict server."""
+    """Returns predicates for texts that the new type cuts, for a column whose texts have at most `longest` characters.
+    Strict servers, too, cut spaces at the end without an error."""
     if new.type != Type.BLOB:
         if longest <= new.meta:
             return []
@@ -296,8 +297,8 @@ def _json_to_text(old: Column, new: Column, rules: ConversionRules) -> list[tupl
 
 
 def _enum_to_enum(old: Column, new: Column, _rules: ConversionRules) -> list[tuple[str, str]] | str:
-    """A server converts labels as text, so their order does not matter. It compares them by the collation, so a label
-    that no longer exists may become a label with another spelling."""
+    """Returns a predicate for labels that the new type lacks. A server converts labels as text, so their order does not
+    matter. It compares labels by the collation, so such a label may become a label with another spelling."""
     gone = [label for label in old.labels if label not in new.labels]
     if not gone:
         return []
@@ -305,7 +306,8 @@ def _enum_to_enum(old: Column, new: Column, _rules: ConversionRules) -> list[tup
 
 
 def _set_to_set(old: Column, new: Column, _rules: ConversionRules) -> list[tuple[str, str]] | str:
-    """The text of a value has the labels in the column's order."""
+    """Returns a predicate for labels that the new type lacks. The order of labels must not change, because the text of
+    a value has them in the column's order."""
     left = [label for label in new.labels if label in old.labels]
     if left != [label for label in old.labels if label in new.labels]:
         return "the labels change their order"

@@ -1,8 +1,9 @@
 """Finds the value that existing rows have in a column that ALTER TABLE adds. Pure.
 
 The value is NULL, the constant of DEFAULT as MySQL converts it to the column's type, or for NOT NULL without DEFAULT
-the type's implicit default. If the value does not follow from the statement alone (an expression, the time, a time
-zone), or a constant is written in a form that is not handled here, the result says why the value is unknown.
+the type's implicit default. In two cases, the result is a text that says why the value is unknown: the value does not
+follow from the statement alone (an expression, the time, a time zone), or this module does not handle the form of a
+constant.
 
 Sources: MySQL 9.7 manual, "Data Type Default Values"; MariaDB knowledge base, "CREATE TABLE"; the tests compare with
 servers.
@@ -31,7 +32,8 @@ _DATETIME = re.compile(
 _TIME = re.compile(
     r"(-?)(\d\d|[0-7]\d\d|8[0-2]\d|83[0-8]):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?", re.ASCII
 )
-# A number as a server prints it: no sign of zero, no leading zeros, no spaces, no exponent.
+# A number as a server prints it: no leading zeros, no spaces, no exponent, and no minus sign before zero
+# (`_NEGATIVE_ZERO`).
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?", re.ASCII)
 _NEGATIVE_ZERO = re.compile(r"-[0.]+")
 _YEAR = re.compile(r"19[1-9]\d|20\d\d", re.ASCII)
@@ -125,7 +127,7 @@ def _number(default: Literal | None) -> Decimal:
 
 
 def _rounded(default: Literal | None, scale: int) -> Decimal:
-    """Halves are rounded away from zero."""
+    """Returns the default, rounded to `scale` decimals, halves away from zero."""
     try:
         value = _number(default).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _DIGITS)
     except InvalidOperation:
@@ -134,8 +136,8 @@ def _rounded(default: Literal | None, scale: int) -> Decimal:
 
 
 def _within(low: Decimal | int, high: Decimal | int, value: Decimal) -> Decimal:
-    """Returns `value`. Raises an error if the type cannot hold it: a server refuses some of these values, and cuts
-    others to the limit if sql_mode is not strict."""
+    """Returns `value`. Raises an error if it is outside of the type's range: a server refuses some of these values, and
+    cuts others to the limit if sql_mode is not strict."""
     if not low <= value <= high:
         raise _UnknownFillError(_FORM)
     return value
@@ -165,8 +167,8 @@ def _bits(default: Literal | None, column: Column) -> bytes:
 
 
 def _year(default: Literal | None) -> int:
-    """Returns a year of four digits, or 0. Two digits, also as text with zeros before them, would mean a year from 1970
-    to 2069; they are not converted."""
+    """Returns a year of four digits, or 0. Two digits, also as text with leading zeros, mean a year from 1970 to 2069
+    for a server; this function does not convert them."""
     if default is None:
         return 0
     if default.kind in (LiteralKind.NUMBER, LiteralKind.TEXT) and _YEAR.fullmatch(default.text):
@@ -295,8 +297,8 @@ def _bytes(default: Literal | None, column: Column) -> bytes:
 
 
 def _long_text(default: Literal | None) -> str:
-    """Returns the default of a TEXT or JSON in MariaDB. MySQL refuses such a default. If sql_mode is not strict, it
-    accepts an empty one, and then the column has no default."""
+    """Returns the default of a TEXT or JSON in MariaDB. MySQL refuses such a default. If sql_mode is not strict, MySQL
+    accepts an empty default, but the column then has no default."""
     if default is None:
         raise _UnknownFillError("its implicit default depends on the server")
     if default.kind is not LiteralKind.TEXT or not 0 < len(default.text) <= _LONG_TEXT_MAX:

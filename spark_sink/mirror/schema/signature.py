@@ -33,7 +33,7 @@ class Signature:
 
     @classmethod
     def of_table_map(cls, table_map: TableMap, invalid_dates: InvalidDates) -> Signature:
-        """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, naming table and column."""
+        """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE. Its message names table and column."""
         table_map.require_names()
         names = [table_map.columns[i].name for i in table_map.key]
         return cls.of_columns(table_map.columns, names, invalid_dates, table_map.label)
@@ -42,7 +42,7 @@ class Signature:
     def of_columns(
         cls, columns: Sequence[Column], key: Sequence[str], invalid_dates: InvalidDates, label: str
     ) -> Signature:
-        """`columns`: those of a TABLE_MAP, with sizes in bytes; `label`: the table's name for messages."""
+        """`columns`: the columns of a TABLE_MAP, with sizes in bytes; `label`: the table's name for messages."""
         signatures = []
         for column in columns:
             spark_type = spark_type_of(column, invalid_dates, label)
@@ -74,9 +74,9 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """How a column of the mirrored table is made from the table before the change. `source`: the old column, None for a
-    new column; `fill`: the value of a new column in existing rows; `spark_type_before`: the old column's type, "" for a
-    new column."""
+    """How the values of a column of the mirrored table are computed from the table before the change. `source`: the old
+    column, None for a new column; `fill`: the value of a new column in existing rows; `spark_type_before`: the old
+    column's type, "" for a new column."""
 
     name: str
     spark_type: str
@@ -97,9 +97,9 @@ class Unless:
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
     """The change that a statement makes to a mirrored table. `signature`: the table's signature after the change;
-    `columns`: one per column of `signature`, in its order; `dropped`: columns that the change removes; `kept`: (old
-    name, new name) of columns that stay in the Delta table besides those of the signature; `unless`: conditions under
-    which an existing row cannot follow the change."""
+    `columns`: one source for each column of `signature`, in its order; `dropped`: columns that the change removes;
+    `kept`: (old name, new name) of columns that stay in the Delta table although `signature` lacks them; `unless`:
+    conditions under which an existing row cannot follow the change."""
 
     signature: Signature
     columns: tuple[ColumnSource, ...]
@@ -110,8 +110,8 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class Recopy:
-    """Existing rows change in a way that does not follow from the statement. `reason`: the clause or column, and
-    why."""
+    """The table needs a copy: existing rows change in a way that does not follow from the statement. `reason`: the
+    clause or column, and why."""
 
     reason: str
 
@@ -169,8 +169,8 @@ def _source(column: AlteredColumn, rules: ConversionRules, unless: list[Unless])
 def _converted(
     before: ColumnSignature, column: AlteredColumn, rules: ConversionRules, unless: list[Unless]
 ) -> str:
-    """Returns why the values of a column cannot follow, "" if they can. Adds to `unless` the conditions under which a
-    row cannot follow the change."""
+    """Returns why the values of a column cannot follow the change; "" if they can. Adds to `unless` the conditions
+    under which a row cannot follow the change."""
     after = column.after
     if after.mysql_type != before.mysql_type and after.mysql_type.startswith(("float(", "double(")):
         return "the values are rounded to the decimals of the type"
@@ -205,8 +205,8 @@ def is_kept_column(name: str) -> bool:
 
 def new_columns(old: Signature, new: Signature, lsn: int) -> SchemaChange:
     """Returns the change for the policy `new_column`: a column whose values cannot follow is renamed to
-    `<name>__<lsn>`, and a new column, NULL in existing rows, gets its name. `new`: the signature from the TABLE_MAP of
-    the next rows."""
+    `<name>__<lsn>`, and a new column, NULL in existing rows, gets the name `<name>`. `new`: the signature from the
+    TABLE_MAP of the next rows."""
     sources, kept = [], {column.name: kept_name(column.name, lsn) for column in old.columns}
     for column in new.columns:
         before = old.find(column.name)
@@ -223,9 +223,9 @@ def new_columns(old: Signature, new: Signature, lsn: int) -> SchemaChange:
 
 
 def difference(signature: Signature, table_map: TableMap, invalid_dates: InvalidDates) -> str:
-    """Returns in words how a TABLE_MAP differs from the signature in what the mirror stores; "" if it does not.
+    """Returns a text that says how the columns of a TABLE_MAP differ from the signature; "" if they do not differ.
 
-    Lengths, character sets and NULL do not count, since no mirrored value depends on them.
+    Lengths, character sets and NULL are not compared, since no mirrored value depends on them.
     """
     actual = Signature.of_table_map(table_map, invalid_dates)
     expected_names = [column.name for column in signature.columns]
@@ -248,7 +248,7 @@ def difference(signature: Signature, table_map: TableMap, invalid_dates: Invalid
 
 
 def _stored(column: ColumnSignature) -> tuple[str, int, tuple[str, ...]]:
-    """Returns the Spark type, and what determines the meaning of a value. JSON of MariaDB is text."""
+    """Returns the properties of a column on which its mirrored values depend. JSON is text, as in MariaDB."""
     mysql_column = column.column
     kind = mysql_column.type
     if kind in (Type.STRING, Type.VARCHAR, Type.JSON):

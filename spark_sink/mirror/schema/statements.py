@@ -1,6 +1,7 @@
 """Finds what a statement in the log does to mirrored tables: it creates, drops, empties, renames or alters them. Pure.
 
-A statement that is not understood is an error, because it may have changed rows without a rows event.
+`effects_of` raises an error for a statement that it cannot parse, because the statement may have changed rows without a
+rows event.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """`like`: the table whose columns, but not rows, it gets; `replaces`: OR REPLACE: a table with this name is dropped
-    first; `if_not_exists`: nothing happens if there is a table with this name; `cascades`: foreign keys with ON DELETE
-    or ON UPDATE actions, whose changes a server may not log."""
+    """`like`: the table whose columns, but not rows, the new table gets; `replaces`: True for OR REPLACE, which first
+    drops a table with this name; `if_not_exists`: True if the statement does nothing when there is a table with this
+    name; `cascades`: foreign keys with ON DELETE or ON UPDATE actions, whose changes a server may not log."""
 
     name: Name
     like: Name | None = None
@@ -60,7 +61,7 @@ class TruncateTable:
 
 @dataclass(frozen=True, slots=True)
 class DropDatabase:
-    """Drops all tables of the database: `tables` is empty."""
+    """Drops all tables of the database. The statement does not name them: `tables` is empty."""
 
     database: str
 
@@ -71,7 +72,7 @@ class DropDatabase:
 
 @dataclass(frozen=True, slots=True)
 class RenameTables:
-    """`pairs`: (old, new), one after the other: with `t -> old, new -> t`, `new` becomes `t`."""
+    """`pairs`: (old, new) names, executed in this order: with `t -> old, new -> t`, the table `new` becomes `t`."""
 
     pairs: tuple[tuple[Name, Name], ...]
 
@@ -82,9 +83,9 @@ class RenameTables:
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """`clauses`: those that concern columns and keys; `strict`: see the property; `copy_reason`: if not "", the clause
-    that changes rows in a way that the log does not hold, for a message. A RENAME TO of the statement is another
-    effect, `RenameTables`, which follows this effect."""
+    """`clauses`: the clauses that concern columns and keys; `copy_reason`: the clause that changes rows in a way that
+    the log does not show, for a message, "" if there is none. A RENAME TO of the statement is a separate effect,
+    `RenameTables`, which follows this effect."""
 
     name: Name
     clauses: tuple[ColumnClause, ...] = ()
@@ -120,10 +121,10 @@ class MaybeTemporaryError(BinlogError):
 def effects_of(
     query: str, database: str, sql_mode: int = 0, thread_specific: bool = False
 ) -> list[TableEffect]:
-    """Returns what one statement, run with the default `database`, does to tables, in order.
+    """Returns the effects of one statement on tables, in order. `database`: the default database of the statement.
 
     One statement may concern several tables: EXCHANGE PARTITION changes two, CONVERT TABLE drops one. Raises
-    `BinlogError` UNSUPPORTED_CHANGE for a statement that is not understood, and `MaybeTemporaryError`.
+    `BinlogError` UNSUPPORTED_CHANGE for a statement that cannot be parsed, and `MaybeTemporaryError`.
     """
     ddl = parse_statement(query, database, sql_mode, thread_specific=thread_specific)
     if not ddl.parsed:

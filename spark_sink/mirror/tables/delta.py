@@ -5,8 +5,8 @@ entry. Delta skips a commit whose version is not newer than the recorded one, so
 changes nothing. The id belongs to the table, not to its name or folder, so it does not change when the table is
 renamed.
 
-MERGE, UPDATE and DELETE take the pair from the session's settings. So each `StepSession` has a session of its own, and
-is used by one thread at a time.
+For MERGE, UPDATE and DELETE, Delta reads this pair from the settings of the Spark session. So each `StepSession` has
+its own Spark session, and only one thread at a time uses it.
 
 Tables are created with column mapping by name and type widening, so that columns can be added, dropped, renamed and
 widened without a rewrite. They also get the property `binlog.table_id`, which shows to which table a folder belongs.
@@ -54,7 +54,7 @@ SMALL_TABLE_BYTES_MAX = 512 << 10
 
 # Measured: a MERGE of 100 rows takes 0.7 s with these settings, and 1.6 s with Spark's own. But many rows take longer:
 # a rewrite of a million rows takes 48 s instead of 18, because expressions are interpreted. If the source of the MERGE
-# is a local relation, computing it twice is cheaper than storing it. For a large step, Delta stores it.
+# is a local relation, computing the source twice is cheaper than storing it. For a large step, Delta stores the source.
 _SMALL = {
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
@@ -68,7 +68,7 @@ _SMALL = {
 class StepSession:
     """A Spark session for one thread at a time: its settings carry the version of the current step.
 
-    Settings that a user gave to the application stay as they are.
+    The session does not change settings of the user.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -93,8 +93,8 @@ class StepSession:
 
     @contextmanager
     def recording(self, app_id: str, version: int) -> Iterator[None]:
-        """Commits that are made within this context record the pair. Delta skips a commit whose version is not newer
-        than the recorded one."""
+        """Commits that are made within this context record `version` for `app_id`. Delta skips a commit whose version
+        is not newer than the recorded one."""
         self.spark.conf.set(_APP_ID, app_id)
         self.spark.conf.set(_VERSION, str(version))
         try:
@@ -106,11 +106,11 @@ class StepSession:
 
 @dataclass(frozen=True, slots=True)
 class MergeForm:
-    """How events become rows.
+    """How `MirroredTable.merge` changes rows by events.
 
     `key`: key columns; `columns`: the table's own columns with their types; `extra`: metadata columns by name, with
-    their expressions over an event; `soft`: mark rows as deleted instead of deleting them; `bounds`: further conditions
-    on the target's rows, by which Delta can skip files.
+    their expressions over an event; `soft`: True to mark rows as deleted instead of deleting them; `bounds`: further
+    conditions on the target's rows, by which Delta can skip files.
     """
 
     key: Sequence[str]
@@ -134,7 +134,7 @@ class MirroredTable:
 
     @property
     def sql_name(self) -> str:
-        """The table as Spark SQL names it."""
+        """The table's name in Spark SQL."""
         return f"delta.{quoted(self.path)}"
 
     # -- state -----------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class MirroredTable:
         return delta_log.delta_version(spark, self.path) >= 0
 
     def version(self, spark: SparkSession) -> int:
-        """Returns the lsn of the last step that the table records; -1 if there is none."""
+        """Returns the recorded lsn of the table's last step; -1 if there is none."""
         return delta_log.txn_version(spark, self.path, self.app_id)
 
     def has(self, spark: SparkSession, version: int) -> bool:
@@ -161,8 +161,8 @@ class MirroredTable:
         return delta_log.table_properties(spark, self.path).get(TABLE_ID_PROPERTY, "")
 
     def size_bytes(self, spark: SparkSession) -> int:
-        """Returns the size of the table's files by its last commit; -1 if the commit did not record it, 0 without a
-        table."""
+        """Returns the size of the table's files, as the last commit recorded it; -1 if that commit did not record it, 0
+        if there is no table."""
         return delta_log.table_size(spark, self.path)[0]
 
     def is_empty(self, spark: SparkSession) -> bool:
@@ -171,8 +171,8 @@ class MirroredTable:
     # -- commits ---------------------------------------------------------------------------------------------
 
     def create(self, spark: SparkSession, columns: StructType, *, feed: bool = False) -> None:
-        """Create the table without rows, if it does not exist. This records no version. `feed`: with a change data
-        feed.
+        """Create the table without rows, if it does not exist. The commit records no lsn. `feed`: True to enable the
+        change data feed.
 
         Raises `BinlogError` UNSUPPORTED_CHANGE for a column with a name that Delta uses in a feed.
         """
@@ -187,7 +187,7 @@ class MirroredTable:
         delta_commit.create_table(spark, self.path, builder)
 
     def feed_changes(self, spark: SparkSession) -> None:
-        """Enable the change data feed for later commits, unless it is enabled. This is a commit of its own.
+        """Enable the change data feed for later commits, in a separate commit, unless it is already enabled.
 
         Raises `BinlogError` UNSUPPORTED_CHANGE for a column with a name that Delta uses in a feed.
         """
@@ -208,33 +208,34 @@ class MirroredTable:
             )
 
     def replace_schema(self, spark: SparkSession, columns: StructType) -> None:
-        """Delete all rows, and give the table other columns. This records no version, and can be repeated until rows
-        are written."""
+        """Delete all rows, and replace the columns. The commit records no lsn. The call can be repeated until rows are
+        written."""
         empty = spark.createDataFrame([], all_nullable(columns))
         writer = empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         writer.save(self.path)
 
     def own(self, spark: SparkSession) -> None:
-        """Assign the Delta table to this table, in a commit of its own."""
+        """Assign the Delta table to this mirrored table, in a separate commit."""
         spark.sql(
             f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ('{TABLE_ID_PROPERTY}' = '{self.table_id}')"
         )
 
     def take_over(self, spark: SparkSession, columns: StructType, *, feed: bool = False) -> None:
-        """Assign the existing Delta table to this table, without rows and with these columns; `feed`: with a change
-        data feed. This records no version, and can be repeated until rows are written: the owner changes last."""
+        """Assign the existing Delta table to this mirrored table: delete its rows, and replace its columns. `feed`:
+        True to enable the change data feed. The commits record no lsn. The call can be repeated until rows are written:
+        the owner changes last."""
         self.replace_schema(spark, columns)
         if feed:
             self.feed_changes(spark)
         self.own(spark)
 
     def add_columns(self, spark: SparkSession, columns: StructType) -> None:
-        """Add columns at the end, NULL in existing rows. This records no version."""
+        """Add columns at the end, NULL in existing rows. The commit records no lsn."""
         names = ", ".join(f"{quoted(c.name)} {c.dataType.simpleString()}" for c in columns)
         spark.sql(f"ALTER TABLE {self.sql_name} ADD COLUMNS ({names})")
 
     def append(self, version: int, rows: DataFrame) -> None:
-        """Append rows; their columns are found by name."""
+        """Append rows. Delta matches their columns by name."""
         writer = rows.write.format("delta").mode("append")
         writer.option("txnAppId", self.app_id).option("txnVersion", str(version)).save(self.path)
 
@@ -257,12 +258,12 @@ class MirroredTable:
         values: dict[str, str | Column],
         where: str = "true",
     ) -> None:
-        """Set columns of the rows that fulfil `where`. The names of columns are quoted."""
+        """Set columns of the rows that fulfil `where`. The keys of `values` are quoted names of columns."""
         with session.recording(self.app_id, version):
             DeltaTable.forPath(session.spark, self.path).update(where, values)
 
     def merge(self, session: StepSession, version: int, events: DataFrame, form: MergeForm) -> None:
-        """Merge `events`: one per key, with the fields `key`, `row` and `deleted`."""
+        """Merge `events` into the table. `events` has one event per key, with the fields `key`, `row` and `deleted`."""
         values: dict[str, Any] = {
             quoted(column.name): F.col(f"e.row.{quoted(column.name)}") for column in form.columns
         }

@@ -1,12 +1,12 @@
 """Commits of small steps that the driver makes itself, without a Spark job.
 
 A job takes a second even for a few rows, and a MERGE has two jobs. So the driver reads the files that may hold the
-events' keys, and writes one new file with the remaining rows of these files and the rows of the events. Delta's own
-transaction commits the file, so if another writer has changed one of these files meanwhile, there is a conflict, as for
-a MERGE.
+events' keys, and writes one new file with the remaining rows of these files and the rows of the events. The driver
+commits this file with a transaction of Delta. If another writer has changed one of the read files meanwhile, the commit
+fails with a conflict, as that of a MERGE.
 
-Tables with nested columns or with features that only Delta's own writer implements, and steps that would read much, are
-left to Spark.
+Spark commits the steps of tables with nested columns, or with features that only Delta's own writer implements, and
+steps that would read more than the limits of this module.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ _large_step = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file of the table. `action`: its `add` action; `stats`: its statistics, with decimals."""
+    """A file of the table. `action`: its `add` action; `stats`: its statistics, in which numbers with a point are
+    `Decimal`."""
 
     action: Mapping[str, Any]
     stats: Mapping[str, Any]
@@ -92,8 +93,8 @@ class TableFile:
 
 
 class DriverTable:
-    """A table in one transaction. `columns`: None if the driver must not write it; `feed`: True if it has a change data
-    feed.
+    """A table in one transaction. `columns`: None if the driver must not write the table; `feed`: True if the table has
+    a change data feed.
 
     For a commit that only adds files, Delta reads the feed from these files, so the driver can append rows. A commit
     that removes files needs separate files for the feed, which Spark writes.
@@ -102,7 +103,8 @@ class DriverTable:
     def __init__(
         self, spark: SparkSession, table: MirroredTable, clock: StepClock | None = None
     ) -> None:
-        """`clock`: measures the writing and the commit. Raises `BinlogError` TARGET_FILES if there is no table."""
+        """`clock`: measures the time of the write and of the commit. Raises `BinlogError` TARGET_FILES if there is no
+        table."""
         self._spark, self._table = spark, table
         self._clock = clock or StepClock()
         self._transaction = DeltaTransaction(spark, table.path)
@@ -115,7 +117,7 @@ class DriverTable:
         self.columns = data_file.stored_columns(metadata["fields"]) if writable else None
 
     def append(self, version: int, rows: pa.Table) -> bool:
-        """Append rows, whose columns are found by name. Returns False, and appends nothing, if Spark must do this."""
+        """Append rows, whose columns are matched by name. Returns False, and appends nothing, if Spark must do this."""
         stored = self._stored(rows)
         if stored is None:
             return False
@@ -123,8 +125,8 @@ class DriverTable:
         return True
 
     def replace(self, version: int, keys: pa.Table, rows: pa.Table) -> bool:
-        """Delete the rows with these keys, and append `rows`. `keys`: has the columns of the key. Returns False, and
-        changes nothing, if Spark must do this."""
+        """Delete the rows with these keys, and append `rows`. `keys`: a table with only the columns of the key. Returns
+        False, and changes nothing, if Spark must do this."""
         if self.feed:
             return False
         stored, stored_keys = self._stored(rows), self._stored_keys(keys)
@@ -146,7 +148,8 @@ class DriverTable:
         keys: pa.Table,
         rows: pa.Table,
     ) -> bool:
-        """Replace the candidates that hold keys. Returns False, and changes nothing, if Spark must do this."""
+        """Replace the candidates with one of the keys, and small files to join, by one file. Returns False, and changes
+        nothing, if Spark must do this."""
         changed, kept, left = [], [], UNPACKED_BYTES_MAX
         for file in candidates:
             before = self._read(file, left)
@@ -217,7 +220,8 @@ class DriverTable:
         return None if self.columns is None else data_file.as_stored(rows, self.columns)
 
     def _stored_keys(self, keys: pa.Table) -> pa.Table | None:
-        """Returns keys with the table's columns; None if equal values of a column can differ in their bytes."""
+        """Returns the keys with the types of the table's columns; None if they do not fit, or if equal values of a
+        column can differ in their bytes."""
         stored = self._stored(keys)
         if stored is None or any(pa.types.is_floating(field.type) for field in keys.schema):
             return None

@@ -1,14 +1,16 @@
-"""Reduces decoded changes to the last event of each key. A MERGE needs no more, so workers return nothing else.
+"""Reduces decoded changes to the last event of each key. A MERGE needs only these events, so workers return nothing
+else.
 
 An insert or update writes a row under the key of its after-image. A delete removes the row under the key of its
 before-image. An update that changes the key does both, the removal first. The last of all events of one key determines
-the target's row. Keys are compared byte by byte, which is stricter than a column's collation. Two spellings of a key
-that are equal in MySQL give one removal and one row here, because both images of a change are written in full.
+the target's row. Keys are compared byte by byte, which is stricter than a column's collation. If an update changes a
+key to a spelling that is equal in MySQL, the result is one removal and one row, because the log has both images of the
+change in full.
 
-Tables without any key are mirrored by whole rows: each image counts +1 (after) or -1 (before), and the sum for each
-distinct row is applied. Sums do not depend on the order of changes.
+For a table without a key, `row_counts_of` counts whole rows: +1 for each after-image, -1 for each before-image. The
+step applies the sum for each distinct row. Sums do not depend on the order of changes.
 
-Pure, on Arrow columns; runs in the driver for small steps, in `mapInArrow` for large ones.
+Pure functions on Arrow columns. They run in the driver for small steps, and in `mapInArrow` for large steps.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ import pyarrow.compute as pc
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules import remedies
 
-# Envelope columns that events carry, so that metadata columns can be filled.
+# Columns of a change that its events have, too, for the metadata columns of the table.
 META = ("seq", "gtid", "committed_at")
 
 
 @dataclass(frozen=True, slots=True)
 class EventForm:
-    """What the events of a table hold.
+    """The form of a table's events.
 
     `row`: type of a table's rows; `key`: names of its key columns; `keep_deleted`: True if an event that removes a row
     has the row's before-image instead of NULL.
@@ -64,7 +66,8 @@ def event_form(changes: pa.Schema, key: Sequence[str], *, keep_deleted: bool = F
 class LastEvents:
     """Keeps the last event of each key of the changes that are added, in stream order.
 
-    It holds in memory the last events so far, and those of one batch. `changes`: how many changes were added.
+    The object needs memory for the last events so far, and for the events of one batch. `changes`: how many changes
+    were added.
     """
 
     form: EventForm
@@ -112,7 +115,7 @@ def chosen_columns(changes: pa.RecordBatch, row: pa.StructType) -> pa.RecordBatc
     """Returns the changes with only the columns of `row` in their images, and only these in the lists of missing
     columns.
 
-    `changes`: with these columns, and with those that the mirrored table leaves out.
+    `changes`: their images have the columns of `row`, and the columns that the mirrored table leaves out.
     """
     if changes.schema.field("after").type.num_fields == row.num_fields:
         return changes
@@ -187,8 +190,8 @@ def row_counts_of(changes: pa.RecordBatch, row: pa.StructType) -> pa.Table:
 def event_keys(
     changes: pa.RecordBatch, key: Sequence[str], writes: np.ndarray, removals: np.ndarray
 ) -> list[pa.Array]:
-    """Returns the key columns of the rows that changes write, followed by those of the rows that they remove. `writes`,
-    `removals`: indices of changes with an after-image and with a before-image."""
+    """Returns the key columns of the rows that changes write, followed by the key columns of the rows that changes
+    remove. `writes`, `removals`: indices of changes with an after-image and with a before-image."""
     images = ((changes.column("after"), writes), (changes.column("before"), removals))
     return [
         pa.concat_arrays(

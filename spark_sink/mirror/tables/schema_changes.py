@@ -25,10 +25,9 @@ from spark_sink.mirror.values.names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
-# With these properties, columns can be renamed, dropped and widened by metadata. The mirror creates its tables with
-# them.
+# With these properties, Delta can rename, drop and widen columns by metadata alone. The mirror's own tables have them.
 EVOLUTION_PROPERTIES = {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"}
-# Delta enables this feature for a new table with such a column, but not for a column that is added later.
+# Delta enables this feature for a new table with a TIMESTAMP_NTZ column, but not when such a column is added later.
 _NTZ_FEATURE = {"delta.feature.timestampNtz": "supported"}
 
 
@@ -54,7 +53,7 @@ def execute(spark: SparkSession, path: str, app_id: str, version: int, change: S
 
 
 def _refused(spark: SparkSession, path: str, change: SchemaChange) -> str:
-    """Returns why a row cannot follow; "" if all can."""
+    """Returns why some rows cannot follow the change; "" if all rows can."""
     if not change.unless:
         return ""
     frame = spark.read.format("delta").load(path)
@@ -84,8 +83,8 @@ def _type_json(text: str) -> str:
 
 
 def _set_properties(spark: SparkSession, path: str, wanted: Mapping[str, str]) -> None:
-    """Set the properties that the table lacks, in a commit of its own. A table that the mirror has not created needs
-    this once."""
+    """Set the properties that the table lacks, in a separate commit. A table that the mirror has not created needs this
+    once."""
     properties = delta_log.table_properties(spark, path)
     missing = {k: v for k, v in wanted.items() if properties.get(k) != v}
     if missing:
@@ -102,7 +101,8 @@ def _staying(change: SchemaChange, names: list[str]) -> list[tuple[str, str]]:
 
 
 def _fields(change: SchemaChange, fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the Delta schema afterwards. A field keeps its metadata, in which Delta stores its name in the files."""
+    """Returns the fields of the Delta schema after the change. A field keeps its metadata, in which Delta stores its
+    name in the files."""
     by_name = {field["name"].lower(): field for field in fields}
     after = []
     for column in change.columns:

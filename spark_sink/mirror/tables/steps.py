@@ -1,15 +1,15 @@
 """Executes one step of a table: decodes the rows of a run, and commits them to the table under the step's lsn.
 
-A small run, whose payloads the driver holds, is decoded and reduced to the last event of each key in the driver. The
-driver commits the events itself if it can (`driver_commit`), and otherwise passes them to Spark as a local relation. A
-large run is decoded and reduced on the executors, payload by payload. If it has several payloads, a window function
-finds the last event of each key among them.
+The driver decodes a small run, and reduces it to the last event of each key. The driver commits these events itself if
+it can (`driver_commit`); otherwise it passes them to Spark as a local relation. The executors decode and reduce a large
+run, payload by payload. If the run has several payloads, a window function finds the last event of each key among the
+events of all payloads.
 
-What is committed:
+A step commits:
 
 * an append, if nothing of the run can be in the table already: all changes are inserts, and the table was exact before;
 * otherwise, a MERGE of the last event of each key;
-* for a table without a key, a MERGE that replaces each group of equal rows by the right number of them.
+* for a table without a key, a MERGE that replaces each group of equal rows by the number of such rows after the run.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RowLayout:
         cls, run: RowRun, invalid_dates: InvalidDates, omitted: Collection[str] = ()
     ) -> RowLayout:
         """`omitted`: names of columns that the mirrored table leaves out. Raises `BinlogError` METADATA_MISSING or
-        UNSUPPORTED_TYPE, naming table and column, and as `kept_columns` does."""
+        UNSUPPORTED_TYPE, whose message names table and column, and the `BinlogError` of `kept_columns`."""
         table_map = _without(TableMap.parse(run.entries[0].table_map), omitted)
         names = [column.name for column in table_map.columns]
         changes = arrow_types.change_schema(table_map.columns, table_map.label, invalid_dates)
@@ -132,7 +132,7 @@ class RowStep:
     """A step of rows.
 
     `exact`: True if the table was equal to the server's before the run, so an inserted row is not in it; `snapshot`:
-    the snapshot whose transactions are in the table already, None if there is none.
+    the snapshot whose transactions the table already shows, None if there is none.
     """
 
     consumer: str
@@ -222,7 +222,7 @@ class RowStep:
     def _distributed(
         self, session: StepSession, log: BinlogLog, form: keyed.EventForm
     ) -> DataFrame:
-        """Returns the last event of each key of each payload, with `lsn`."""
+        """Returns, for each payload, the last event of each key, with the payload's `lsn`."""
         schema = spark_schema(form.schema).add("lsn", LongType())
         payloads = self._payloads(session, log)
         return payloads.mapInArrow(
@@ -248,7 +248,7 @@ class RowStep:
     # -- without a key ---------------------------------------------------------------------------------------
 
     def _commit_counts(self, session: StepSession, log: BinlogLog) -> None:
-        """Add the run's sum for each distinct row to the number of rows that the table has."""
+        """Change the number of each distinct row in the table by the run's sum for this row."""
         if self.policy.deletes is Deletes.SOFT or self.policy.extra:
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
@@ -258,7 +258,8 @@ class RowStep:
                 ),
             )
         require_table(session.spark, self.table)
-        # With the size -1 (not known), Delta stores the source of the MERGE, which reads the table itself.
+        # The source of the MERGE reads the table itself, so Delta has to store it: -1 (size not known) selects such
+        # settings.
         session.expect(self.run.payload_bytes, -1)
         with session.clock.phase(StepPhase.READ):
             counts = self._counts(session, log)
@@ -315,7 +316,7 @@ class RowStep:
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     import pyarrow as pa  # noqa: PLC0415
 
-    # In a local relation, Spark ignores all batches behind two batches without rows.
+    # In a local relation, Spark ignores all batches that follow two batches without rows.
     return pa.concat_tables(tables).combine_chunks()
 
 

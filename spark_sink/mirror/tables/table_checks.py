@@ -1,4 +1,4 @@
-"""Checks a table's Delta table before work is applied to it."""
+"""Checks the Delta table of a mirrored table before a work changes it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def require_table(spark: SparkSession, table: MirroredTable) -> None:
 
 
 def require_schema(spark: SparkSession, table: MirroredTable, columns: StructType) -> None:
-    """Gives an empty Delta table these columns. Raises `BinlogError` UNSUPPORTED_CHANGE if it has rows and other
-    columns."""
+    """Replaces the columns of an empty Delta table by `columns`. Raises `BinlogError` UNSUPPORTED_CHANGE if a Delta
+    table with rows has other columns."""
     existing = {column.name: column.dataType for column in table.columns(spark)}
     wanted = {column.name: column.dataType for column in columns}
     if existing == wanted:

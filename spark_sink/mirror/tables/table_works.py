@@ -1,6 +1,6 @@
 """Executes works on the Delta tables of mirrored tables: reads what they record, changes them, commits rows to them.
 
-A change under an lsn is made once: Delta skips a commit whose lsn is not newer than the one that the table records. So
+A change that has an lsn is committed only once: Delta skips a commit whose lsn is not newer than the recorded lsn. So
 each work can be repeated after a crash or a failure.
 """
 
@@ -52,10 +52,10 @@ def mirrored_table(target: str, record: TableRecord) -> MirroredTable:
 
 @dataclass(frozen=True, slots=True)
 class TableWorks:
-    """The works of one consumer. Several threads may call it, each with a session of its own.
+    """The works of one consumer. Several threads may call the methods, each thread with its own session.
 
     All methods raise `BinlogError` for a fault of the table's data or of its Delta table, with TARGET_FILES if files of
-    this table or of the log are lost. After any other exception the work may be tried again.
+    this table or of the log are lost. After any other exception, the work can be repeated.
     """
 
     consumer: str
@@ -63,7 +63,8 @@ class TableWorks:
     binlog_log: BinlogLog
 
     def ask(self, session: StepSession, work: AskTable) -> DeltaFacts:
-        """Returns what the Delta table in the folder records. A missing one has the lsn -1, no owner and no rows."""
+        """Returns the facts of the Delta table in the folder. If there is none, the facts are the lsn -1, no owner and
+        no rows."""
         spark = session.spark
         path = f"{self.options.target.rstrip('/')}/{work.folder}"
         table = MirroredTable(work.table_id, path, work.folder)
@@ -99,7 +100,7 @@ class TableWorks:
         return ""
 
     def _columns(self, record: TableRecord, entry: LogEntry) -> StructType:
-        """Returns the columns of a table for the rows of an entry."""
+        """Returns the columns that the Delta table of `record` has for the rows of `entry`."""
         policy = self.options.policy(record.name)
         layout = RowLayout.of(RowRun((entry,)), self.options.invalid_dates, policy.omitted)
         return layout.stored_columns(policy)
@@ -125,7 +126,7 @@ class TableWorks:
     # -- rows ------------------------------------------------------------------------------------------------
 
     def commit(self, session: StepSession, work: CommitRows) -> None:
-        """Commit the rows of a run under its lsn."""
+        """Commit the rows of the work's run under the run's lsn."""
         table = self._table(work.record)
         with _naming_damage(session.spark, table):
             try:
@@ -133,7 +134,8 @@ class TableWorks:
             except BinlogError:
                 raise
             except Exception:
-                # If a file is lost, the error names it; any other failure is tried again.
+                # If a file of the log or of the table is lost, its error replaces this one. After other errors, the
+                # work is repeated.
                 lsns = [entry.lsn for entry in work.rows.entries]
                 self.binlog_log.require_files(self.consumer, lsns)
                 require_table(session.spark, table)
@@ -144,7 +146,7 @@ class TableWorks:
         layout = RowLayout.of(work.rows, options.invalid_dates, policy.omitted)
         layout.stored_columns(
             policy
-        )  # raises if a metadata column has the name of one of the table's
+        )  # raises if a column of the table has the name of a metadata column
         if policy.feed:
             table.feed_changes(session.spark)
         return RowStep(

@@ -1,7 +1,7 @@
 """Reads the rows that a mirrored table had at an entry of the log, from a version of its Delta table.
 
-Each step records its lsn in its commit, so the version is the last one before the first commit of a later step. Commits
-without an lsn, such as compactions, change no rows.
+Each step records its lsn in its commit. So the wanted version is the last version before the first commit of a later
+step. Commits without an lsn, such as compactions, change no rows.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def version_at(newest: int, recorded: Callable[[int], int | None], lsn: int) -> 
     """Returns the last version of a Delta table before the first step behind `lsn`; -1 if this step made the first
     version.
 
-    `newest`: its newest version; `recorded`: returns the lsn of the step that made a version, None if no step made it.
+    `newest`: the newest version of the Delta table; `recorded`: returns the lsn of the step that made a version, None
+    if no step made it.
     """
     last = newest
     for version in range(newest, -1, -1):

@@ -1,8 +1,8 @@
-"""Makes the names of mirrored tables in a catalog of Spark, by a template such as `main.{database}.{table}`. Pure.
+"""Makes the names of mirrored tables in a Spark catalog from a template such as `main.{database}.{table}`. Pure.
 
-Catalogs convert names to lower case, and accept letters of ASCII, digits and underscores. Any other character is
-written as in SQL/XML (ISO/IEC 9075-14, 9.1), in lower case: `order-lines` becomes `order_x002d_lines`. So two tables
-get the same name only if their names differ in case alone.
+Catalogs convert names to lower case, and accept ASCII letters, digits and underscores. This module escapes every other
+character as in SQL/XML (ISO/IEC 9075-14, 9.1), in lower case: `order-lines` becomes `order_x002d_lines`. Two names
+become equal only if they differ in case alone.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from dataclasses import dataclass
 
 from spark_sink.mirror.values.names import TableName, quoted
 
-SESSION_CATALOG = "spark_catalog"  # Spark's name for the catalog of table names without a catalog
+SESSION_CATALOG = "spark_catalog"  # Spark's name for its default catalog
 
 _PLACEHOLDERS = ("{database}", "{table}")
 _PART = re.compile(r"(?:[A-Za-z0-9_]|\{database\}|\{table\})+\Z")
-# An underscore is escaped, too, if the characters behind it look like an escape.
+# An underscore is escaped, too, if the characters behind the underscore look like an escape.
 _ESCAPED = re.compile(r"[^a-z0-9_]|_(?=x[0-9a-f]{4,6}[^a-z0-9])")
 
 
 def catalog_identifier(name: str) -> str:
-    """Returns the name of a database or table in a catalog."""
+    """Returns the name that a database or table of the server has in a catalog."""
     return _ESCAPED.sub(lambda match: f"_x{ord(match[0]):04x}_", name.lower())
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogTemplate:
-    """`parts`: the template's names, in which `{database}` and `{table}` stand for those of the mirrored table. The
-    first of three parts is a catalog."""
+    """`parts`: the two or three names of the template, in which `{database}` and `{table}` stand for the names of the
+    mirrored table. If there are three parts, the first one is a catalog."""
 
     parts: tuple[str, ...]
 
@@ -53,11 +53,11 @@ class CatalogTemplate:
 
     @property
     def catalog(self) -> str:
-        """The catalog, as Spark's settings name it."""
+        """The catalog's name in the settings of Spark."""
         return self.parts[0] if len(self.parts) == 3 else SESSION_CATALOG
 
     def name(self, table: TableName) -> str:
-        """Returns the table's name in the catalog. Its parts have no dots."""
+        """Returns the table's name in the catalog. The only dots in the name are those between its parts."""
         database, own = map(catalog_identifier, table)
         catalog = self.parts[:-2]
         names = [
@@ -68,10 +68,10 @@ class CatalogTemplate:
 
 
 def sql_name(name: str) -> str:
-    """Returns, for Spark SQL, a name that has dots between its parts."""
+    """Quotes each part of a name, such as `shop.orders`, for Spark SQL."""
     return ".".join(map(quoted, name.split(".")))
 
 
 def schema_name(name: str) -> str:
-    """Returns the name of the schema (database) in which a table is."""
+    """Returns a table's name without its last part: the name of the schema (database) that contains the table."""
     return name.rpartition(".")[0]

@@ -1,7 +1,8 @@
 """Entries of the mirror's log, and `lsn`, the number that orders them. Pure.
 
-`lsn = append << 32 | slice << 24 | index`: the number of the consumer's append to the log (1, 2, 3 ... without gaps),
-the slice of the micro-batch, and the entry's index in the slice. (consumer, lsn) orders the whole log.
+`lsn = append << 32 | slice << 24 | index`. `append` numbers the consumer's appends to the log (1, 2, 3 ... without
+gaps), `slice` numbers the slices of the micro-batch, and `index` numbers the entries of the slice. (consumer, lsn)
+orders the whole log.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ INLINE_BYTES = 256 << 10
 class LogEntry:
     """An entry of the log.
 
-    `first_seq`, `last_seq`: transactions of the entry, in `epoch`; `rows`: number of row changes, of which `inserts`,
-    `updates` and `deletes`; `table_map`: body of the TABLE_MAP event; `payload`: a delivered binlog of only this
-    table's events, None if it is larger than `INLINE_BYTES` or there is none; `query`: the statement, whose quotes can
-    be parsed only with `sql_mode`; `thread_specific`: for a statement, see `Ddl`; `file`, `pos`: its place in the
-    server's log; `committed_at`: the commit time of the entry's last transaction; `position`: for kind END; `gap`: for
-    kind END, True if the server had purged changes before this append.
+    `first_seq`, `last_seq`: `seq` of the entry's first and last transaction, in `epoch`; `rows`: number of row changes,
+    the sum of `inserts`, `updates` and `deletes`; `table_map`: body of the TABLE_MAP event; `payload`: a delivered
+    binlog with the events of this table alone, None for an entry without rows or for a payload of more than
+    `INLINE_BYTES`; `query`: the text of a statement, which can be parsed only with `sql_mode`; `thread_specific`: for a
+    statement, see `Ddl`; `file`, `pos`: the entry's place in the server's log; `committed_at`: the commit time of the
+    entry's last transaction; `position`: for kind END; `gap`: for kind END, True if the server had purged changes
+    before this append.
     """
 
     lsn: int
@@ -60,8 +62,8 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The end of a consumer's log. `append`: number of its last append; `position`: that of the newest END entry, None
-    if the log has none yet."""
+    """The end of a consumer's log. `append`: number of the consumer's last append; `position`: the position of the
+    newest END entry, None if the log has no END entry yet."""
 
     append: int
     position: Position | None

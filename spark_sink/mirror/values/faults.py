@@ -1,5 +1,5 @@
 """Classifies an exception of a step: a fault of the table's data, a conflict of writers, or a failure after which the
-step is tried again."""
+applier repeats the step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 
-# A fault in another process is received as the text of its traceback.
+# The traceback text of an exception that another process raised contains such a line if the exception is a fault.
 _FAULT = re.compile(r"dispatcher\.model\.errors\.(?:\w*Error): ([^\n]+)")
 _CONFLICT = re.compile(
     r"DELTA_CONCURRENT_|Concurrent(?:Append|DeleteRead|DeleteDelete|Transaction|Write|Modification)Exception"
@@ -17,7 +17,8 @@ _LONG = 500
 
 
 def fault_of(error: BaseException) -> BinlogError | None:
-    """Returns the fault of an exception of a step, here or on an executor; None if the exception is no fault."""
+    """Returns the fault that ended a step, raised in this process or on an executor; None if the exception is no
+    fault."""
     if isinstance(error, BinlogError):
         return error
     if (line := fault_line(error)) is not None:
@@ -27,14 +28,14 @@ def fault_of(error: BaseException) -> BinlogError | None:
 
 
 def fault_line(error: BaseException) -> str | None:
-    """Returns the line of a fault that another process has raised; None for another exception. For chained exceptions,
-    this is the line of the exception that was raised last, because of the others."""
+    """Returns the line that describes a fault of another process; None if the exception contains no such line. For
+    chained exceptions, the line belongs to the exception that was raised last."""
     lines = _FAULT.findall(str(error))
     return lines[-1].strip() if lines else None
 
 
 def _parts(text: str) -> tuple[ErrorKind, str, str]:
-    """Splits the line of a fault: kind: what (where); remedy."""
+    """Splits the line of a fault, `kind: what (where); remedy`, into kind, text and remedy."""
     kinds = [kind for kind in ErrorKind if text.startswith(f"{kind.value}: ")]
     kind = kinds[0] if kinds else ErrorKind.INTERNAL
     what, _, remedy = text.removeprefix(f"{kind.value}: ").partition("; ")
@@ -42,12 +43,13 @@ def _parts(text: str) -> tuple[ErrorKind, str, str]:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """True if another writer committed to the table at the same time; the step can be repeated at once."""
+    """True if the step failed because another writer committed to the table at the same time. The applier can repeat
+    such a step at once."""
     return bool(_CONFLICT.search(f"{type(error).__name__}: {error}"))
 
 
 def in_one_line(error: BaseException) -> str:
-    """Returns an exception in one line, without the traces of a JVM."""
+    """Returns an exception in one line, without the stack trace of the JVM."""
     lines = (line.strip().removeprefix(": ") for line in str(error).splitlines())
     first = next((line for line in lines if line and not line.startswith(_PY4J)), "")
     text = f"{type(error).__name__}: {first}"

@@ -1,4 +1,5 @@
-"""Names of databases, tables and columns: as folders of the target, and as identifiers of Spark SQL. Pure."""
+"""Converts names of databases, tables and columns to folder names of the target and to identifiers of Spark SQL.
+Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from urllib.parse import quote
 TableName = tuple[str, str]  # database, table
 
 # The mirror's own files are in this folder of the target. No database's folder can have this name, because
-# `folder_name` writes a leading underscore as %5F: Spark and Delta treat folders with a leading underscore as hidden.
+# `folder_name` writes a leading underscore as %5F. Spark and Delta treat folders with a leading underscore as hidden.
 OWN_FOLDER = "_binlog"
 
 _SAFE_IN_PATH = " $-_"
@@ -17,11 +18,11 @@ _SAFE_IN_PATH = " $-_"
 def folder_name(name: str) -> str:
     """Returns the folder name for a database's or table's name.
 
-    Letters of any script stay. Characters with a meaning to Hadoop, globs or file systems become %xx, and so does an
-    underscore at the beginning.
+    Letters of any script stay unchanged. Characters that Hadoop, globs or file systems treat specially become %xx. An
+    underscore at the beginning becomes %5F.
     """
     text = "".join(c if c.isalnum() or c in _SAFE_IN_PATH else quote(c, safe="") for c in name)
-    # `quote` keeps "." and "~", but "." and ".." cannot be names of folders.
+    # `quote` does not escape "." and "~", but a folder cannot have the name "." or "..".
     text = text.replace(".", "%2E").replace("~", "%7E")
     return f"%5F{text[1:]}" if text.startswith("_") else text
 
@@ -37,10 +38,11 @@ def quoted(name: str) -> str:
 
 
 def table_label(name: TableName) -> str:
-    """Returns database.table, for messages."""
+    """Returns the name as `database.table`, for messages."""
     return ".".join(name)
 
 
 def fits_pattern(label: str, pattern: str) -> bool:
-    """True if a table's name equals or fits a pattern. A name may contain the special characters of patterns."""
+    """True if a table's name is equal to the pattern or fits the pattern. Equality is tested first, because a name may
+    contain the special characters of patterns."""
     return label == pattern or fnmatchcase(label, pattern)

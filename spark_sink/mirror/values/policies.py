@@ -1,4 +1,4 @@
-"""The policies for a table, where users can choose what the mirror does. Pure."""
+"""The policies for a table: the points at which users can choose what the mirror does. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_sink.mirror.values.names import TableName
 
 
 class UnknownTables(StrEnum):
-    """What happens when rows of a table arrive whose CREATE TABLE the log does not hold."""
+    """What the mirror does when it finds rows of a table in the log, but no CREATE TABLE of this table."""
 
     COPY = "copy"
     PARTIAL = "partial"
@@ -20,7 +20,7 @@ class UnknownTables(StrEnum):
 
 
 class PurgedChanges(StrEnum):
-    """What happens to a table whose changes the server had purged before they were read."""
+    """What the mirror does with a table if the server purged changes of the table before the consumer had read them."""
 
     COPY = "copy"
     PARTIAL = "partial"
@@ -35,14 +35,14 @@ class UnfollowedChange(StrEnum):
 
 
 class Deletes(StrEnum):
-    """What a deleted row becomes."""
+    """What the mirror does with a row that the server deleted."""
 
-    HARD = "hard"  # it is deleted
-    SOFT = "soft"  # it stays, and its column `_deleted` is true
+    HARD = "hard"  # the mirror deletes the row
+    SOFT = "soft"  # the mirror keeps the row and sets its column `_deleted` to true
 
 
 class MetadataColumn(StrEnum):
-    """A column that the mirror adds to a table's own columns, about the transaction that wrote the row last."""
+    """A column that the mirror adds to a table. It describes the transaction that wrote the row last."""
 
     SEQ = "_seq"
     GTID = "_gtid"
@@ -52,9 +52,9 @@ class MetadataColumn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TablePolicy:
-    """`interval_s`: shortest time between two steps of rows of a table; `history`: True if it has a history table;
-    `feed`: True if its Delta table has a change data feed; `omitted`: names of columns that the mirrored table does not
-    have."""
+    """`interval_s`: shortest time between two steps that apply rows of the table; `history`: True if the table has a
+    history table; `feed`: True if the table's Delta table has a change data feed; `omitted`: names of columns that the
+    mirrored table does not have."""
 
     unknown: UnknownTables = UnknownTables.STOP
     purged: PurgedChanges = PurgedChanges.COPY
@@ -83,14 +83,14 @@ def default_policy(_: TableName) -> TablePolicy:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """How the log is applied to tables.
+    """Options of the applier, which applies the log to tables.
 
-    `target`: folder of the mirror; `consumers`: the consumers whose entries are applied; `policy`: returns the policy
-    of a table, by its name; `excludes`: returns True if a consumer leaves out tables with a name; `can_copy`: True if
-    there is a server to copy tables from; `parallel`: how many tables are brought forward at the same time;
-    `step_bytes_max`: payload bytes of one step; `poll_s`: time between two reads of the log for new entries;
-    `log_days`: the log is kept for at least so many days; `catalog`: the template of the tables' names in a catalog of
-    Spark.
+    `target`: folder of the mirror; `consumers`: the consumers whose entries the applier applies; `policy`: returns the
+    policy of the table with a name; `excludes`: returns True if a consumer does not mirror the table with a name;
+    `can_copy`: True if the settings name a server from which tables can be copied; `parallel`: how many tables the
+    applier works on at the same time; `step_bytes_max`: the most payload bytes of one step; `poll_s`: time between two
+    reads of the log for new entries; `log_days`: the log is kept for at least so many days; `catalog`: the template of
+    the tables' names in a catalog of Spark.
     """
 
     target: str

@@ -1,8 +1,9 @@
-"""Settings of the mirror: command line, then environment (`SPARK_SINK_*`), then YAML files, then defaults.
+"""Settings of the mirror. A value of the command line precedes one of the environment (`SPARK_SINK_*`), then YAML
+files, then defaults.
 
-The files are read as the daemon's are: `${NAME}` stands for an environment variable, unknown and duplicate keys are
-errors, and all errors are reported together with file and line. No token or password can be given on the command line,
-because every user of the machine can read the command line.
+The rules for the files are those of the daemon's settings: `${NAME}` stands for an environment variable, unknown and
+duplicate keys are errors, and one message reports all errors with file and line. No token or password can be given on
+the command line, because every user of the machine can read the command line.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|minutes?|hou
 
 
 def _consumers(value: Any) -> Any:
-    """Converts a list of names to consumers without settings of their own."""
+    """Converts a list of consumers' names to a dictionary in which each consumer has empty settings."""
     if isinstance(value, str):
         value = [name.strip() for name in value.split(",")]
     if isinstance(value, list):
@@ -277,7 +278,7 @@ class MirrorSettings(SettingsSection):
         ge=2**20,
         description="Bytes of the log that one step applies to a table",
     )
-    # In YAML, `null` is not read as a text.
+    # YAML parses an unquoted `null` as None, not as a text.
     invalid_dates: Annotated[
         InvalidDates, BeforeValidator(lambda value: "null" if value is None else value)
     ] = Field(
@@ -351,7 +352,7 @@ class MirrorSettings(SettingsSection):
         return TableSettings(**chosen)
 
     def omitted_columns(self, name: tuple[str, str]) -> tuple[str, ...]:
-        """Returns the names of the columns that the mirrored table leaves out."""
+        """Returns the names of the source table's columns that the mirrored table does not have."""
         return self.policy(name).omit_columns or ()
 
     def excludes(self, consumer: str, name: tuple[str, str]) -> bool:
@@ -361,7 +362,7 @@ class MirrorSettings(SettingsSection):
         return section is not None and section.excludes(name)
 
     def source_options(self, consumer: str) -> dict[str, str]:
-        """Returns the options of the source "binlog" for one consumer."""
+        """Returns the options with which the Spark source "binlog" reads one consumer."""
         token = None if self.token_file or self.token is None else self.token.get_secret_value()
         optional: dict[str, Any] = {
             "token": token,
@@ -386,10 +387,10 @@ def load_mirror_settings(
     overrides: Mapping[str, tuple[str, Any]] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> MirrorSettings:
-    """Read and validate the settings. Raises `SettingsError` with all errors.
+    """Read and validate the settings. Raises one `SettingsError` that lists all errors.
 
-    `paths`: YAML files, or folders of them; later ones override earlier ones. `overrides`: dotted key to (command line
-    option, value). `environment` defaults to that of the process.
+    `paths`: YAML files, or folders of YAML files; a later file overrides an earlier one. `overrides`: maps a dotted key
+    to (command line option, value). `environment` defaults to the environment of the process.
     """
     given = os.environ if environment is None else environment
     tree = read_sources(paths, overrides or {}, given, prefix=ENVIRONMENT)

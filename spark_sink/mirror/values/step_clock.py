@@ -1,8 +1,8 @@
 """Measures the time of each phase of a step. Pure except for the clock.
 
-The phases of a step of rows are: `read`: read the log's payloads and decode them; `plan`: find out what has to be
-changed; also all time that belongs to no other phase; `write`: write files, or run a job of Spark with its commit;
-`commit`: commit by the driver.
+The phases of a step of rows are: `read`: the applier reads and decodes the log's payloads; `plan`: it computes what has
+to be changed; also all time that belongs to no other phase; `write`: it writes files, or runs a Spark job that also
+commits; `commit`: the driver commits without a Spark job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class StepPhase(StrEnum):
-    """A part of a step."""
+    """A phase of a step, as the module describes."""
 
     READ = "read"
     PLAN = "plan"
@@ -23,20 +23,21 @@ class StepPhase(StrEnum):
 
 
 class StepClock:
-    """Used by one thread at a time. Tests replace `clock` (seconds, monotonic)."""
+    """Adds up the time of each phase of one step. Used by one thread at a time. Tests replace `clock` (seconds,
+    monotonic)."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.begin()
 
     def begin(self) -> None:
-        """A step begins, in the phase `plan`."""
+        """Sets all times to zero and begins a step in the phase `plan`."""
         self._seconds = dict.fromkeys(StepPhase, 0.0)
         self._phase, self._since = StepPhase.PLAN, self._clock()
 
     @contextmanager
     def phase(self, phase: StepPhase) -> Iterator[None]:
-        """Count the time within this context for a phase, without the time of phases inside it."""
+        """Add the time within this context to the phase, without the time of contexts nested inside."""
         outer = self._phase
         self._enter(phase)
         try:
@@ -45,7 +46,7 @@ class StepClock:
             self._enter(outer)
 
     def seconds(self) -> dict[StepPhase, float]:
-        """Returns the time of each phase since `begin`; their sum is the time since then."""
+        """Returns the time of each phase since `begin`. The sum of these times is the time since `begin`."""
         self._enter(self._phase)
         return dict(self._seconds)
 

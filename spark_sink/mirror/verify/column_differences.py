@@ -9,10 +9,10 @@ from spark_sink.mirror.values.policies import MetadataColumn
 
 
 def column_differences(server: StructType, mirror: StructType) -> str:
-    """Returns how the columns differ, in words; "" if they do not.
+    """Returns a text that lists all differences of the columns; "" if the columns are equal.
 
-    Columns that the mirror adds by policy do not count: metadata columns, and old columns of `on_alter: new_column`.
-    Letter case does not count either.
+    The comparison ignores the letter case of names, and the columns that the mirror adds by policy: metadata columns,
+    and old columns of `on_alter: new_column`.
     """
     ours = {field.name.lower(): field for field in server}
     theirs = {

@@ -1,9 +1,9 @@
 """Computes checksums of rows from Arrow, so that rows in different places can be compared without being moved.
 
-A row's hash depends on the bits of all its values. Rows are assigned to buckets by the hash of their key. A bucket has
-the number of its rows and the sum of their hashes, which do not depend on the order. Tables with equal buckets are
-equal, except with a probability of one in 2^64. In buckets that differ, the rows are compared. This is no protection
-against an adversary.
+A row's hash depends on the bits of all its values. Rows are assigned to buckets by the hash of their key. A bucket
+consists of the number of its rows and the sum of their hashes; the order of the rows does not matter. Two different
+tables have equal buckets with a probability of one in 2^64. `row_differences` compares the rows of buckets that differ.
+An adversary could construct different tables with equal buckets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NULL = 0x9E3779B97F4A7C15
 
 @njit
 def mixed(value: np.uint64) -> np.uint64:
-    """Returns a number each bit of which depends on every bit of `value` (the finalizer of splitmix64)."""
+    """Returns the finalizer of splitmix64 for `value`: each bit of the result depends on every bit of `value`."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
@@ -33,7 +33,7 @@ def mixed(value: np.uint64) -> np.uint64:
 
 @njit
 def add_words(words: U64, valid: NDArray[np.bool_], width: Int, hashes: U64) -> None:
-    """Include values of `width` words each in the rows' hashes."""
+    """Update the rows' hashes with one column's values, of `width` words each."""
     for i in range(len(hashes)):
         h = hashes[i] * np.uint64(0x100000001B3)
         if valid[i]:
@@ -46,7 +46,7 @@ def add_words(words: U64, valid: NDArray[np.bool_], width: Int, hashes: U64) -> 
 
 @njit
 def add_bytes(data: U8, offsets: NDArray[np.int64], valid: NDArray[np.bool_], hashes: U64) -> None:
-    """Include values of any length in the rows' hashes."""
+    """Update the rows' hashes with one column's values, of any length."""
     for i in range(len(hashes)):
         h = hashes[i] * np.uint64(0x100000001B3)
         if valid[i]:
@@ -62,7 +62,7 @@ def add_bytes(data: U8, offsets: NDArray[np.int64], valid: NDArray[np.bool_], ha
 
 
 def row_hashes(arrays: Sequence[pa.Array], rows: int) -> U64:
-    """Returns one hash per row, over the values of all arrays in their order."""
+    """Returns one hash per row. The hash covers the row's values in all arrays, in the order of the arrays."""
     hashes: U64 = np.zeros(rows, dtype=np.uint64)
     for array in arrays:
         _add(array, hashes)
@@ -104,7 +104,7 @@ def _offsets(array: pa.Array) -> NDArray[np.int64]:
 
 
 def _words(array: pa.Array) -> tuple[U64, int]:
-    """(the bits of fixed-width values, words per value)."""
+    """Returns (the bits of fixed-width values as 64-bit words, words per value)."""
     count, bits = len(array), array.type.bit_width
     data = array.buffers()[1] or b""
     if pa.types.is_boolean(array.type):
@@ -127,7 +127,7 @@ class Buckets:
         return cls(np.zeros(buckets, dtype=np.int64), np.zeros(buckets, dtype=np.uint64))
 
     def add(self, batch: pa.RecordBatch, key: Sequence[int]) -> None:
-        """Count the rows of a batch. `key`: indices of its key columns; () for all columns."""
+        """Add the rows of a batch to their buckets. `key`: indices of the key columns; () for all columns."""
         hashes = row_hashes(batch.columns, batch.num_rows)
         bucket = bucket_of(batch, key, len(self.counts))
         np.add.at(self.counts, bucket, 1)
@@ -138,13 +138,13 @@ class Buckets:
         return int(self.counts.sum())
 
     def different(self, other: Buckets) -> NDArray[np.int64]:
-        """The numbers of the buckets that differ."""
+        """Returns the numbers of the buckets that differ between `self` and `other`."""
         unequal = (self.counts != other.counts) | (self.sums != other.sums)
         return np.flatnonzero(unequal).astype(np.int64)
 
 
 def bucket_of(batch: pa.RecordBatch, key: Sequence[int], buckets: int) -> NDArray[np.int64]:
-    """The bucket of each row."""
+    """Returns the bucket number of each row."""
     columns = [batch.column(i) for i in key] if key else batch.columns
     hashes = row_hashes(columns, batch.num_rows)
     return (hashes % np.uint64(buckets)).astype(np.int64)

@@ -1,4 +1,5 @@
-"""Compares the rows of a table on the server and in the mirror by checksums, and row by row where these differ."""
+"""Compares the rows of a table on the server and in the mirror: first the checksums of buckets, then the rows of the
+buckets that differ."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _KEYS_MAX = 10
 
 
 def mirror_buckets(frame: DataFrame, source: SourceTable, decoder: TextDecoder) -> Buckets:
-    """Returns the checksums of the mirror's rows, computed on the executors."""
+    """Returns the buckets of the mirror's rows. The executors compute them."""
     count = partial(_count_rows, decoder.schema, source.key)
     parts = frame.mapInArrow(count, "bucket long, rows long, low long, high long")
     sums = parts.groupBy("bucket").agg(F.sum("rows"), F.sum("low"), F.sum("high")).collect()
@@ -36,8 +37,8 @@ def mirror_buckets(frame: DataFrame, source: SourceTable, decoder: TextDecoder) 
 def _count_rows(
     schema: pa.Schema, key: Sequence[int], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the number of rows and the sum of hashes of each bucket. Runs on the executors. A sum of 64 bits is
-    returned in two halves, which Spark adds without an overflow."""
+    """Yields the number of rows and the sum of hashes of each bucket. Runs on the executors. A sum of 64 bits is split
+    into two halves, because Spark can add the halves without an overflow."""
     buckets = Buckets.empty(BUCKETS)
     for batch in batches:
         buckets.add(_cast(batch, schema), key)
@@ -61,7 +62,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 RowHashes = dict[str, list[int]]
-"""The hashes of the rows of each key, as text."""
+"""Maps a key, as text, to the hashes of the rows that have this key."""
 
 
 def _rows_in(
@@ -92,7 +93,7 @@ def server_rows(
 def mirror_rows(
     frame: DataFrame, source: SourceTable, decoder: TextDecoder, wanted: np.ndarray[Any, Any]
 ) -> RowHashes:
-    """Returns the mirror's rows whose keys belong to one of the buckets. The executors select them."""
+    """Returns the mirror's rows whose keys belong to one of the buckets. The executors select these rows."""
     choose = partial(_choose_rows, decoder.schema, source.key, wanted.tolist())
     hashes: RowHashes = {}
     for text, number in frame.mapInArrow(choose, "key string, hash long").collect():
@@ -110,7 +111,7 @@ def _choose_rows(
 
 
 def different_keys(server: RowHashes, mirror: RowHashes) -> tuple[tuple[str, str], ...]:
-    """Returns the first keys whose rows differ, each with what differs."""
+    """Returns the first keys whose rows differ, each with a text that describes the difference."""
     different = []
     for key in sorted(server.keys() | mirror.keys()):
         ours, theirs = sorted(server.get(key, [])), sorted(mirror.get(key, []))

@@ -1,16 +1,18 @@
-"""Compares tables of the mirror with the server, each at one position, without writing on the server.
+"""Compares each table of the mirror with the server's table at one position, without writing on the server.
 
-1. On the server, a consistent snapshot is taken whose position R is known: MySQL reports the same executed set and end
-   of the log before and after the snapshot begins, MariaDB reports the position of the snapshot itself.
-2. In the mirror, a version of the Delta table is found that has all changes of the table up to R and none behind it.
-   The mirror's log shows which entries lie before R. If the table changes all the time, there may be no such version.
-   Then other snapshots are taken until the deadline. After the deadline, the verdict is `moving`.
-3. The columns of both are compared: names, types and order.
-4. The checksums of both are compared, per bucket of keys (`row_checksums`). In buckets that differ, the rows are
-   compared.
+1. `snapshot_at` begins a consistent snapshot on the server and determines its position R: MySQL reports the same
+   executed set and end of the log before and after the snapshot begins; MariaDB reports the position of the snapshot
+   itself.
+2. `_version_at` waits for a version of the Delta table that has all changes of the table up to R and no change behind
+   R. The mirror's log shows which entries lie before R. If a step of the mirror applied changes from before and behind
+   R together, there is no such version, and `verify` begins another snapshot. After the deadline, the verdict is
+   `moving`.
+3. `column_differences` compares the columns of snapshot and version: names, types and order.
+4. `row_checksums` compares the checksums of both per bucket of keys. `row_differences` compares the rows of buckets
+   that differ.
 
-A difference is reported only if it is found at two positions, because a transaction may be visible in a snapshot
-shortly before MySQL counts it as executed.
+`verify` reports a difference only after it has found a difference at two positions, because a snapshot may show a
+transaction shortly before MySQL adds the transaction to the executed set.
 """
 
 from __future__ import annotations
@@ -71,8 +73,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableDifference:
-    """The result of the comparison of a table. `position`: the position at which both were read; `keys`: the first keys
-    that differ, each with what differs; `reason`: the reason of a verdict other than EQUAL."""
+    """The result of the comparison of a table. `position`: the position at which both tables were read; `keys`: the
+    first keys whose rows differ, each with a description of the difference; `reason`: why the verdict is not EQUAL."""
 
     label: str
     verdict: Verdict
@@ -95,7 +97,7 @@ class TableDifference:
 
 
 def uncounted(_label: str, _rows: int) -> AbstractContextManager[Callable[[int], None]]:
-    """Shows nothing."""
+    """Shows no progress: the default of `VerifyWatch.counting`."""
     return nullcontext(lambda _: None)
 
 
@@ -103,9 +105,9 @@ def uncounted(_label: str, _rows: int) -> AbstractContextManager[Callable[[int],
 class VerifyWatch:
     """Functions that `verify` calls while it compares tables.
 
-    `report` is called with each difference. `counting` is called with a table's name and the server's estimate of its
-    rows, and returns a context; the function that the context yields is called with the number of rows that were
-    compared since its last call.
+    `verify` calls `report` with the result of each table. It calls `counting` with a table's name and the server's
+    estimate of the table's rows. `counting` returns a context that yields a function. `verify` calls this function with
+    the number of rows that it has read since the last call.
     """
 
     report: Callable[[TableDifference], None] = lambda _: None
@@ -126,10 +128,10 @@ def verify(
     invalid_dates: InvalidDates = InvalidDates.NULL,
     watch: VerifyWatch | None = None,
 ) -> list[TableDifference]:
-    """Compare tables with the server, or all tables of the mirror if none are named. `wait_s`: the time limit for each
-    table.
+    """Compare the named tables with the server, or all tables of the mirror if `tables` is None. `wait_s`: the time
+    limit for each table.
 
-    Raises `BinlogError` if the server cannot be asked.
+    Raises `BinlogError` if the server cannot be read.
     """
     watch = watch or VerifyWatch()
     control = ControlTable(spark, target)
@@ -149,8 +151,8 @@ def verify(
 
 
 def compared_records(records: Iterable[TableRecord]) -> dict[TableName, TableRecord]:
-    """Returns the tables by name, without dropped ones. If two consumers have a table with the same name, the complete
-    one is compared, else the one with the newer record."""
+    """Returns the records of the tables to compare, by name, without dropped tables. If two consumers have a table with
+    the same name, a record with the state `complete` precedes, then the newer record."""
 
     def precedence(record: TableRecord) -> tuple[bool, int]:
         return record.word is TableState.COMPLETE, record.serial
@@ -243,10 +245,11 @@ class _Verifier:
     def _version_at(
         self, record: TableRecord, applied: int, position: Position, deadline: float
     ) -> int:
-        """Wait until the mirror has a version at `position`. Returns the Delta version; -1 if the table has no folder
-        yet.
+        """Wait until the mirror has a version of the table at `position`. Returns the Delta version; -1 if the table
+        has no folder yet.
 
-        `applied`: the lsn that was applied before the snapshot. Raises `_Moving` if the mirror is beyond the position.
+        `applied`: the lsn up to which the table was applied before the snapshot. Raises `_Moving` if the mirror has
+        applied changes behind the position.
         """
         entries = _TableEntries(self._log, record, applied, position)
         entries.read_to_position(deadline)
@@ -271,7 +274,7 @@ class _Verifier:
             time.sleep(_POLL_S)
 
     def _frame(self, record: TableRecord, decoder: TextDecoder, version: int) -> DataFrame | str:
-        """Returns the mirror's rows with the server's columns, or why that is not possible."""
+        """Returns the mirror's rows with the server's columns, or a text if the columns differ."""
         schema = spark_schema(decoder.schema)
         if version < 0:
             return self._spark.createDataFrame([], schema)
@@ -280,7 +283,7 @@ class _Verifier:
         if "_deleted" in frame.columns and "_deleted" not in schema.fieldNames():
             frame = frame.where("NOT coalesce(`_deleted`, false)")
         if differences := column_differences(schema, frame.schema):
-            # A table without a signature takes the columns of the next rows.
+            # An empty table without a signature gets the columns of the next rows that are applied.
             if record.signature or not frame.isEmpty():
                 return differences
             return self._spark.createDataFrame([], schema)
@@ -292,11 +295,12 @@ def _same(before: TableDifference, now: TableDifference) -> bool:
 
 
 class _TableEntries:
-    """The log's entries of one table behind `applied`: those up to a position, and those beyond it.
+    """The log's entries of one table behind `applied`, divided into entries up to a position and entries beyond the
+    position.
 
-    Reading begins with the first entry of the append that contains the entry `applied`, because only the end of an
-    append has a position. `applied` may be the end of an append, as after a copy. The log then has no later position
-    until the server has a new transaction.
+    `read_to_position` begins with the first entry of the append that contains the entry `applied`, because only the END
+    entry of an append has a position. If `applied` is itself an END entry, as after a copy, the log has no later
+    position before the server's next transaction.
     """
 
     def __init__(
@@ -310,7 +314,7 @@ class _TableEntries:
         self._first_beyond: int | None = None
 
     def read_to_position(self, deadline: float) -> None:
-        """Read until an append ends at the position or beyond. Raises `_Moving` at the deadline."""
+        """Read the log until an append ends at or beyond the position. Raises `_Moving` at the deadline."""
         while not self._passed:
             if not self._read() and time.monotonic() > deadline:
                 raise _Moving("the log has not reached the server's position")
@@ -318,7 +322,7 @@ class _TableEntries:
                 time.sleep(_POLL_S)
 
     def beyond(self, lsn: int) -> bool:
-        """True if a version of the table that records `lsn` has changes behind the position."""
+        """True if a version of the Delta table that is applied up to `lsn` contains changes behind the position."""
         while self._first_beyond is None and self._cursor < lsn and self._read():
             pass
         return self._first_beyond is not None and self._first_beyond <= lsn
@@ -334,7 +338,8 @@ class _TableEntries:
         return bool(entries)
 
     def _is_statement(self, entry: LogEntry) -> bool:
-        """True if the entry is a statement that concerns the table, so that it may change columns, or remove rows."""
+        """True if the entry is a statement that concerns the table. Such a statement may change columns or remove
+        rows."""
         name = self._record.name
         items = route(entry, effects_of, lambda: [name], lambda _: False)
         return entry.kind is EntryKind.STATEMENT and any(named == name for named, _ in items)
@@ -350,8 +355,8 @@ class _TableEntries:
         self._passed = self._passed or reached
 
     def _is_before(self, entry: LogEntry, end: Position) -> bool:
-        """True if an entry of the append that reaches the position lies before it. Raises `_Moving` if the entry lies
-        on both sides."""
+        """True if the entry lies before the position. `end` is the end of the entry's append, which is at or beyond the
+        position. Raises `_Moving` if the entry holds changes from both sides of the position."""
         ours = self._position
         if end.server != ours.server:
             if contains_executed(ours, end):

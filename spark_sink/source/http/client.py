@@ -1,20 +1,21 @@
 """HTTP client of the daemon, for the Spark driver and its executors. Needs the standard library only.
 
-A client belongs to one thread and keeps one connection alive; the tasks of a process share one (`connections`). Spark
-ends a query at the first exception of its source, so the client retries faults that may pass: a connection that cannot
-be made or that breaks, a timeout, and the statuses 429 and 503, whose `Retry-After` it obeys. Retries use exponential
-backoff with full jitter, until `retry_timeout_s` has passed since the call's first failure. Every call can be repeated:
-ranges can be read again, a second acknowledgement changes nothing, and a session that was opened and never used fences
-only older ones. All other answers are final: the client raises a `BinlogError` with the daemon's message.
+A client belongs to one thread and keeps one connection alive. The tasks of a process use the same connection one after
+another (`connections`). Spark ends a query at the first exception of its source, so the client retries faults that may
+be temporary: a connection that cannot be opened or that breaks, a timeout, and the statuses 429 and 503. It waits as
+long as `Retry-After` of the answer says. Retries use exponential backoff with full jitter, until `retry_timeout_s` has
+passed since the call's first failure. Every call can be repeated: ranges can be read again, a second acknowledgement
+changes nothing, and a session that was opened and never used fences only older sessions. Every other status except 200
+is final: the client raises a `BinlogError` with the daemon's message.
 
-If the endpoint has several addresses, `AddressChoice` says which one a request goes to. The client waits only between
-two rounds of the addresses. It does not wait long for a daemon that does not answer, because its host may be down or
-its process stopped. The wait for an answer grows with each round, so that a slow leader can answer. A leader that ends
-hands over in less than a second, so in the call's first second of failures a standby is asked again sooner than its
-`Retry-After` says. Sessions and positions are in the state store that all daemons share, so for the client a takeover
-is the same as a restart of the daemon.
+If the endpoint has several addresses, `AddressChoice` chooses the address of each request. The client pauses only after
+it has tried all addresses once (a round). In the first round it waits at most 10 s for an answer, because the daemon's
+host may be down or its process stopped. The limit doubles with each round, so that a slow leader can answer. A leader
+that stops hands over in less than a second. So during the first second after the call's first failure, the client asks
+a standby again sooner than the `Retry-After` of the standby says. Sessions and positions are in the state store, which
+all daemons share. So for the client a takeover is the same as a restart of the daemon.
 
-A body counts as received only if it is complete: a shorter one is a broken connection.
+If a body is shorter than announced, the client treats the connection as broken.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ from spark_sink.source.stream_progress import NOT_KNOWN, SourceLag
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 10.0
 READ_BYTES = 1 << 20
-# With several addresses: how long the first round waits for an answer, beside the time that a poll may wait.
+# With several addresses: how long the client waits for an answer in the first round, in addition to `wait_s` of the
+# call.
 ANSWER_S = 10.0
-# How long a leader takes at most to hand over, and how often a standby is asked meanwhile.
+# The longest time in which a leader hands over, and the time between two requests to a standby during this time.
 HAND_OVER_S = 1.0
 ASK_STANDBY_EVERY_S = 0.125
 GAP_HEADER = "Binlog-Gap"
@@ -61,8 +63,9 @@ _KIND_OF_STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session of one consumer. `head`: the server's newest position when it was opened; `gap`: the server had purged
-    transactions after the position that was asked for, and the consumer goes on behind them, at `position`."""
+    """A session of one consumer. `head`: the server's newest position when the session was opened; `gap`: True if the
+    server had purged transactions after the requested position, so that the consumer continues behind these
+    transactions, at `position`."""
 
     number: int
     position: Position
@@ -73,10 +76,11 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class PolledRange:
-    """The range after a position, up to `end`: `bytes` of delivered binlog in `transactions` transactions.
+    """The range after the polled position, up to `end`. It has `transactions` transactions with `bytes` of delivered
+    binlog.
 
-    `gap`: the server had purged what followed the position, and the consumer goes on at `end`; `lag`: how far `end` is
-    behind the server.
+    `gap`: True if the server had purged the transactions behind the polled position, so that the consumer continues at
+    `end`; `lag`: how far `end` is behind the server.
     """
 
     end: Position
@@ -97,7 +101,7 @@ class SliceCut:
 
 @dataclass(frozen=True, slots=True)
 class DividedRange:
-    """Where a range of `bytes` is cut, in order."""
+    """The cuts of a range, in the order of the log. `bytes`: the size of the range."""
 
     cuts: list[SliceCut]
     bytes: int
@@ -105,7 +109,8 @@ class DividedRange:
 
 @dataclass(frozen=True, slots=True)
 class DeliveredRange:
-    """`data`: a delivered binlog; `gap`: True if a part of the range is missing, because the server had purged it."""
+    """`data`: a delivered binlog; `gap`: True if a part of the range is missing because the server had purged this
+    part."""
 
     data: memoryview
     gap: bool
@@ -113,10 +118,10 @@ class DeliveredRange:
 
 @dataclass(frozen=True, slots=True)
 class _Setback:
-    """Why a request has to be repeated. `another`: True to repeat it at another address at once; else the client waits
-    at least `wait_s`.
+    """How a failed request is repeated. `another`: True if the client repeats the request at another address at once;
+    else the client waits at least `wait_s`.
 
-    `standby`: the daemon does not lead.
+    `standby`: True if the daemon has answered that it does not lead.
     """
 
     another: bool
@@ -141,8 +146,8 @@ class ConsumerClient:
         jitter: Callable[[], float] = random.random,
         pool: ConnectionPool | None = None,
     ) -> None:
-        """`first`: the number of the address that the first request goes to. `pool`: the client takes its connection
-        from there, and `close` gives it back."""
+        """`first`: the number of the address to which the first request goes. `pool`: the client takes its connection
+        from this pool, and `close` returns the connection to the pool."""
         self._endpoint = endpoint
         self._choice = AddressChoice(endpoint.addresses, first)
         self._pool = pool
@@ -155,14 +160,14 @@ class ConsumerClient:
 
     @property
     def address_number(self) -> int:
-        """The number of the address that answered last."""
+        """The number of the address that answered the newest request."""
         return self._choice.number
 
     # -- calls -----------------------------------------------------------------------------------------------
 
     def open_session(self, after: Position | None, *, read_only: bool = False) -> Session:
-        """Open a session at `after`, or at the stored position if it is None. Unless `read_only`, it fences every older
-        session."""
+        """Open a session at `after`; if `after` is None, at the stored position. If `read_only` is False, the new
+        session fences every older session."""
         body = {"after": after.as_dict() if after else None, "read_only": read_only}
         answer = self._object("POST", "session", body)
         return Session(
@@ -174,7 +179,8 @@ class ConsumerClient:
         )
 
     def resolve(self, place: Place) -> Position:
-        """Ask for the position of a place in the server's log, in the consumer's epoch. Changes nothing."""
+        """Ask the daemon for the position of a place in the server's log, in the consumer's epoch. The call changes
+        nothing."""
         answer = self._object("POST", "resolve", {"to": json.loads(place.to)})
         return self._position(answer, "position")
 
@@ -189,8 +195,8 @@ class ConsumerClient:
         min_bytes: int = 0,
         max_transactions: int | None = None,
     ) -> PolledRange:
-        """Acknowledge everything up to `after`, then wait up to `wait_ms` for the changes behind it: with `min_bytes`,
-        until the range has so many bytes or cannot grow."""
+        """Acknowledge everything up to `after`, then wait up to `wait_ms` for changes behind `after`. With `min_bytes`,
+        the daemon waits until the range has so many bytes or cannot grow."""
         body = {
             "session": session,
             "after": after.as_dict(),
@@ -213,8 +219,8 @@ class ConsumerClient:
         )
 
     def slices(self, session: int, start: Position, end: Position, n: int) -> DividedRange:
-        """Returns at most `n` - 1 cuts strictly between `start` and `end` that divide the range, also inside of large
-        transactions."""
+        """Returns at most `n` - 1 cuts, all strictly between `start` and `end`. A cut may be inside of a large
+        transaction."""
         body = {
             "session": session,
             "start": start.as_dict(),
@@ -235,7 +241,7 @@ class ConsumerClient:
         )
 
     def binlog(self, session: int, start: SliceCut, end: SliceCut) -> DeliveredRange:
-        """Returns the delivered binlog of (start, end], without a second copy in memory."""
+        """Returns the delivered binlog of the range (start, end], without copying its bytes."""
         body: dict[str, Any] = {"session": session}
         for key, cut in (("start", start), ("end", end)):
             body[key] = cut.position.as_dict()
@@ -244,16 +250,16 @@ class ConsumerClient:
         return DeliveredRange(memoryview(data), gap=headers.get(GAP_HEADER) == "true")
 
     def acknowledge(self, session: int, position: Position) -> Position:
-        """Returns the acknowledged position."""
+        """Acknowledge everything up to `position`. Returns the position that is acknowledged after the call."""
         body = {"session": session, "position": position.as_dict()}
         return self._position(self._object("POST", "ack", body), "acknowledged")
 
     def table(self, name: str) -> dict[str, Any]:
-        """Returns columns and key of `database.table`, as the server's information_schema has them now."""
+        """Returns columns and key of `database.table`, which the daemon reads from the server's information_schema."""
         return self._object("GET", f"tables/{quote(name, safe='')}", None)
 
     def declare(self, declares: DeclareOptions) -> None:
-        """Declare this consumer, unless it is declared already with the same content."""
+        """Declare this consumer. If it is already declared with the same content, the call changes nothing."""
         body = {
             "name": self._consumer,
             "source": declares.source,
@@ -264,7 +270,8 @@ class ConsumerClient:
         self._object("POST", "/v1/consumers", body)
 
     def table_of_source(self, name: str, source: str | None) -> dict[str, Any]:
-        """As `table`, for a table that a declared consumer of `source` may read. The consumer need not exist."""
+        """Returns the same as `table`, for a table that a declared consumer of `source` may read. The consumer need not
+        exist."""
         query = "" if source is None else f"?source={quote(source, safe='')}"
         return self._object("GET", f"/v1/tables/{quote(name, safe='')}{query}", None)
 
@@ -330,7 +337,8 @@ class ConsumerClient:
     def _try(
         self, method: str, path: str, payload: bytes | None, answer_s: float
     ) -> tuple[http.client.HTTPMessage, bytearray] | _Setback:
-        """Send one request, and tell `_choice` what became of it. Returns headers and body of the daemon's answer."""
+        """Send one request, and report its result to `_choice`. Returns headers and body of the daemon's answer, or how
+        to repeat the request."""
         try:
             status, headers, data = self._once(method, path, payload, answer_s)
         except ssl.SSLCertVerificationError as error:
@@ -377,11 +385,11 @@ class ConsumerClient:
             BrokenPipeError,
             ssl.SSLEOFError,
         ):
-            # The daemon may close a connection that was idle, which is not a fault. A new connection was not idle.
+            # That the daemon has closed an idle connection is not a fault. A new connection was never idle.
             self._drop()
             if not reused:
                 raise
-            if self._pool is not None:  # the daemon has probably closed all of them
+            if self._pool is not None:  # the daemon has probably closed all idle connections
                 self._pool.close_to(self._endpoint, address)
             return self._exchange(method, path, payload, answer_s)
 
@@ -436,7 +444,8 @@ class ConsumerClient:
         if name in ErrorKind.__members__:
             kind = ErrorKind[name]
         hint = str(problem.get("hint") or "") or None
-        # The detail may be the daemon's whole message, with kind and hint, which the error adds again.
+        # `detail` may already contain kind and hint. They are removed, because the text of `BinlogError` adds them
+        # again.
         what = str(problem["detail"]).removeprefix(f"{kind.value}: ").removesuffix(f"; {hint}")
         error = UserError if status in (400, 413, 422) else BinlogError
         return error(kind, what, where=self._where, remedy=hint)
@@ -460,7 +469,7 @@ class ConsumerClient:
 
 
 def _json_object(data: bytearray) -> dict[str, Any] | None:
-    """Returns None if the bytes are not a JSON object."""
+    """Returns the bytes parsed as a JSON object; None if they are no JSON object."""
     try:
         answer = json.loads(data)
     except ValueError:
@@ -469,7 +478,7 @@ def _json_object(data: bytearray) -> dict[str, Any] | None:
 
 
 def _body(response: http.client.HTTPResponse) -> bytearray:
-    """Returns the body, received into one buffer if its length is announced."""
+    """Returns the body. If the answer has a Content-Length, the body is received into one buffer of this size."""
     length = response.length
     if length is None:
         return bytearray(response.read())
@@ -480,7 +489,7 @@ def _body(response: http.client.HTTPResponse) -> bytearray:
             at += read
     if at < length:
         raise http.client.IncompleteRead(b"", length - at)
-    # Reading to the end tells the connection that it is free for the next request.
+    # http.client reuses the connection only after the response was read to its end.
     response.read()
     return data
 
@@ -491,7 +500,8 @@ def _retry_after(headers: http.client.HTTPMessage) -> float:
 
 
 def _broken_text(error: Exception) -> str:
-    """Returns one line about a broken exchange. http.client's own messages may hold parts of the body."""
+    """Returns one line that describes a broken exchange. The messages of http.client are not used, because they may
+    contain parts of the body."""
     if isinstance(error, http.client.IncompleteRead):
         return "the answer is incomplete"
     if isinstance(error, http.client.HTTPException):

@@ -1,8 +1,9 @@
-"""HTTP connections to daemons, and a pool of idle ones for the tasks of a Python process.
+"""Opens HTTP connections to daemons, and keeps a pool of idle connections for the tasks of a Python process.
 
-Spark runs one task after another in a Python worker, and each reads one slice with a client of its own. The pool lets
-them share a connection. Without it each slice would cost a connection, and with https a handshake and the loading of
-the certificates. Each request carries its token, so one connection serves all consumers and tokens of an address.
+Spark runs one task after another in a Python worker, and each task reads one slice with its own client. With the pool,
+these tasks use the same connection. Without the pool, each slice would need a new connection, and https would also need
+a handshake and load the certificates. Each request contains its token, so one connection serves all consumers and
+tokens of an address.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ if TYPE_CHECKING:
     from dispatcher.model.api_addresses import ApiAddress
     from spark_sink.source.http.endpoint import DaemonEndpoint
 
-# The daemon closes a connection after 75 s without a request. A firewall may drop one silently, usually later.
+# The daemon closes a connection after 75 s without a request. A firewall may drop an idle connection silently, usually
+# after a longer time.
 IDLE_MAX_S = 60.0
 # A process usually runs one task at a time and reads from one daemon, so it has one idle connection.
 IDLE_MAX = 4
 
 
-# With several addresses a host that is down must not hold up the search for the leader.
+# With several addresses, a host that is down must not delay the search for the leader for long.
 CONNECT_S = 5.0
 
 
 def open_connection(endpoint: DaemonEndpoint, address: ApiAddress) -> http.client.HTTPConnection:
-    """Returns a connection to one of the endpoint's addresses, which is not connected yet. Raises `UserError` if the
-    certificates of `ca_file` cannot be read."""
+    """Returns a connection object for one of the endpoint's addresses. The connection is not established yet. Raises
+    `UserError` if the certificates of `ca_file` cannot be read."""
     timeout_s = endpoint.timeout_s
     if len(endpoint.addresses) > 1:
         timeout_s = min(CONNECT_S, timeout_s)
@@ -55,7 +57,7 @@ def open_connection(endpoint: DaemonEndpoint, address: ApiAddress) -> http.clien
 
 
 class _Key(NamedTuple):
-    """Connections with equal keys can replace each other."""
+    """The properties of a connection that a request needs: connections with equal keys are interchangeable."""
 
     address: ApiAddress
     ca_file: str
@@ -73,21 +75,23 @@ class _Idle(NamedTuple):
 
 
 class ConnectionPool:
-    """Idle connections, on which no answer is outstanding. Thread-safe. A forked process begins with an empty pool.
+    """Idle connections: the answer to the last request on each connection was read completely. Thread-safe. A forked
+    process begins with an empty pool.
 
     Tests replace `clock` (seconds, monotonic).
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._idle: list[_Idle] = []  # in the order in which they were given back
+        self._idle: list[_Idle] = []  # in the order of the calls of `give`
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._after_fork)
 
     def take(
         self, endpoint: DaemonEndpoint, address: ApiAddress
     ) -> http.client.HTTPConnection | None:
-        """Returns an idle connection that the daemon has not closed yet, as far as is known; None if there is none."""
+        """Removes an idle connection from the pool and returns it; None if there is none. Skips connections that the
+        daemon is known to have closed."""
         key = _Key.of(endpoint, address)
         with self._lock:
             self._close_all(lambda idle: self._clock() - idle.since > IDLE_MAX_S)
@@ -101,7 +105,7 @@ class ConnectionPool:
     def give(
         self, endpoint: DaemonEndpoint, address: ApiAddress, connection: http.client.HTTPConnection
     ) -> None:
-        """Keep a connection whose last answer was read to its end."""
+        """Add a connection to the pool. Its last answer was read to the end."""
         with self._lock:
             self._idle.append(_Idle(_Key.of(endpoint, address), connection, self._clock()))
             while len(self._idle) > IDLE_MAX:
@@ -131,7 +135,7 @@ class ConnectionPool:
         self._idle = [idle for idle in self._idle if not wanted(idle)]
 
     def _after_fork(self) -> None:
-        # The sockets are the parent's. Closing them in the child leaves the parent's connections open.
+        # The sockets belong to the parent process. If the child closes its copies, the parent's connections stay open.
         self._lock = threading.Lock()
         self.clear()
 

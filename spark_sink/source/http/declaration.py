@@ -1,4 +1,4 @@
-"""What the source declares a consumer with: the body of the daemon's call `POST /v1/consumers`."""
+"""The declaration of a consumer: the body of the daemon's call `POST /v1/consumers`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DeclareOptions:
-    """The consumer that the source declares for a query. `source`: None if the daemon is to choose; `tables`: None for
-    all tables of the databases; `start`: where the consumer begins, as JSON, in the form of the daemon's `start`."""
+    """The consumer that the source declares for a query. `source`: the daemon's source, None if the daemon chooses it;
+    `tables`: None for all tables of the databases; `start`: the place where the consumer begins, as JSON in the form of
+    the daemon's `start`."""
 
     prefix: str
     source: str | None

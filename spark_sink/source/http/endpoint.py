@@ -1,4 +1,4 @@
-"""The addresses of a daemon and its standbys, and how to authenticate there."""
+"""The addresses of a daemon and its standbys, and the token with which the source logs in."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dispatcher.model.errors import ErrorKind, UserError
 
 @dataclass(frozen=True, slots=True)
 class DaemonEndpoint:
-    """Where the daemon listens, and how to authenticate. Picklable, since it is sent to the executors.
+    """The daemon's addresses and the credentials for the daemon. Picklable, because Spark sends it to the executors.
 
-    `url`: an address, or those of a leader and its standbys, with commas; `addresses`: the same, in the order of `url`.
-    `token_file` is read for every request, so a rotated token needs no restart; the file must exist wherever the client
-    runs. `repr` hides the token.
+    `url`: one address, or the addresses of a leader and its standbys with commas between them; `addresses`: the parsed
+    addresses, in the order of `url`. The client reads `token_file` for every request, so a rotated token needs no
+    restart. The file must exist on every host where a client runs. `repr` hides the token.
     """
 
     url: str
@@ -30,7 +30,7 @@ class DaemonEndpoint:
         object.__setattr__(self, "addresses", parse_addresses(self.url))
 
     def bearer(self) -> str:
-        """Returns the token to send, or "". Raises `UserError` if the file cannot be read."""
+        """Returns the token to send; "" if the options name none. Raises `UserError` if `token_file` cannot be read."""
         if not self.token_file:
             return self.token
         try:

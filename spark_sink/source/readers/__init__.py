@@ -1,1 +1,1 @@
-"""The readers that Spark gets from the source: of streams and of batches."""
+"""The readers of streams and batches, which the source returns to Spark."""

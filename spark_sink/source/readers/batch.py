@@ -1,12 +1,12 @@
 """Batches: `spark.read.format("binlog")` reads what a consumer's queue holds, in a read-only session.
 
-Such a session fences no reader and acknowledges nothing, so a batch can be read beside a stream, and any number of
-times. The batch gets what the queue still has: from the position that the consumer's reader has acknowledged, up to the
-newest transaction that fits into the queue. If the reader acknowledges changes while a batch is being read, the batch
-can no longer read these changes.
+A read-only session fences no reader and acknowledges nothing, so a batch can be read while a stream runs, and any
+number of times. The batch gets the content of the queue: it begins at the position that the consumer's reader has
+acknowledged, and ends at the newest transaction that fits into the queue. If the reader acknowledges changes while a
+batch is being read, the batch can no longer read these changes.
 
-Spark plans each action on a batch anew, so two actions may see different ends of the log, unless `endingOffsets` fixes
-the end.
+Spark plans a batch again for each action, so two actions may see different ends of the log. The option `endingOffsets`
+prevents this.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ log = logging.getLogger("spark_sink.source")
 
 WAIT_MS = 1000
 FULL_AFTER_S = (
-    5.0  # a queue that is more than half full and gets nothing for so long waits for room
+    5.0  # a queue that is more than half full and gets nothing for this time is waiting for room
 )
 
 
 class BinlogBatchReader(DataSourceReader):
-    """Plans a batch on the driver, and reads its slices on the executors. Its constructor connects to nothing."""
+    """Plans a batch on the driver, and reads its slices on the executors. The constructor opens no connection."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         if options.start == LATEST:
@@ -101,15 +101,15 @@ class BinlogBatchReader(DataSourceReader):
         return with_cut_transactions(client, options, self._schema, slices)
 
     def _first(self, start: Position, session: Session) -> Position:
-        """Returns where the batch begins: at `start`, or where the queue begins if it no longer has all changes after
-        `start`."""
+        """Returns the position at which the batch begins: `start`, or the queue's first position if the queue no longer
+        has all changes after `start`."""
         if start.epoch == session.position.epoch and start.order >= session.position.order:
             return start
         self._skip(start, session.position)
         return session.position
 
     def _skip(self, after: Position, begins: Position) -> None:
-        """Raise `BinlogError` for changes that the queue lacks if `failOnDataLoss` is true, else log a warning."""
+        """If `failOnDataLoss` is true, raise `BinlogError` for the changes that the queue lacks; else log a warning."""
         loss = BinlogError(
             ErrorKind.POSITION_PURGED,
             f"changes after {position_text(after)} are not in the queue, which begins at {position_text(begins)}: they"
@@ -133,8 +133,8 @@ class BinlogBatchReader(DataSourceReader):
     def _read_up_to(
         self, client: ConsumerClient, session: Session, first: Position, end: Position | None
     ) -> Position:
-        """Wait until the daemon has read up to `end`, or without `end` up to the server's newest position. Returns
-        where the batch ends. If the queue has no more room, a batch without `end` ends where the queue ends."""
+        """Wait until the daemon has read up to `end`; if `end` is None, up to the server's newest position. Returns the
+        position at which the batch ends. If the queue is full, a batch without `end` ends at the end of the queue."""
         target, at = end or session.head, first
         moved = time.monotonic()
         while at.order < target.order:
@@ -172,11 +172,12 @@ class BinlogBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Slice):
-            return iter(())  # for a batch without slices Spark makes a partition of its own
+            return iter(())  # for a batch without slices, Spark itself makes a partition
         return slice_batches(self._options, self._schema, partition, self._bytes)
 
     def _bytes(self, options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:
-        """As `read_bytes`. If a part of the slice was acknowledged since the batch was planned, returns the rest."""
+        """Calls `read_bytes`. If a part of the slice was acknowledged after the batch was planned, returns only the
+        other part."""
         while True:
             try:
                 return read_bytes(options, part)

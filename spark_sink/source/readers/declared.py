@@ -1,20 +1,21 @@
 """A stream whose consumer the source declares itself (option `databases`): one consumer for each checkpoint.
 
-Spark does not tell a source the checkpoint of its query. But it stores the source's offsets there, and passes them back
-after a restart. So the name of the consumer is part of each offset. A query that is started again finds its consumer in
-its checkpoint, and two queries with two checkpoints have two consumers. The offsets of a query are
+A source does not know the checkpoint of its query. But Spark stores the source's offsets in the checkpoint, and passes
+them to the source after a restart. So each offset contains the name of the consumer. A restarted query gets the name of
+its consumer from its checkpoint, and two queries with two checkpoints have two consumers. The offsets of a query are
 
     {"consumer": ""}                    a new query, before its first batch
     {"consumer": "spark-4f0c..."}       the name is chosen, and the consumer not declared yet
     {"server": ..., "consumer": ...}    a position of the consumer
 
-The first two batches only go from one of these forms to the next one, and are empty. Thus the name is in the checkpoint
-before its consumer is declared. At whatever moment a query is killed, its next start finds the consumer. The first
-position is in the checkpoint before anything is read.
+The first two batches are empty: the first batch goes from the first form to the second form, the next batch from the
+second form to the third form. So Spark stores the name in the checkpoint before the source declares the consumer, and a
+query that is killed at any moment uses the same consumer at its next start. Spark stores the first position in the
+checkpoint before the source reads any change.
 
-A process declares the consumer before its first use, which changes nothing if the consumer exists. If the daemon has
-removed the consumer because the query did not run for a long time, the session is opened at the checkpoint's position,
-as after a loss of the daemon's state.
+Each process declares the consumer before it uses the consumer for the first time. The declaration changes nothing if
+the consumer exists. If the query did not run for a long time, the daemon may have removed the consumer. The source then
+opens the session at the checkpoint's position, as after a loss of the daemon's state.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ CONSUMER = "consumer"
 
 @dataclass(frozen=True)
 class DeclaredPartition(InputPartition):
-    """A partition of the consumer's reader. It has the name because the reader that the executors get does not know
-    it."""
+    """A partition of the consumer's reader. It contains the consumer's name, because the reader that Spark sends to the
+    executors does not."""
 
     consumer: str
     partition: InputPartition
 
 
 class DeclaredStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Chooses and declares the consumer: see the module. `BinlogStreamReader` does everything else."""
+    """Chooses and declares the consumer, as the module describes. A `BinlogStreamReader` does everything else."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -67,7 +68,7 @@ class DeclaredStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- planning, in one process on the driver --------------------------------------------------------------
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._available_now = True  # the consumer is not known yet
+        self._available_now = True  # the consumer's name is not known yet
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return self._reader_of("").getDefaultReadLimit()
@@ -90,7 +91,7 @@ class DeclaredStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if len(start) == 1:
-            return []  # the batch before there was a position
+            return []  # a batch without a position has no changes
         consumer = end[CONSUMER]
         planned = self._declared(consumer).partitions(_position(start), _position(end))
         return [DeclaredPartition(consumer, partition) for partition in planned]
@@ -112,7 +113,7 @@ class DeclaredStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the consumer ----------------------------------------------------------------------------------------
 
     def _reader_of(self, consumer: str) -> BinlogStreamReader:
-        # The daemon lets the consumer begin at the options' place, so the reader needs no start of its own.
+        # The declaration contains the options' start, so the reader does not need it.
         options = replace(self._options, consumer=consumer, start=None)
         return BinlogStreamReader(options, self._schema)
 

@@ -1,19 +1,19 @@
 """The stream reader for a Spark whose Python sources have no admission control, such as Apache Spark 4.0 and 4.1.
 
-Such a Spark calls `latestOffset` without the end of the last batch and without a limit. The order of its calls tells
-where the next batch begins:
+Such a Spark calls `latestOffset` without the end of the last batch and without a limit. This reader derives the
+beginning of the next batch from the order of Spark's calls:
 
 * A new query: `latestOffset`, `initialOffset`, `partitions(initial, end)`.
 * A query with a checkpoint: first `partitions(E, E)`, where E is the newest end in the checkpoint. If the batch that
-  ends at E is not committed, `partitions(S, E)` plans it again. Then `latestOffset`: now everything up to E is
-  committed.
-* From then on: `latestOffset`, `partitions(E, end)`.
+  ends at E is not committed, Spark plans it again with `partitions(S, E)`. Then Spark calls `latestOffset`: at this
+  time everything up to E is committed.
+* Each later batch: `latestOffset`, `partitions(E, end)`.
 
-So the end of the last call of `partitions` is what the next `latestOffset` acknowledges. `partitions(E, E)` opens no
-session, because the batch that ends at E may not be committed.
+So each `latestOffset` acknowledges the end that the last call of `partitions` had. `partitions(E, E)` opens no session,
+because the batch that ends at E may not be committed.
 
-A run with `Trigger.AvailableNow` or `Trigger.Once` is one batch for such a Spark, which does not tell the source about
-the trigger. So the first batch of each run goes up to the server's newest position, or as far as the queue has room.
+With `Trigger.AvailableNow` or `Trigger.Once`, such a Spark makes one batch of the whole run, and does not inform the
+source of the trigger. So the first batch of each run ends at the server's newest position, or where the queue is full.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 
 class ReaderWithoutLimits(BinlogStreamReader):
-    """Plans batches from the ends of the batches that Spark has planned before."""
+    """Plans each batch from the ends of the batches for which Spark has called `partitions` before."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._after: Position | None = None  # where the next batch begins; None: not known yet
-        self._is_new = False  # True: the query was taken for one without a checkpoint
+        self._is_new = False  # True: the reader has assumed that the query has no checkpoint
         self._initial_told = False  # True: Spark has asked for the initial offset
         self._first = True  # the next batch is the first one of this run
 
@@ -86,7 +86,8 @@ class ReaderWithoutLimits(BinlogStreamReader):
         return planned
 
     def _wrapped(self) -> UserError:
-        """Returns the error for a run in which Spark has asked for the end before telling where the run begins."""
+        """Returns the error for a run in which Spark calls `latestOffset` before any call that shows where the run
+        begins."""
         return UserError(
             ErrorKind.SETTINGS,
             f"this Spark makes runs of Trigger.AvailableNow with the setting {_WRAPPER}, which does not tell a source"
@@ -107,8 +108,8 @@ class ReaderWithoutLimits(BinlogStreamReader):
             ready = self._polled(session, after)
             if ready.gap or ready.end.order >= target.order:
                 return ready
-            # This poll answers with transactions once the range cannot grow. If `WAIT_MS` passes before that, it
-            # answers without any.
+            # The daemon answers this poll with transactions when the range cannot grow any more, or after `WAIT_MS`
+            # without transactions.
             whole = self._polled(session, after, min_bytes=most, wait_ms=WAIT_MS)
             if whole.gap or whole.transactions:
                 return whole

@@ -1,9 +1,11 @@
-"""The reader of a stream that begins with a snapshot: `startingOffsets=snapshot`. See `rules` for what it does.
+"""The reader of a stream that begins with a snapshot: `startingOffsets=snapshot`. `spark_sink.source.snapshot.rules`
+describes such a stream.
 
-It extends the reader of changes by batches of rows. Until the snapshot is over, an offset is a position with one more
-key, `snapshot`; then it is a position, as in any other stream. Before anything is known, `snapshot` is `{}` and there
-is no position. The first batch goes from there to the server's newest position, has no rows, and fixes where the stream
-begins. So a query that is killed before its first commit begins again at the same offset.
+This reader extends the reader of changes by batches of rows. Until the snapshot is over, an offset is a position with
+an additional key, `snapshot`; later an offset is a position, as in any other stream. The initial offset has no
+position, and its `snapshot` is `{}`. The first batch goes from the initial offset to the server's newest position. This
+batch has no rows, and fixes where the stream begins. So a query that is killed before its first commit begins again at
+the same offset.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def offset_of(position: Position, state: SnapshotState | None) -> dict[str, Any]
 
 
 def parsed_offset(offset: dict[str, Any]) -> tuple[Position, SnapshotState | None]:
-    """Returns the position and the state, None if the snapshot is over. Raises `UserError` for an object that is no
+    """Returns (position, state); the state is None if the snapshot is over. Raises `UserError` for an object that is no
     offset."""
     rest = {name: value for name, value in offset.items() if name != KEY}
     state = SnapshotState.of_json(offset[KEY]) if KEY in offset else None
@@ -63,7 +65,7 @@ class SnapshotStreamReader(BinlogStreamReader):
         self._planner = SnapshotPlanner(self)
         self._server: SnapshotServer | None = None
         self._limit: ReadLimit | None = None
-        # The ranges of the chunk that was planned last, which begins behind the key.
+        # The chunk that was planned last: its table, the key behind which it begins, and its ranges.
         self._ranges: tuple[TableName, Bound | None, list[Chunk]] | None = None
         self._due_at = 0.0  # when the next chunk may be read, by the monotonic clock
         self._ends_at_target = False
@@ -84,7 +86,7 @@ class SnapshotStreamReader(BinlogStreamReader):
         if state is None:
             return super().latestOffset(start, limit)
         self._limit = limit
-        # A snapshot goes on to its end, also past the target of a run with Trigger.AvailableNow.
+        # A snapshot continues to its end, even if the run has the target of Trigger.AvailableNow.
         target, self._target = self._target, None
         needs_target, self._needs_target = self._needs_target, False
         try:
@@ -92,7 +94,7 @@ class SnapshotStreamReader(BinlogStreamReader):
                 if not self._ends_at_target:
                     return start
             if planned[1] is not None and planned[1].rows:
-                self._planned = None  # the batch has no changes to report
+                self._planned = None  # the batch has no changes, so there are no numbers to report
             return offset_of(*planned)
         finally:
             self._target, self._needs_target = target, needs_target
@@ -204,7 +206,7 @@ class SnapshotStreamReader(BinlogStreamReader):
         return []
 
     def _is_read(self, name: TableName) -> bool:
-        """True if the consumer reads the table, so that its changes will follow."""
+        """True if the consumer reads the table. Only then will the stream get the table's changes after its rows."""
         try:
             self._client_now().table(".".join(name))
         except BinlogError as error:
@@ -231,7 +233,7 @@ class SnapshotStreamReader(BinlogStreamReader):
         return self._head_now().order
 
     def _chunk_bytes(self) -> int:
-        """Returns about how many bytes of rows a task reads."""
+        """Returns the approximate number of bytes of rows that one task reads."""
         assert self._session is not None
         limit = self._limit
         if limit is None or isinstance(limit, ReadAllAvailable):

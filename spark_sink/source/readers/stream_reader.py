@@ -1,20 +1,20 @@
 """The reader of a stream: one consumer of the daemon as a stream of changes.
 
-Spark constructs a reader in two Python processes on the driver. One process only sends `read` to the executors, the
-other one plans batches as long as the query runs. A reader cannot tell in which process it is, and after a crash Spark
-calls the planner's `partitions` first. So the constructor opens nothing. The first call that needs the session opens
-it, at the offset that this call passes. Each `Slice` carries the session's number: an executor reads under the session
-of the batch, and fails if that session was fenced.
+Spark constructs a reader in two Python processes on the driver. In one process, Spark only pickles the reader for the
+executors. In the other process, the planner, the reader plans batches as long as the query runs. A reader cannot know
+in which process it is, and after a crash Spark calls the planner's `partitions` first. So the constructor opens no
+session. The first call that needs a session opens it, at the offset that Spark passes with this call. Each `Slice`
+contains the session's number: an executor reads in the session of the batch, and fails if that session was fenced.
 
-The argument `start` of `latestOffset` acknowledges: it is the end of the last batch whose commit log Spark has written.
-Spark calls `commit` later than that, and never for the last batch, so `commit` does nothing. Reading a range does not
-consume it: several actions on a batch, and a retried task, read it again.
+`latestOffset` acknowledges its argument `start`: this is the end of the last batch that Spark has entered in its commit
+log. Spark calls `commit` later, and never for the last batch of a run, so `commit` does nothing. A range can be read
+repeatedly: several actions on a batch, and a retried task, read the same range again.
 
-A query with `Trigger.AvailableNow` has a target: the server's newest position at the start. If the consumer has failed,
-the daemon cannot tell that position. If the options then say where to begin, the reader opens the session at that
-place, which revives the consumer, and the target is the session's head. The query ends when `latestOffset` returns its
-own `start`. So `latestOffset` waits until there is something to read or the target is reached, and returns the target
-in place of a later end.
+A query with `Trigger.AvailableNow` has a target: the server's newest position when the query starts. If the consumer
+has failed, the daemon does not know that position. If the options then name a place where the stream begins, the reader
+opens the session at this place. The daemon restarts the failed consumer, and the session's head becomes the target. The
+query ends when `latestOffset` returns its own `start`. So `latestOffset` waits until there are changes to read or the
+target is reached. If a batch would end behind the target, `latestOffset` returns the target.
 """
 
 from __future__ import annotations
@@ -65,17 +65,17 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._session: Session | None = None
         self._anchored = False
         self._target: Position | None = None
-        self._needs_target = False  # True: the target will be the head of the session
+        self._needs_target = False  # True: the head of the session becomes the target
         self._head: Position | None = None
         self._planned: tuple[Position, PolledRange] | None = None
         self._batched_at = (
             -math.inf
         )  # when the last batch with data was planned, by the monotonic clock
         self._gap_at: Position | None = None  # the position behind the newest gap
-        self._initial: Position | None = None  # the position of the options' place
+        self._initial: Position | None = None  # the position of the place that the options name
 
     def __getstate__(self) -> dict[str, Any]:
-        # The executors get the options, not this process's connection and session.
+        # The pickled reader has the options, but not this process's connection and session.
         return {"_options": self._options, "_schema": self._schema}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -92,17 +92,18 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._needs_target = True
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        # Called before a session is open, so the queue's limit is not known yet; 0 stands for the default.
+        # Spark calls this before a session is open, so the queue's limit is not known yet; 0 means the default.
         return ReadMaxBytes(self._options.max_bytes or 0)
 
     def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
         """Spark calls this twice for a new query; the second call must not change anything.
 
-        A start that lies before a gap is returned unchanged. The first batch then goes from this start to the position
-        where the consumer continues. So the gap is a batch of its own, even if there is no change behind the gap yet.
+        If the start lies before a gap, this method returns the start unchanged. The first batch then goes from this
+        start to the position at which the consumer continues. So the gap is a separate batch, even if there is no
+        change behind the gap yet.
 
-        For a place, such as `latest`, `latestOffset` opens the session, and not this method. After a crash Spark calls
-        `partitions` next, for the batch that it has planned (see there).
+        If the options name a place, such as `latest`, this method opens no session; `latestOffset` does. After a crash
+        Spark calls `partitions` instead, for a batch that an earlier process has planned.
         """
         start = self._options.start
         if isinstance(start, Place):
@@ -118,7 +119,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if after == self._initial:
             self._session_at(
                 after
-            )  # stores where the query begins, also if there is nothing to read yet
+            )  # stores where the query begins, even if there is nothing to read yet
         if self._needs_target:
             self._target, self._needs_target = self._session_at(after).head, False
         if self._target is not None and after.order >= self._target.order:
@@ -132,8 +133,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             polled = self._poll(session, after, limit)
         end = polled.end
         if polled.gap:
-            # The batch ends at the position behind the gap, where the consumer continues. It does not end at the
-            # target, which may be of an older epoch.
+            # The batch ends behind the gap, where the consumer continues. It does not end at the target, because the
+            # target may be of an older epoch.
             end = newest_form(end, polled.head)
         elif self._target is not None and end.order >= self._target.order:
             end = self._target
@@ -141,7 +142,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end == after else end.as_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The server's newest position, and what else is known about the batch that is planned."""
+        """Returns the server's newest position, with what is known about the batch that is being planned."""
         if self._head is None:
             return None
         polled = self._planned[1] if self._planned else None
@@ -160,14 +161,14 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first.epoch != last.epoch:
                 self._skip_gap(last, first)
         session = self._session_at(first)
-        # A new query that was killed before its first commit asks for its initial offset again. Markers may have moved
-        # this offset past the planned end, but only if the range between the two is empty.
+        # A new query that was killed before its first commit asks for its initial offset again. Because of markers, the
+        # new initial offset may lie past the planned end, but only if the range between the two is empty.
         if first.order >= last.order:
             return []
         polled: PolledRange | None = None
         if self._planned and (self._planned[0], self._planned[1].end) == (first, last):
             polled = self._planned[1]
-        # Nothing can be read across a gap, so a gap is a batch of its own, also if an earlier process has planned it.
+        # No range contains a gap, so a gap is a separate batch, also if an earlier process has planned it.
         is_gap = first.epoch != last.epoch
         markers = is_gap or (polled is not None and polled.transactions == 0)
         if markers and not self._options.raw:
@@ -189,7 +190,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return with_cut_transactions(client, self._options, self._schema, slices)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Does nothing: see the module."""
+        """Does nothing; `latestOffset` acknowledges."""
 
     def stop(self) -> None:
         if self._client is not None:
@@ -210,29 +211,30 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _head_now(self) -> Position:
-        """Returns the server's newest position. Asked for in a read-only session, which fences no other reader."""
+        """Returns the server's newest position. Uses a read-only session, because such a session fences no other
+        reader."""
         return self._client_now().open_session(None, read_only=True).head
 
     def _open(self, after: Position | None) -> Session:
         session = self._opened_at(after)
         if session is None:
             assert after is not None
-            # A person has moved the consumer (`consumers seek`): the changes between the two positions are unknown, as
-            # after a purge.
+            # A person has moved the consumer (`consumers seek`). As after a purge, the query does not get the changes
+            # between the two positions.
             self._skip_gap(after, self._client_now().open_session(None, read_only=True).position)
             session = replace(self._client_now().open_session(None), gap=True)
         if session.gap and after is not None:
             self._skip_gap(after, session.position)
         target, at = self._target, session.position
         if target is not None and at == after and at.epoch < target.epoch:
-            # The daemon had lost its state, so it named the target in a new epoch. This first session has brought the
-            # consumer back to the checkpoint's epoch. The target's place in the log is the same.
+            # The daemon had lost its state, so the target has a new epoch. The first session after the loss has set the
+            # consumer back to the checkpoint's epoch. The target's place in the log stays the same.
             self._target = replace(target, epoch=at.epoch)
         self._session, self._head = session, session.head
         return session
 
     def _opened_at(self, after: Position | None) -> Session | None:
-        """Returns a session at a position; None if the consumer is in another epoch than this position."""
+        """Returns a new session at a position; None if the consumer has another epoch than this position."""
         try:
             return self._client_now().open_session(after)
         except BinlogError as error:
@@ -241,14 +243,15 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             now = self._client_now().open_session(None, read_only=True).position
             if now.epoch == after.epoch:
                 raise
-        # This is outside of the handler, because an error that the caller raises would be chained to the handled one:
-        # Spark passes on the texts of all chained exceptions, and the code that reads these texts expects only one.
+        # This return is outside of the handler. Otherwise an error that the caller raises would be chained to the
+        # handled error. Spark reports the texts of all chained exceptions, but the code that parses these texts expects
+        # one exception.
         return None
 
     def _check_ahead(self, after: Position) -> None:
         """Raise `BinlogError` if `after`, which is ahead of this run's target, is not in the server's log."""
         self._session_at(after)  # the daemon refuses a position of another history
-        # A snapshot may have gone on for long since the session was opened.
+        # The session may be old, because a snapshot may take long.
         head = self._head_now()
         if after.order > head.order:
             raise BinlogError(
@@ -260,7 +263,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _skip_gap(self, after: Position, goes_on: Position) -> None:
-        """Raise `BinlogError` for a gap if `failOnDataLoss` is true, else log a warning."""
+        """If `failOnDataLoss` is true, raise `BinlogError` for a gap; else log a warning."""
         loss = data_loss(self._options.consumer, after, goes_on)
         if self._options.fail_on_data_loss:
             raise loss
@@ -271,7 +274,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _session_at(self, start: Position) -> Session:
         """Returns the session. The first call with an offset from Spark opens it at `start`.
 
-        `initialOffset` may have opened the session elsewhere. Then it is opened again, at the checkpoint's offset.
+        If `initialOffset` has opened a session at another position, this method opens a new session at the checkpoint's
+        offset.
         """
         session = self._session
         if (
@@ -294,7 +298,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unlimited = isinstance(limit, ReadAllAvailable)
         max_bytes = self._max_bytes(limit, session)
         max_transactions = None if unlimited else self._options.max_transactions
-        # How long the batch may still wait for `min_bytes`. A batch that has to reach a target does not wait.
+        # How long the batch may still wait for `min_bytes`. If there is a target, the batch does not wait.
         left_s = self._batched_at + self._options.max_trigger_delay_s - time.monotonic()
         waits = (
             self._options.min_bytes > 0 and not unlimited and self._target is None and left_s > 0
@@ -330,7 +334,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _max_bytes(self, limit: ReadLimit, session: Session) -> int | None:
-        """Returns the limit in bytes. Rows cannot be counted before decoding, so a limit in rows gives the default."""
+        """Returns the limit in bytes. For a limit in rows, returns the default, because rows cannot be counted before
+        they are decoded."""
         if isinstance(limit, ReadAllAvailable):
             return None
         if isinstance(limit, ReadMaxBytes) and limit.max_bytes > 0:

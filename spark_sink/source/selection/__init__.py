@@ -1,1 +1,1 @@
-"""Which rows, statements and columns of the delivered bytes a stream has, by its options."""
+"""Selects the rows, statements and columns that a stream gets from the delivered bytes, by the stream's options."""

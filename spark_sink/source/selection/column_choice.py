@@ -1,4 +1,4 @@
-"""The option `columns`: which columns of a table a stream has. Those that are not chosen are not decoded."""
+"""The option `columns`: chooses the columns of a table that a stream has. Other columns are not decoded."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from spark_sink.source.options import ColumnPattern
 
 
 class ColumnChoice:
-    """Chooses columns by patterns. A table that no pattern concerns keeps all its columns. Names of columns are
-    compared without regard to case, as in MySQL."""
+    """Chooses columns by patterns. A table that fits no pattern keeps all its columns. Names of columns are compared
+    without regard to case, as in MySQL."""
 
     def __init__(self, patterns: Sequence[ColumnPattern] | None) -> None:
         self._patterns = [
@@ -32,7 +32,8 @@ class ColumnChoice:
 
 
 def unknown_column(pattern: str, columns: Sequence[str]) -> str | None:
-    """Returns what is wrong with a name or pattern that fits no column, with the nearest column; None if one fits."""
+    """Returns a text that names the most similar column if the name or pattern fits no column; None if it fits a
+    column."""
     if any(NamePatterns([pattern.casefold()]).match(name.casefold()) for name in columns):
         return None
     what = "fits no column" if is_pattern(pattern) else "is no column"

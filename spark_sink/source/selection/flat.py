@@ -1,6 +1,7 @@
 """The option `flat`: a table's columns at the top level of a typed stream, among the stream's own columns.
 
-Each row has one image: that after the change, or that before a deletion. Runs on the driver and the executors.
+Each row has one image: the row after the change, or for a deletion the row before. Runs on the driver and the
+executors.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ OWN_COLUMNS = (
     *("epoch", "seq", "ordinal", "gtid", "file", "pos", "committed_at", "database", "table", "op"),
     "absent",
 )
-"""The names of the stream's own columns, without those of `metadata` and without the prefix."""
+"""The names of the stream's own columns, without the columns of `metadata` and without the prefix."""
 
 
 def own_names(options: SourceOptions) -> set[str]:
-    """Returns the names that the stream's own columns have, also those that `select` leaves out."""
+    """Returns the names of the stream's own columns, including columns that the option `select` omits."""
     return {options.flat_prefix + name for name in (*OWN_COLUMNS, *options.metadata)}
 
 
 def check_names(options: SourceOptions, columns: Sequence[str]) -> None:
-    """Raise `UserError` if columns of the table have names of the stream's own columns, as Spark compares names."""
+    """Raise `UserError` if a column of the table has the same name as one of the stream's own columns. Names are
+    compared by Spark's rules."""
     own = {name.casefold() for name in own_names(options)}
     same = [name for name in columns if name.casefold() in own]
     if not same:
@@ -51,7 +53,7 @@ def table_fields(options: SourceOptions, expected: pa.Schema) -> tuple[pa.Field,
 
 
 def selected_names(options: SourceOptions, columns: Sequence[str]) -> list[str]:
-    """Returns those of the table's columns that the option `select` selects."""
+    """Returns the table's columns that the option `select` selects."""
     if options.select is None:
         return list(columns)
     patterns = NamePatterns(options.select)

@@ -2,8 +2,9 @@
 
 Runs on the executors.
 
-A stream has the columns that its table had when the query was started. The log holds rows from before and after each
-ALTER TABLE, in the layout that the table had then. A TABLE_MAP has no ids of columns, so they are matched by name.
+A stream has the columns that its table had when the query was started. The log contains rows from before and after each
+ALTER TABLE; each row has the layout of its time. A TABLE_MAP has no ids of columns, so this module matches columns by
+name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 _INTEGER_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
-_EXACT_IN = {  # floating point numbers that hold every value of a type
+_EXACT_IN = {  # by floating point type: the types of which it represents every value
     pa.float32(): (pa.int8(), pa.int16()),
     pa.float64(): (pa.int8(), pa.int16(), pa.int32(), pa.float32()),
 }
@@ -45,8 +46,8 @@ def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LayoutProjection:
-    """`columns`: the columns of the layout that the stream has, as indices, in the stream's order; `fields`: the
-    stream's columns."""
+    """Converts rows of one layout. `columns`: the indices of the layout's columns that the stream has, in the stream's
+    order; `fields`: the stream's columns."""
 
     columns: tuple[int, ...]
     fields: tuple[pa.Field, ...]
@@ -58,7 +59,7 @@ class LayoutProjection:
         return cls(tuple(i for i in found if i is not None), tuple(fields))
 
     def image(self, rows: pa.StructArray) -> pa.StructArray:
-        """Returns decoded rows with the stream's columns. A column that the layout lacks is null."""
+        """Returns decoded rows with the stream's columns. A column that the layout does not have is null."""
         kind = pa.struct(self.fields)
         if rows.type == kind:
             return rows
@@ -107,7 +108,7 @@ def other_layout(table: str, lost: Sequence[str], unfit: Sequence[str]) -> Binlo
 
 
 def spark_text(kind: pa.DataType) -> str:
-    """Returns a type as Spark writes it."""
+    """Returns a type in Spark's notation."""
     return from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()
 
 

@@ -1,4 +1,5 @@
-"""What a stream selects of the delivered bytes, by its options and its schema. Runs on the executors."""
+"""Selects the rows and statements that a stream gets from the delivered bytes, by the stream's options and schema. Runs
+on the executors."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class _OpChoice:
 
 
 class JsonSelection(_OpChoice):
-    """Rows of any table as JSON, and statements."""
+    """Selects rows of any table as JSON, and statements."""
 
     def __init__(self, options: SourceOptions, expected: pa.Schema) -> None:
         super().__init__(options)
@@ -70,8 +71,8 @@ class JsonSelection(_OpChoice):
 
 
 class TypedSelection(_OpChoice):
-    """Rows of one table in the types of a schema. `projections`: by layout, how images are projected; `keys`: by
-    layout, how the key is projected. Both contain the layouts that occurred so far."""
+    """Selects rows of one table in the types of a schema. `projections`: maps each layout that has occurred to the
+    projection of images; `keys`: maps it to the projection of the key."""
 
     def __init__(self, options: SourceOptions, expected: pa.Schema) -> None:
         super().__init__(options)
@@ -116,7 +117,7 @@ class TypedSelection(_OpChoice):
 
 
 def image_fields(options: SourceOptions, expected: pa.Schema) -> tuple[pa.Field, ...] | None:
-    """Returns the columns of the table that a typed stream has, None if it has no image."""
+    """Returns the columns of the table that a typed stream has; None if the stream has no image."""
     if options.flat:
         return table_fields(options, expected)
     kind = _image_type(expected)
@@ -124,6 +125,6 @@ def image_fields(options: SourceOptions, expected: pa.Schema) -> tuple[pa.Field,
 
 
 def _image_type(expected: pa.Schema) -> pa.DataType | None:
-    """Returns the type of `after` or `before`, None if the stream has neither."""
+    """Returns the type of `after`, else of `before`; None if the stream has neither column."""
     found = (expected.field(name).type for name in ("after", "before") if name in expected.names)
     return next(found, None)

@@ -1,4 +1,4 @@
-"""Which changes the option `tables` selects. Rows of other tables are not decoded. Runs on the executors."""
+"""The option `tables`: selects changes by their table. Rows of other tables are not decoded. Runs on the executors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from spark_sink.source.selection.touched import TouchedObjects
 
 
 class TableFilter:
-    """Selects tables by the rules that the daemon has for a consumer's tables: see `dispatcher.model.subscription`."""
+    """Selects tables by the same rules by which the daemon selects a consumer's tables: see
+    `dispatcher.model.subscription`."""
 
     def __init__(self, tables: Sequence[TablePattern]) -> None:
         self._subscription = Subscription([database for database, _ in tables], tables)
@@ -22,7 +23,7 @@ class TableFilter:
         return self._known[name]
 
     def selects_statement(self, touched: TouchedObjects) -> bool:
-        """True if a statement touches a selected table, or its database as a whole, or was not understood."""
+        """True if a statement touches a selected table or the whole database of one, or could not be parsed."""
         if touched.tables is None or touched.databases is None:
             return True
         return any(self.selects_table(*name) for name in touched.tables) or any(

@@ -1,6 +1,7 @@
-"""What a statement touches: the columns `database`, `table` and `tables` of its row. Runs on the executors.
+"""The tables that a statement touches: the columns `database`, `table` and `tables` of the statement's row. Runs on the
+executors.
 
-The daemon routes statements by the same analysis, `dispatcher.binlog.sql.statement`, with the same bounds.
+The daemon routes statements by the same analysis, `dispatcher.binlog.sql.statement`, with the same limits.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, parse_statement
 
 @dataclass(frozen=True, slots=True)
 class TouchedObjects:
-    """`tables`: (database, table) of each table or view, as written, in order; `databases`: those that are touched as a
-    whole, or of which a routine is touched. Both are None for a statement that was not understood, which may touch
-    anything. They are also None if the log does not tell whether a statement touched a table or a temporary table."""
+    """`tables`: (database, table) of each table or view that the statement names, with the statement's spelling and
+    order; `databases`: the databases that the statement touches as a whole, or of which it touches a routine. Both are
+    None for a statement that could not be parsed, because it may touch anything. Both are also None if the log does not
+    show whether the statement touched a table or a temporary table."""
 
     tables: tuple[tuple[str, str], ...] | None
     databases: tuple[str, ...] | None
@@ -49,7 +51,7 @@ class TouchedObjects:
         return tables[0][1] if len(tables) == 1 else None
 
     def columns(self) -> dict[str, Any]:
-        """The values of the columns of a row."""
+        """Returns the values of the columns `database`, `table` and `tables`."""
         tables = None
         if self.tables is not None:
             tables = [{"database": database, "table": table} for database, table in self.tables]

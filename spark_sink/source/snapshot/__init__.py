@@ -1,1 +1,1 @@
-"""Streams that begin with the rows that exist: `startingOffsets=snapshot`."""
+"""Streams that begin with the existing rows of the tables: `startingOffsets=snapshot`."""

@@ -1,7 +1,7 @@
-"""Whether a key of the log lies behind the end of a chunk, by the order of the table's index. Pure.
+"""Decides whether a key of the log lies behind the end of a chunk, by the order of the table's index. Pure.
 
-The server determines that order. It is known here for whole and decimal numbers and for bytes. The order of text
-depends on its collation, so a key with text counts as one that is not behind the end.
+The server determines that order. This module knows the order of integers, decimal numbers and bytes. It does not know
+the order of text, which depends on the collation, so it treats every key with text as not behind the end.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from spark_sink.source.snapshot.rules import Bound, KeyPart
 
 _WHOLE = frozenset((Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG, Type.YEAR))
 _BYTES = frozenset((Type.STRING, Type.VARCHAR))
-_DIGITS_MAX = 38  # of a DECIMAL that Arrow has as a number
+_DIGITS_MAX = 38  # the most digits of a DECIMAL that Arrow represents as a number
 _NUMBER, _FIXED, _VARYING, _UNKNOWN = "number", "bytes", "varbytes", "other"
 
 
 def key_parts(columns: Sequence[Column]) -> tuple[KeyPart, ...]:
-    """Returns the columns of a key as an offset holds them. If the type of a column changes, so does its text."""
+    """Returns the columns of a key in the form that an offset contains. If an ALTER TABLE changes the type of a column,
+    `KeyPart.type` changes, too."""
     return tuple(KeyPart(column.name, _type_text(column)) for column in columns)
 
 
@@ -41,7 +42,7 @@ def _is_decimal(column: Column) -> bool:
 
 
 def is_ordered(key: Sequence[KeyPart]) -> bool:
-    """True if keys can be compared here."""
+    """True if this module can compare values of this key."""
     return all(_order(part) != _UNKNOWN for part in key)
 
 
@@ -60,7 +61,7 @@ class KeyLimit:
             self._bound = tuple(_comparable(order, _value(literal)) for order, literal in pairs)
 
     def includes(self, key: Sequence[Any]) -> bool:
-        """True if a key, as decoded values, is not behind the limit, or if that is not known."""
+        """True if a key (decoded values) is not behind the limit, or if this module cannot compare it."""
         if self._bound is None:
             return True
         pairs = zip(self._orders, key, strict=True)
@@ -75,5 +76,5 @@ def _value(literal: str) -> Any:
 
 
 def _comparable(order: str, value: Any) -> Any:
-    # In the log the zeros behind a BINARY are left out.
+    # The log omits the zeros at the end of a BINARY value.
     return value.rstrip(b"\0") if order == _FIXED else value

@@ -1,8 +1,8 @@
-"""Which changes a stream delivers while its snapshot is not over. Runs on the executors.
+"""Selects the changes that a stream delivers before its snapshot is over. Runs on the executors.
 
-Changes of tables that are not begun are not decoded. Of the table that is being read, the keys are decoded first: they
-say which changes concern rows that are read. A RENAME ends the snapshot, because rows of the renamed table may have
-been missed.
+Changes of tables that the snapshot has not begun are not decoded. For the table that is being read, the module decodes
+the keys first: they determine which changes concern rows that were already read. A RENAME makes the snapshot fail,
+because the snapshot may have missed rows of the renamed table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Key = tuple[Any, ...]
 
 
 class BegunTables:
-    """A selection that leaves out the tables of which no change is delivered."""
+    """A selection that omits each table of which no change is delivered."""
 
     def __init__(self, selection: Selection, options: SourceOptions, state: SnapshotState) -> None:
         self._selection, self._state = selection, state
@@ -97,8 +97,8 @@ class KeysOfTable:
 def decoded_keys(
     data: memoryview | bytes, table: TableName, key: Sequence[KeyPart], dates: InvalidDates
 ) -> Iterator[tuple[pa.RecordBatch, list[Key | None], list[Key | None]]]:
-    """Yields the changes of a table in batches, with the keys of their `before` and `after` images; None for an image
-    that a change does not have. `dates`: what invalid dates become."""
+    """Yields the changes of a table in batches, with the keys of their `before` and `after` images. A key is None if
+    the change has no such image. `dates`: how invalid dates are converted."""
     selection = KeysOfTable(table, key)
     if not data:
         return
@@ -116,7 +116,8 @@ def _keys(images: pa.StructArray) -> list[Key | None]:
 
 @dataclass(frozen=True, slots=True)
 class _PartialChange:
-    """`key`: the key in the `after` image; None without such an image."""
+    """A change of which the stream delivers a part or nothing. `key`: the key in the `after` image; None without such
+    an image."""
 
     part: DeliveredPart
     key: Key | None
@@ -127,7 +128,8 @@ def changes_of_read_rows(
     data: memoryview | bytes,
     state: SnapshotState,
 ) -> Iterator[SelectedRows | SelectedDdl]:
-    """Yields the changes that a batch delivers which ends with `state`. `data`: the bytes of `changes`."""
+    """Yields the changes that a batch delivers. `state`: the state at the end of the batch; `data`: the bytes of
+    `changes`."""
     partial = _partial_changes(data, state)
     for item in changes:
         if not isinstance(item, SelectedRows) or not partial or _name(item) != state.table:

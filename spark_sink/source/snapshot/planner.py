@@ -1,6 +1,7 @@
-"""Plans the batches of a stream that begins with a snapshot: applies the rules to what a server and a daemon report.
+"""Plans the batches of a stream that begins with a snapshot: applies the rules to the answers of the server and the
+daemon.
 
-It asks them through `Sources`, which the simulation of the tests replaces.
+The planner calls server and daemon through `Sources`, which the simulation in the tests replaces.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from spark_sink.source.snapshot.rules import Backlog, Bound, KeyPart, SnapshotSt
 
 
 class Sources(Protocol):
-    """The daemon and the server, as the planner needs them. Raise `BinlogError`."""
+    """The calls of the planner to the daemon and the server. Each of them may raise `BinlogError`."""
 
     def session_at(self, position: Position) -> int:
-        """Returns the number of this process's session, opened at the position if it is not open yet."""
+        """Returns the number of this process's session. Opens the session at the position if it is not open yet."""
 
     def backlog(self, position: Position) -> Backlog:
-        """Returns what lies behind a position."""
+        """Returns the backlog behind a position."""
 
     def is_due(self) -> bool:
-        """True if the limit of rows per second allows a chunk now."""
+        """True if the limit of rows per second allows the stream to read a chunk now."""
 
     def changes(self, position: Position) -> Position:
-        """Returns where a batch of changes ends: `position` if there are none yet."""
+        """Returns the end of a batch of changes behind `position`; returns `position` if there are no changes yet."""
 
     def tables(self, after: TableName | None) -> Sequence[TableName]:
         """Returns the server's tables that the stream selects and the consumer reads: at least the first one whose name
@@ -43,19 +44,19 @@ class Sources(Protocol):
 
 
 class SnapshotPlanner:
-    """The plan of one process."""
+    """Plans the batches of one process."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._planned: SnapshotState | None = None  # the chunk that this process has planned last
-        # A state, and whether the batch that ends with it has its rows.
+        # The state with which a planned batch ends, and True if this batch has the rows of the state's chunk.
         self._read: tuple[SnapshotState, bool] | None = None
 
     def next(
         self, position: Position, state: SnapshotState
     ) -> tuple[Position, SnapshotState | None] | None:
-        """Returns position and state at the end of the next batch, which follows a committed batch that ends with
-        `position` and `state`. A state of None means that the snapshot is over. Returns None if there is nothing to do
+        """Returns position and state at the end of the next batch. `position`, `state`: the end of the committed batch
+        before. A returned state of None means that the snapshot is over. Returns None if there is no batch to plan
         now."""
         session = self._sources.session_at(position)
         read_here = self._read[1] if self._read is not None and self._read[0] == state else None
@@ -63,7 +64,7 @@ class SnapshotPlanner:
         start = position
         while not rules.is_over(state, position.order):
             backlog = self._sources.backlog(start)
-            # Transactions that do not concern the stream need no batch of their own.
+            # Transactions without changes for the stream need no separate batch.
             position = backlog.quiet_to
             if rules.is_over(state, position.order):
                 break
@@ -90,8 +91,8 @@ class SnapshotPlanner:
         return self._planned
 
     def reads(self, position: Position, state: SnapshotState) -> bool:
-        """True if the batch at `position` gets the rows of the state's chunk. A batch that an earlier process has
-        planned gets them only if the queue holds the changes that are needed for that."""
+        """True if the batch at `position` gets the rows of the state's chunk. If an earlier process has planned the
+        batch, the batch gets the rows only if the queue can hold all changes up to the server's newest position."""
         self._sources.session_at(position)
         read = state == self._planned or self._sources.backlog(position).servable
         self._read = state, read

@@ -1,8 +1,8 @@
-"""Reads a range of a table as rows of a stream, in their state at a position. Runs on the executors.
+"""Reads a range of a table as rows of a stream. Each row has its state at the range's position. Runs on the executors.
 
-The server shows the rows in a later state. So the task asks the daemon for the changes between the position and what
-the server has executed after the rows were read, and leaves out the rows that these changes concern. Their changes are
-delivered by later batches.
+The server returns the rows in a later state. So after the task has read the rows, it asks the server which position it
+has executed, and asks the daemon for the changes between the two positions. The task omits the rows that these changes
+concern. Later batches deliver these changes.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from spark_sink.table_rows.source_table import SourceTable, read_source_table
 from spark_sink.table_rows.table_server import executed_position
 from spark_sink.table_rows.text_rows import TextDecoder
 
-_ATTEMPTS = 4  # of reading a table that is altered meanwhile
+_ATTEMPTS = 4  # how often a range is read if the table is altered meanwhile
 _WAIT_MS = 1000
-# No change of a transaction has so high a number, so the row follows all changes up to its position.
+# No change of a transaction has so high an ordinal, so by order the row follows all changes up to its position.
 ORDINAL = (1 << 63) - 1
 
 
@@ -71,8 +71,8 @@ class _Reading:
         self._plan: LayoutPlan
 
     def rows(self) -> tuple[list[pa.RecordBatch], Position]:
-        """Returns the rows with the columns that the stream and the key need, and a position that covers what the
-        server had executed after the rows were read."""
+        """Returns the rows, with the columns of the stream and the key, and a position. The position covers everything
+        that the server had executed when the last row was read."""
         assert self._options.snapshot is not None
         server = table_server(self._options.snapshot)
         for attempt in range(_ATTEMPTS):
@@ -96,7 +96,7 @@ class _Reading:
         raise AssertionError("unreachable")
 
     def _look_at(self, source: SourceTable) -> None:
-        """Choose the columns to read."""
+        """Choose the columns to read from the table."""
         if key_parts(source.key_columns) != self._part.key:
             raise snapshot_failure(self._part.table, "its key was changed while its rows were read")
         options = self._options
@@ -113,7 +113,7 @@ class _Reading:
     def stream_rows(
         self, batch: pa.RecordBatch, changed: frozenset[Any]
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the rows that have not changed since the position, as the stream has them."""
+        """Yields the rows that have not changed since the position, with the schema of the stream."""
         if changed:
             batch = batch.filter(pa.array(unchanged(self._keys(batch), changed), pa.bool_()))
         if batch.num_rows:
@@ -162,7 +162,7 @@ class _Reading:
         )
 
     def _image(self, batch: pa.RecordBatch, columns: tuple[int, ...]) -> pa.StructArray:
-        """Returns the columns, by their numbers in the table, as structs."""
+        """Returns the columns with the indices `columns` as an array of structs."""
         names = [self._layout.columns[i].name for i in columns]
         arrays = [batch.column(name) for name in names]
         fields = [batch.schema.field(name) for name in names]
@@ -175,7 +175,8 @@ class _Reading:
 
 
 def _changed_keys(options: SourceOptions, part: RowRange, executed: Position) -> frozenset[Any]:
-    """Returns the keys in all images of the changes behind the range's position, up to one that covers `executed`."""
+    """Returns the keys in all images of the changes behind the range's position, up to a position that covers
+    `executed`."""
     client = ConsumerClient(
         options.address, options.consumer, first=part.address, pool=PROCESS_POOL
     )

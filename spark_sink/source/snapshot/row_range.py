@@ -1,4 +1,4 @@
-"""The part of a snapshot's batch that a task reads."""
+"""Declares the part of a snapshot's batch that one task reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_sink.table_rows.chunks import Chunk
 @dataclass(frozen=True)
 class RowRange(InputPartition):
     """A range of a table whose rows a task reads, in their state at `position`. `key`: the table's key when the range
-    was planned; `address`: as in `Slice`."""
+    was planned; `address`: see `Slice`."""
 
     number: int
     position: Position

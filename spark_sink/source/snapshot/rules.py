@@ -1,24 +1,25 @@
-"""The rules of a stream that begins with the rows that exist. Pure.
+"""The rules of a stream that begins with the existing rows of the tables. Pure.
 
-The stream has a position P: it has delivered, or left out, every change up to P. A batch moves the stream in one of two
-ways:
+The stream has a position P: for every change up to P, it has delivered the change or omitted it on purpose. There are
+two kinds of batches:
 
-- *Changes* move P on. A change is left out if the row that it changes is not read yet, since the row will be read later
-  in a state that contains the change.
-- *Rows* are the rows of one chunk, a range of a table's key, in their state at P. The server shows them in a later
-  state E. So the rows that have changed between P and E are left out: their changes lie behind P, and are delivered.
+- *Changes* move P forward. The stream omits a change if the changed row is not read yet, because it will read this row
+  later in a state that contains the change.
+- *Rows* are the rows of one chunk, a range of a table's key, in their state at P. The server returns the rows in their
+  state at a later position E. So the stream omits the rows that have changed between P and E. Their changes lie behind
+  P, and later batches deliver them.
 
-So each row is delivered once, in the state at some P, and each later change of it is delivered once, in order. Reading
-a chunk again gives the same rows in the same state, except for those that have changed meanwhile: whatever attempt a
-sink keeps, its rows are older than the changes that follow. The rules need full row images.
+So the stream delivers each row once, in its state at some P, and each later change of this row once, in order. If a
+chunk is read again, it has the same rows in the same state, without the rows that have changed meanwhile. So the rows
+of every attempt are older than the changes that follow, whichever attempt a sink keeps. The rules need full row images.
 
-A chunk that was planned before a process was killed may be impossible to read later, because the changes between P and
-E no longer fit into the consumer's queue. Then its batch gets no rows, and the chunk is read again at a later P. So a
-chunk is *settled* only by the batch behind it. Until then changes of its rows are delivered, because the sink may have
-these rows.
+If a process is killed after it has planned a chunk, the next process may be unable to read the chunk, because the
+changes between P and E no longer fit into the consumer's queue. Then the chunk's batch gets no rows, and the chunk is
+read again at a later P. So a chunk is *settled* only when the batch after it is planned. Before this, the stream
+delivers changes of the chunk's rows, because the sink may have these rows.
 
-Tables are read in the order of their names. An offset holds the name of one table and two keys, however many tables and
-chunks there are.
+The stream reads tables in the order of their names. So an offset contains only one table name and two keys, for any
+number of tables and chunks.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ class KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class ChunkEnd:
-    """The chunk behind the rows that were read: up to and including `upper`; None: the rest of the table.
+    """The end of the chunk that follows the rows that were read. The chunk ends with the key `upper`; None: with the
+    last row of the table.
 
-    `attempt`: how often it was planned; `session`: the number of the session in which it was planned last.
+    `attempt`: how often the chunk was planned; `session`: the number of the session in which it was planned last.
     """
 
     upper: Bound | None
@@ -58,12 +60,13 @@ class ChunkEnd:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotState:
-    """How far a snapshot is. It is a part of the offset.
+    """The progress of a snapshot. The state is a part of the offset.
 
-    `table`: the table that is being read, None before the first; `key`: its key when its first chunk was planned;
-    `after`: its rows up to this key are read, None: none of them; `whole`: True if all its rows are read; `chunk`: the
-    chunk behind `after` that is planned and not settled; `rows`: True if the batch that ends here consists of the rows
-    of `chunk`; `until`: set when all tables are read: the snapshot ends when the stream is at this place.
+    `table`: the table that is being read, None before the first table; `key`: the table's key when its first chunk was
+    planned; `after`: the table's rows up to this key are read, None if no row is read; `whole`: True if all rows of the
+    table are read; `chunk`: the chunk behind `after` if it is planned but not settled; `rows`: True if the batch that
+    ends with this state consists of the rows of `chunk`; `until`: when all tables are read, the place at which the
+    snapshot ends.
     """
 
     table: TableName | None = None
@@ -95,7 +98,7 @@ class SnapshotState:
 
     @classmethod
     def of_json(cls, value: Any) -> SnapshotState:
-        """Raises `UserError` for a value that `as_json` does not make."""
+        """Returns the state that `as_json` has converted. Raises `UserError` for any other value."""
         match value:
             case dict():
                 try:
@@ -134,7 +137,7 @@ class SnapshotState:
 
 
 class Step(Enum):
-    """What the next batch is."""
+    """The kind of the next batch."""
 
     CHANGES = auto()
     ROWS = auto()
@@ -142,9 +145,9 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What lies behind a position. `changes`: True if there are changes that can be read now; `servable`: True if the
-    queue can hold all changes up to the server's newest position, with room for those of the near future; `quiet_to`: a
-    position up to which there are no changes."""
+    """The log behind a position. `changes`: True if there are changes that can be read now; `servable`: True if the
+    queue can hold all changes up to the server's newest position, and still has room for new changes; `quiet_to`: a
+    position up to which there are no changes for the stream."""
 
     changes: bool
     servable: bool
@@ -152,10 +155,10 @@ class Backlog:
 
 
 def next_step(state: SnapshotState, backlog: Backlog, *, due: bool) -> Step:
-    """Returns what follows. `due`: False if the limit of rows per second does not allow a chunk now.
+    """Returns the kind of the next batch. `due`: False if the limit of rows per second does not allow a chunk now.
 
-    A chunk needs the changes that are committed while it is read. Between two chunks the stream goes on, so that the
-    queue does not fill.
+    To read a chunk, the changes that are committed meanwhile must fit into the queue. So the stream reads changes
+    between two chunks, and the queue does not fill.
     """
     if state.until is not None or not backlog.servable or not due:
         return Step.CHANGES
@@ -165,9 +168,9 @@ def next_step(state: SnapshotState, backlog: Backlog, *, due: bool) -> Step:
 def is_settled(state: SnapshotState, session: int, read_here: bool | None) -> bool:
     """True if the rows of the state's chunk are known to be delivered. The batch that ends with `state` is committed.
 
-    `read_here`: whether this process has planned that batch with its rows; None if it has not planned the batch.
-    `session`: the number of this process's session. Each process opens one session. So if this number is the next
-    after the chunk's, no other process can have planned the batch without its rows.
+    `read_here`: True if this process has planned that batch with its rows, False if without; None if another process
+    has planned it. `session`: the number of this process's session. Each process opens one session. So if `session` is
+    the number after the chunk's session, no process between the two can have planned the batch without its rows.
     """
     if read_here is not None or state.chunk is None:
         return bool(read_here)
@@ -175,8 +178,9 @@ def is_settled(state: SnapshotState, session: int, read_here: bool | None) -> bo
 
 
 def settled(state: SnapshotState, *, read: bool) -> SnapshotState:
-    """Returns the state behind a committed batch. `read`: whether the rows of its chunk are known to be delivered; it
-    counts for a batch of rows only. If they are not, the chunk stays, and is read again."""
+    """Returns the state behind a committed batch. `read`: for a batch of rows, True if the rows of its chunk are known
+    to be delivered; ignored for a batch of changes. If `read` is False, the chunk stays in the state, and is read
+    again."""
     if not state.rows or state.chunk is None or not read:
         return state
     upper = state.chunk.upper
@@ -184,23 +188,23 @@ def settled(state: SnapshotState, *, read: bool) -> SnapshotState:
 
 
 def next_table(state: SnapshotState, names: Iterable[TableName]) -> TableName | None:
-    """Returns the table that follows the state's table, None if that is the last one. `names`: the tables that the
-    server has now and the stream selects.
+    """Returns the table that follows the state's table; None if the state's table is the last one. `names`: the
+    server's present tables that the stream selects.
 
-    A table that was created during the snapshot may have a smaller name than the state's table. Then the stream has
-    delivered all its changes.
+    A table that was created during the snapshot may have a smaller name than the state's table. The stream then has
+    delivered all changes of this table, and needs no rows of it.
     """
     return min((name for name in names if state.table is None or name > state.table), default=None)
 
 
 def with_table(state: SnapshotState, table: TableName, key: tuple[KeyPart, ...]) -> SnapshotState:
-    """Returns the state in which no row of a table is read."""
+    """Returns the state at the beginning of a table: no row of it is read."""
     return SnapshotState(table=table, key=key, rows=state.rows)
 
 
 def with_chunk(state: SnapshotState, upper: Bound | None, session: int) -> SnapshotState:
-    """Returns the state at the end of a batch with the rows of the next chunk. `upper`: the chunk's end; not used if
-    the state has a chunk, which is then read again."""
+    """Returns the state at the end of a batch with the rows of the next chunk. `upper`: the chunk's end. If the state
+    already has a chunk, this chunk is read again, and `upper` is ignored."""
     chunk = state.chunk
     if chunk is None:
         return replace(state, chunk=ChunkEnd(upper, 1, session), rows=True)
@@ -216,7 +220,7 @@ def all_read(state: SnapshotState, head: tuple[int, int]) -> SnapshotState:
     """Returns the state in which all tables are read. `head`: the server's newest place, asked for after the tables
     were listed.
 
-    The snapshot goes on up to there, because a RENAME before it would show that a table was missed.
+    The snapshot ends only at `head`, because a RENAME before `head` would show that the stream has missed a table.
     """
     return SnapshotState(table=state.table, key=state.key, whole=True, until=head)
 
@@ -227,18 +231,18 @@ def is_over(state: SnapshotState, order: tuple[int, int]) -> bool:
 
 
 class Delivers(Enum):
-    """Which changes of a table a stream delivers, where no key divides them."""
+    """Which changes of a table a stream delivers if this does not depend on the row's key."""
 
     NONE = auto()
     ALL = auto()
 
 
 def delivered(state: SnapshotState, table: TableName) -> Delivers | Bound:
-    """Returns which changes of a table a batch delivers that ends with `state`: all, none, or those of rows whose key
-    is not behind a bound.
+    """Returns which changes of a table are delivered by a batch that ends with `state`: all changes, no change, or the
+    changes of rows whose key is not behind the returned bound.
 
-    Rows of a chunk that is not settled count as read: a sink may have them, and a change that it gets too early does no
-    harm, since the rows are then read in a later state.
+    Rows of a chunk that is not settled count as read, because a sink may have these rows. If the chunk is read again, a
+    change that was delivered before does no harm, because the rows then have a later state.
     """
     if state.until is not None:
         return Delivers.ALL
@@ -261,11 +265,11 @@ class DeliveredPart(Enum):
 
 
 def delivered_part(before: bool | None, after: bool | None) -> DeliveredPart:
-    """Returns the part of a change that is delivered. `before`, `after`: whether the row with the image's key counts as
-    read; None if the change has no such image.
+    """Returns the part of a change that is delivered. `before`, `after`: True if the row with the key of this image
+    counts as read; None if the change has no such image.
 
-    An UPDATE of the key may move a row from the rows that are read to those that are not, or back. The stream delivers
-    it as a DELETE or an INSERT.
+    An UPDATE of the key may move a row from the rows that are read to the rows that are not read, or back. The stream
+    delivers the first case as a DELETE, the second as an INSERT.
     """
     if not before and not after:
         return DeliveredPart.NOTHING
@@ -275,20 +279,21 @@ def delivered_part(before: bool | None, after: bool | None) -> DeliveredPart:
 
 
 def unchanged(keys: Sequence[Any], changed: frozenset[Any]) -> list[bool]:
-    """Returns which rows of a chunk are in their state at the chunk's position. `changed`: the keys in all images of
-    the changes from that position up to one that covers what the server had executed when it showed the rows."""
+    """Returns for each row of a chunk whether it is in its state at the chunk's position. `changed`: the keys in all
+    images of the changes from the chunk's position up to a position that covers everything that the server had executed
+    when the rows were read."""
     return [key not in changed for key in keys]
 
 
 def check_key(state: SnapshotState, key: tuple[KeyPart, ...]) -> None:
-    """Raise `BinlogError` if the key of the table that is being read has changed: it is then unknown which of its rows
+    """Raise `BinlogError` if the key of the table that is being read has changed, because it is then unknown which rows
     are read."""
     if key != state.key:
         raise snapshot_failure(state.table, "its key was changed while its rows were read")
 
 
 def snapshot_failure(table: TableName | None, why: str) -> BinlogError:
-    """Returns the error that ends a snapshot for good."""
+    """Returns the error that ends a snapshot, which cannot be continued."""
     label = ".".join(table or ("", ""))
     return BinlogError(
         ErrorKind.UNSUPPORTED_CHANGE,

@@ -1,4 +1,4 @@
-"""Which tables a snapshot reads: those of the options `table` and `tables`."""
+"""Finds the tables that a snapshot reads, by the options `table` and `tables`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_sink.source.options import SourceOptions
 
 
 def selected_tables(options: SourceOptions) -> Sequence[TablePattern]:
-    """Returns their patterns."""
+    """Returns patterns of the tables that the options select."""
     if options.table is not None:
         database, table = options.table
         return [(literal(database), literal(table))]

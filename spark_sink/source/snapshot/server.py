@@ -1,4 +1,4 @@
-"""The server that the rows of a snapshot are read from: its tables, their keys, and where chunks end."""
+"""Asks the server of a snapshot for its tables, their keys, and the ends of chunks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TABLES = """
 SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
 WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
 """
-# Only the names of tables with a key are needed, not their keys, so one query serves for all tables.
+# One query for all tables, because it returns only the names of tables with a key, not the keys.
 _KEYED = """
 SELECT DISTINCT s.TABLE_SCHEMA, s.TABLE_NAME FROM information_schema.STATISTICS s WHERE s.NON_UNIQUE = 0
 AND NOT EXISTS (SELECT 1 FROM information_schema.STATISTICS n WHERE n.TABLE_SCHEMA = s.TABLE_SCHEMA
@@ -49,7 +49,7 @@ def table_server(settings: SnapshotSettings) -> TableServer:
 
 
 class SnapshotServer:
-    """What the driver asks the server. Raises `BinlogError`."""
+    """The questions of the driver to the server. Every method may raise `BinlogError`."""
 
     def __init__(self, options: SourceOptions) -> None:
         assert options.snapshot is not None
@@ -98,7 +98,7 @@ class SnapshotServer:
         return self.tables_of.selects_table(*name)
 
     def table(self, name: TableName) -> SourceTable:
-        """Raises `BinlogError` UNSUPPORTED_CHANGE for a table that no longer exists or has no key."""
+        """Returns a table. Raises `BinlogError` UNSUPPORTED_CHANGE if the table no longer exists or has no key."""
         try:
             source = self.server.table(*name)
         except BinlogError as error:
@@ -116,7 +116,8 @@ class SnapshotServer:
         return key_parts(self.table(name).key_columns)
 
     def wait_until_executed(self, position: Position, timeout_s: float) -> None:
-        """Wait until rows show everything up to a position. Raises `BinlogError` as the function of this name does."""
+        """Wait until the server's rows contain all changes up to a position. Raises `BinlogError` as
+        `table_server.wait_until_executed`."""
         with self.server.session() as connection:
             wait_until_executed(connection, position, timeout_s=timeout_s, remedy=_LAGS)
 
@@ -130,8 +131,8 @@ class SnapshotServer:
     def next_chunks(
         self, name: TableName, after: Bound | None, size: int, n: int
     ) -> tuple[list[Chunk], int]:
-        """Returns the next `n` ranges behind `after`, or fewer up to the end of the table, and the number of rows of
-        each. `size`: about how many bytes a range has."""
+        """Returns the next `n` ranges behind `after` (fewer if the table ends) and the number of rows per range.
+        `size`: the approximate number of bytes of a range."""
         source = self.table(name)
         rows = chunk_rows(source, size)
         return self._divided(source, Chunk(after, None), rows, n), rows

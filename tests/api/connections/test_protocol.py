@@ -1,4 +1,5 @@
-"""HTTP on the wire: late, large and unread requests and answers, and which connections stay open."""
+"""The API at the level of HTTP messages: late, large and unread requests and answers, and which connections stay
+open."""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ def open_connections() -> set[Any]:
 
 @pytest.fixture
 async def serve(make_api: Callable[..., Api], open_connections: set[Any]) -> AsyncIterator[Serve]:
-    """`connect = await serve(header_timeout_seconds=..., ...)`; then `client = await connect()`."""
+    """Yields `serve`: `connect = await serve(header_timeout_seconds=..., ...)` starts the API, and `await connect()`
+    returns a client."""
     async with AsyncExitStack() as stack:
 
         async def start(**given: Any) -> Connect:
@@ -137,7 +139,8 @@ async def serve(make_api: Callable[..., Api], open_connections: set[Any]) -> Asy
 def hold_polls(
     readers: FakeReaders, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[asyncio.Event, asyncio.Event]:
-    """Returns an event that is set when a poll arrives, and an event that the test sets to let polls be answered."""
+    """Returns two events. The first is set when a poll arrives; after the test has set the second, polls are
+    answered."""
     asked, go = asyncio.Event(), asyncio.Event()
     poll = readers.poll
 
@@ -214,7 +217,7 @@ async def test_nothing_is_read_while_requests_are_queued(
     client.send(GET)
     (connection,) = open_connections
     await until(lambda: len(connection.pipeline) == 1)
-    connection.flow.resume_reading()  # each call of `receive` does the same
+    connection.flow.resume_reading()  # as each call of `receive` does
     assert not connection.transport.is_reading()
     go.set()
     assert [(await client.answer())[0] for _ in range(2)] == [200, 200]

@@ -1,4 +1,4 @@
-"""The status page without a browser: who may see what, logins, the feed, and the files."""
+"""The status page without a browser: which user may see which consumers, logins, the feed, and the files."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ class Quiet:
 
 @pytest.fixture
 def happened(readers: FakeReaders) -> FakeReaders:
-    """Readers with a timeline. It has events of each consumer, of both, of their connection, and of another
-    connection."""
+    """Fake readers with a timeline, which has events of each consumer, of both consumers, of their connection, and of
+    another connection."""
     timeline = Timeline(Quiet())
     for consumer in ("shop", "billing"):
         timeline.log(20, "detached", client="repl@db1:3306", consumer=consumer, held_bytes=1)

@@ -63,7 +63,8 @@ def items(kind: int, *ids: int) -> tuple[int, bytes]:
 
 
 def history(*, checksum: bool = True) -> bytes:
-    """Two tables, a statement over both, DDL between, an epoch's end, and a new FORMAT_DESCRIPTION."""
+    """A log with two tables, a statement that changes both, a DDL statement between changes, the end of an epoch, and a
+    new FORMAT_DESCRIPTION."""
     log = Delivered(checksum=checksum)
     log.transaction(ORDERS_MAP, orders(30, 1, 2, 3), orders(30, 4))
     log.transaction(ORDERS_MAP, ITEMS_MAP, orders(31, 1, 2), items(30, 7, 8))
@@ -329,7 +330,7 @@ def test_unknown_events_that_may_carry_data_are_refused(kind: int, remedy: str) 
 
 
 def test_rows_without_any_column_are_refused() -> None:
-    """Such rows take no bytes, so their number is not known."""
+    """Rows without columns have no bytes, so their number is unknown."""
     log = Delivered()
     body = rows_body(30, [[]], width=3, present=b"\0")
     log.transaction(ORDERS_MAP, (30, body))
@@ -421,7 +422,7 @@ def test_truncation_is_an_error_except_between_events(checksum: bool) -> None:
 
 
 def all_of(data: bytes) -> None:
-    """Every way through delivered bytes; raises nothing but typed errors."""
+    """Decodes delivered bytes with every function, and asserts that they raise only typed errors."""
     try:
         for part in delivered.changes(data, batch_rows=7):
             if isinstance(part, TableChanges):

@@ -200,7 +200,7 @@ def test_mariadb_gtid(domain: int, sequence: int, number: int) -> None:
 
 def test_all_status_variables() -> None:
     more = (
-        b"\x08" + b"\x21\0" + b"\x09" + bytes((3, *bytes(7)))  # collation of the database, tables to update
+        b"\x08" + b"\x21\0" + b"\x09" + bytes((3, *bytes(7)))  # collation of the database, updated databases
         + b"\x0a" + bytes(4) + b"\x10\1" + b"\x11" + bytes((5, *bytes(7))) + b"\x13\1\x14\0\x15\1"
         + b"\x80\7\0\0" + b"\x81" + bytes((6, *bytes(7))) + b"\x82\4" + bytes((9, *bytes(7)))
         + b"\x83\2" + b"\x2d\0\x00\x09\x08\0\x08\0"

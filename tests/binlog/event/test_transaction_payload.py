@@ -62,7 +62,7 @@ GOOD = (BEGIN, MAP, ROWS, XID)
 
 
 def log_with(body: bytes) -> e.LogWriter:
-    """A log of a good transaction, a transaction with this payload, and another good one."""
+    """Returns a log of a good transaction, a transaction with this payload, and another good transaction."""
     log = e.LogWriter()
     for payload_body in (None, body, None):
         log.begin(standalone=payload_body is not None)
@@ -123,7 +123,7 @@ def test_a_payload_with_wrong_fields_is_a_typed_error(body: bytes, why: str, sma
     with pytest.raises(BinlogError, match=why) as info:
         got.extend(transactions(log, small=small))
     assert info.value.kind in (ErrorKind.MALFORMED_EVENT, ErrorKind.UNSUPPORTED_EVENT)
-    # The error names the place of the payload or of its transaction's beginning, wherever in the payload the fault is.
+    # Wherever in the payload the fault is, the error names the offset of the payload or of its transaction.
     first, bad = log.transactions[:2]
     assert info.value.where in [
         f"binlog.000001:{at}" for at in (first.end + len(bad.parts[0].raw), bad.end)
@@ -189,7 +189,8 @@ def big_log(megabytes: int, *, event_bytes: int) -> e.LogWriter:
 
 @pytest.mark.parametrize("event_bytes", [8000, 3 << 20])
 def test_decompression_needs_only_a_few_chunks_of_memory(event_bytes: int) -> None:
-    """64 MiB of rows that compress to almost nothing; the test drops the transactions as soon as they are taken."""
+    """The 64 MiB of rows compress to a few bytes. The test drops each transaction as soon as the splitter returns
+    it."""
     log = big_log(64, event_bytes=event_bytes)
     stream = log.stream()
     split = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=1 << 16)

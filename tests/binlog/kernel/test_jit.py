@@ -33,7 +33,7 @@ def test_each_state_of_the_sources_has_a_folder_of_its_own(tmp_path: Path) -> No
 def test_kernels_are_cached_below_the_folder_that_the_environment_names(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", _PROGRAM]
-    # To compile a kernel, numba loads its support for numpy; to load a compiled kernel, it does not.
+    # numba loads its support for numpy when it compiles a kernel, but not when it loads a compiled kernel.
     for answer in ("513 True\n", "513 False\n"):
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=True, timeout=120

@@ -22,7 +22,7 @@ def test_a_text_is_copied_and_only_a_block_behind_it_may_change(
     size: int, behind: int, room: int
 ) -> None:
     buf: U8 = np.random.default_rng(size).integers(1, 255, 5 + size + behind, dtype=np.uint8)
-    # The array lies within a larger one, so that a byte written outside of it is seen.
+    # The array is a part of a larger array, so that the test detects a byte written outside of it.
     whole: U8 = np.zeros(64 + 7 + size + room + 64, dtype=np.uint8)
     out = whole[64 : 64 + 7 + size + room]
     copied(out, 7, buf, 5, size)

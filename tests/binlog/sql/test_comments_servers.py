@@ -1,4 +1,4 @@
-"""Comments that servers execute by kind and version, against the four servers."""
+"""Comments that a server executes depending on its kind and version: the parser agrees with the four servers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def version_of(server: Server) -> ServerVersion:
 
 
 def answer(cursor: pymysql.cursors.Cursor, query: str) -> object:
-    """The value that a query gives, and the names of its columns; the number of its error."""
+    """Returns the value and the column names of a query's result, or the number of its error."""
     try:
         cursor.execute(query)
     except pymysql.MySQLError as error:
@@ -68,7 +68,7 @@ def test_a_statement_means_what_its_resolved_text_means(any_server: Server) -> N
     with closing(any_server.connect()) as connection, connection.cursor() as cursor:
         for query in CASES:
             if isinstance(seen := answer(cursor, query), int):
-                continue  # the server refuses it, so no log holds it
+                continue  # the server refuses this statement, so no log contains it
             accepted += 1
             resolved = executed_text(query, 0, version)
             if seen != (found := answer(cursor, resolved)):

@@ -379,14 +379,14 @@ def test_a_statement_with_an_unclosed_quote_is_not_parsed(quote: str) -> None:
     st.integers(0, 2),
 )
 def test_skip_clause_ends_where_skip_to_comma_does(text: str, sql_mode: int, peeked: int) -> None:
-    """`skip_clause` reads larger pieces than `skip_to`, and comes to the same places."""
+    """`skip_clause` reads larger pieces than `skip_to`, but must stop at the same place."""
     fast, slow = SqlTokens(text, sql_mode), SqlTokens(text, sql_mode)
     more = True
     while more:
         fast.peek(peeked)
         more = fast.skip_clause()
         assert more == slow.skip_to(",")
-        # The token before the comma, which was peeked at, may be a quote that is never closed.
+        # The peeked token before the comma may be a quote that is never closed.
         assert slow.complete or not fast.complete
         if more:
             assert fast.offset == slow.offset
@@ -421,7 +421,7 @@ def test_the_number_of_pieces_is_linear_in_the_length(kind: str) -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """The shortest of three times, in s of this thread's processor time."""
+    """Runs `work` three times. Returns the shortest time, in s of this thread's processor time."""
 
     def once() -> float:
         start = time.thread_time()

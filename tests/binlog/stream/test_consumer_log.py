@@ -1,4 +1,5 @@
-"""A consumer's share of random logs, in random batches and segments, against the simple reference of `random_log`."""
+"""The part of random logs that a consumer gets, in random batches and segments, equals the simple reference of
+`random_log`."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ Held = set[tuple[str, int]]
 
 
 class SmallLog(ConsumerLog):
-    """Segments so small that every statement meets their borders."""
+    """A log with segments so small that events often cross the segments' borders."""
 
     SEGMENT_MIN = 64
     SPILLED_MIN, SPILLED_MAX = 100, 3000
@@ -35,8 +36,8 @@ class SmallLog(ConsumerLog):
 
 
 class Lender:
-    """Lends memory. `refuses`: the number of the call from which on it lends none; `lent`: how many pieces were not
-    given back."""
+    """Lends memory. `refuses`: the number of the first call that lends nothing, as all later calls; `lent`: how many
+    pieces were lent and not returned."""
 
     def __init__(self, refuses: int = 1 << 60) -> None:
         self.calls = self.lent = 0
@@ -56,7 +57,7 @@ class Lender:
 
 
 def batches(rng: random.Random, log: e.LogWriter, routes: Routes, held: Held) -> Iterator[Batch]:
-    """A dump without the transactions held, in batches cut at random."""
+    """Yields a dump without the transactions `held`, in batches that are cut at random."""
     split = Splitter(routes, packets=True, checksum=log.files[0].checksum, buffer_bytes=1 << 14)
     split.embedded.small_bytes = rng.choice((0, 1 << 18))
     stream = log.stream(held=held)
@@ -68,8 +69,8 @@ def batches(rng: random.Random, log: e.LogWriter, routes: Routes, held: Held) ->
 
 
 class Taker:
-    """A log and its consumer: the transactions that it holds, the seq, and the logical end of each transaction
-    taken."""
+    """Adds batches to a consumer's log, and records which transactions are in the log, the seq, and the logical end of
+    each transaction."""
 
     def __init__(self, rng: random.Random, wanted: Wanted, *, held: Held, packed: bool) -> None:
         self.lender = Lender()
@@ -117,7 +118,7 @@ class Taker:
 
 
 def reference(log: e.LogWriter, wanted: Wanted, held: Held, *, packed: bool) -> list[bytes]:
-    """The bytes of each transaction that is not held, b"" where nothing of it is wanted."""
+    """Returns the bytes of each transaction that is not held; b"" for a transaction without any wanted change."""
     seq, out = len(held), []
     for t in log.transactions:
         if (t.source, t.gno) in held:
@@ -153,7 +154,8 @@ def test_what_is_held_is_passed_over_and_lost_connections_change_nothing(seed: i
     log = random_log(rng, size_max=rng.choice((30, 3000)))
     wanted = random_wanted(rng)
     held = {(t.source, t.gno) for t in log.transactions if rng.random() < rng.choice((0.1, 0.6))}
-    # The dump leaves out the transactions that all consumers of the connection have: a part of those that this one has.
+    # The dump omits the transactions that all consumers of the connection already have, a subset of the transactions
+    # that this consumer has.
     routes = Routes()
     taker = Taker(rng, wanted, held=held, packed=False)
     for last in (False, False, True):

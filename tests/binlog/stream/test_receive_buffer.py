@@ -1,4 +1,4 @@
-"""What a receive buffer keeps when it is compacted, and how much memory it holds."""
+"""Which bytes a receive buffer keeps when it is compacted, and how much memory it uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUIET_CALLS = 64
 
 
 def received(size: int, usual: int = USUAL) -> tuple[ReceiveBuffer, bytes]:
-    """A buffer into which a source has written random bytes."""
+    """Returns a buffer into which a source has written random bytes, and these bytes."""
     buffer = ReceiveBuffer(usual)
     data = random.Random(size).randbytes(size)
     receive(buffer, data)

@@ -1,4 +1,4 @@
-"""Memory comes back when the last view of a loan is gone, and never before."""
+"""Lent memory is returned when the last view of the loan is gone, and not before."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_pages_that_are_not_kept_are_given_back_though_others_of_their_slab_are_
     dropped[:], used[:] = 7, 8
     address = dropped.ctypes.data
     del dropped
-    # The slab stays mapped as long as the other piece exists, so these bytes can be read. Pages that were given back
-    # are zeros.
+    # The slab stays mapped as long as the other piece exists, so the test can read these bytes. Pages that were
+    # returned to the system read as zeros.
     assert not np.frombuffer(ctypes.string_at(address, POOLED_MIN + 5), np.uint8).any()
     assert (used == 8).all() and pool.idle_bytes == 0
 

@@ -1,4 +1,5 @@
-"""The events that the kernel leaves to Python: read, counted as ignored, or faults for the consumers they concern."""
+"""The events that the kernel leaves to Python. Python reads an event, counts it as ignored, or records a fault for the
+consumers that the event concerns."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from tests.support.split_log import Flat, check, feed, splitter
 
 
 def faulty(write: Any, *, gtid: str = "mysql") -> tuple[Flat, list[Batch]]:
-    """Returns all batches of a log, also those with faults. The log has a good transaction, one that `write` writes,
-    and another good one."""
+    """Returns all batches of a log, also those with faults. The log has a good transaction, a transaction that `write`
+    writes, and another good transaction."""
     log = e.LogWriter(gtid=gtid)
     good = e.Statement((("shop", "orders"),), ((0, 10),))
     log.begin()

@@ -1,4 +1,5 @@
-"""The splitter finds what the log's writer has written, in chunks of any size; damage, packets, and positions."""
+"""The splitter finds all events that the log's writer has written, for chunks of any size. Also: damage, packets, and
+positions."""
 
 from __future__ import annotations
 
@@ -44,13 +45,13 @@ def test_any_log_in_any_chunks_of_a_dump(seed: int, gtid: str) -> None:
 
 
 def heartbeat(log: e.LogWriter, raw: bytes, n: int) -> bytes:
-    """A heartbeat as the server would send it after `raw`: in the manner of the format in force."""
+    """Returns a heartbeat as the server would send it after `raw`, in the format of the last FORMAT_DESCRIPTION."""
     checksum = True
     for file in log.files:
         if any(event is raw or event == raw for event, _ in file.events):
             checksum = file.checksum
     if raw[4] == EventType.ROTATE:
-        return b""  # the format depends on the file before
+        return b""  # the format would depend on the previous file
     beat = e.event(EventType.HEARTBEAT, b"binlog.000008", checksum=checksum, timestamp=0)
     return e.event_packet(beat, n)
 
@@ -63,7 +64,7 @@ def test_any_file_in_any_chunks(seed: int, gtid: str) -> None:
     split.file = log.file.name
     split.feed(b"")
     flat = feed(split, cuts(rng, log.file.raw[4:]))
-    # Offsets count from the file's start, and the first event's header says where it ends.
+    # Offsets count from the file's start, and the header of the first event contains the event's end offset.
     check(flat, log)
 
 
@@ -132,7 +133,8 @@ def test_a_crashed_file_ends_at_the_next_one() -> None:
 
 
 def test_short_files_that_come_at_once_keep_their_creation_times() -> None:
-    """A position without the time at which its file was created could be taken for one of a log that was reset."""
+    """Without the creation time of its file, a position could not be distinguished from a position of a log that was
+    reset."""
     log = e.LogWriter()
     for _ in range(3):
         log.begin()
@@ -247,7 +249,7 @@ def test_a_large_event_that_goes_on_with_a_packet_too_long() -> None:
 
 def test_a_damaged_size_does_not_ask_for_its_memory() -> None:
     raw = bytearray(e.event_packet(e.event(EventType.XID, bytes(8))))
-    raw[5 + 9 + 3] = 0xFF  # the event claims 4 GiB, its packet 31 bytes
+    raw[5 + 9 + 3] = 0xFF  # the event's header says 4 GiB, its packet 31 bytes
     split = splitter()
     split.feed(bytes(raw[:-1]))
     assert len(split.room()) < 1 << 20

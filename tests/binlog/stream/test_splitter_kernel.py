@@ -1,4 +1,4 @@
-"""What the kernel refuses in a log that no server writes, and the limits of its arrays."""
+"""Logs that no server writes, which the kernel refuses, and the limits of the kernel's arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_partial_updates_are_rows() -> None:
 
 
 def test_mariadb_out_of_order() -> None:
-    """Without gtid_strict_mode a sequence number may be lower than the one before it."""
+    """Without gtid_strict_mode a sequence number may be lower than the previous sequence number."""
     log = e.LogWriter(gtid="mariadb")
     for gno in (100, 7, 101, 7):
         log.begin(gno=gno)

@@ -1,4 +1,4 @@
-"""XA transactions through the splitter, against what the log's writer says that consumers get, in every chunking."""
+"""For chunks of any size, the splitter delivers XA transactions as the log's writer predicts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_rows_come_with_the_commit(seed: int, gtid: str) -> None:
 
 
 class Store:
-    """What a state store would hold."""
+    """The prepared transactions that a state store would contain."""
 
     def __init__(self) -> None:
         self.entries: dict[int, XaEntry] = {}
@@ -77,7 +77,7 @@ class Store:
 
 
 def tail(log: XaLog, n: int) -> tuple[bytes, str]:
-    """The dump behind the first n transactions, and the file in which it begins."""
+    """Returns the dump after the first n transactions, and the name of the file in which it begins."""
     last = log.transactions[n - 1]
     return log.stream(file=last.file, offset=last.end), last.file
 
@@ -110,7 +110,7 @@ def test_a_restart_between_prepare_and_commit(seed: int, gtid: str) -> None:
 
 @given(SEEDS, GTIDS)
 def test_several_read_different_parts(seed: int, gtid: str) -> None:
-    """One splitter is ahead. Others begin at any place behind it, and read prepares and commits again."""
+    """One splitter is ahead. Other splitters begin at any earlier place, and read prepares and commits again."""
     rng = random.Random(seed)
     log = random_xa_log(rng, gtid=gtid)
     want = expected(log)

@@ -1,4 +1,5 @@
-"""The store of prepared transactions: which end belongs to which transaction, limits, and what the state store gets."""
+"""The store of prepared transactions: which commit or rollback belongs to which transaction, limits, and what is saved
+to the state store."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def test_an_end_belongs_to_the_last_prepare_before_it() -> None:
     found = {end: prepared.find("x", spot(end)) for end in (5, 20, 40, 60)}
     assert {end: e and e.at.mark.offset for end, e in found.items()} == {5: None, 20: 10, 40: 30, 60: 50}  # fmt: skip
     assert prepared.find("z", spot(20)) is None
-    # If no end of an xid was read, it has ended where the xid was prepared again.
+    # If no commit or rollback of an xid was read, its transaction has ended where the xid was prepared again.
     assert kept(prepared) == [("x", 10, 30), ("x", 30, 50), ("x", 50, None), ("y", 12, None)]
     ten = found[20]
     assert ten is not None
@@ -122,7 +123,7 @@ def test_what_did_not_fit_is_kept_when_it_is_read_with_room() -> None:
 
 
 class Disk:
-    """What is stored."""
+    """Fake of the state store: the saved transactions."""
 
     def __init__(self) -> None:
         self.entries: dict[int, XaEntry] = {}
@@ -152,7 +153,7 @@ def use(prepared: XaStore, n: int, rng: random.Random) -> None:
 
 @given(st.integers(0, 2**32 - 1))
 def test_the_store_follows(seed: int) -> None:
-    """Saves fail, overlap, and come late. In the end, the state store has the transactions that are kept in memory."""
+    """Saves fail, overlap, and are late. In the end, the state store has the same transactions as the memory."""
     rng = random.Random(seed)
     prepared, disk = XaStore(20 * ENTRY_BYTES), Disk()
     flying: list[XaChanges] = []

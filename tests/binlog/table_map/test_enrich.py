@@ -1,4 +1,4 @@
-"""Enriched TABLE_MAPs equal those that the servers write themselves with full metadata."""
+"""Enriched TABLE_MAPs are equal to the TABLE_MAPs that servers write with full metadata."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def tables(server: Server) -> dict[str, str]:
 
 
 def table_maps(server: Server, database: str, names: list[str], metadata: str) -> dict[str, bytes]:
-    """The body of a TABLE_MAP of each table, as the server writes it with that setting."""
+    """Returns for each table the body of the TABLE_MAP that the server writes with the setting `metadata`."""
     server.execute(f"SET GLOBAL binlog_row_metadata = {metadata}", "FLUSH BINARY LOGS")
     file = server.binlog_position()[0]
     rows = []

@@ -1,4 +1,4 @@
-"""Full queues, of one consumer and of all together: waits, detaches and evictions."""
+"""What happens when one queue is full, or the common limit of all queues is reached: waits, detaches and evictions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.simulation import World
 
 
 def full_of(play: World, name: str, *others: str) -> None:
-    """Read until a queue is full and the other readers have read everything."""
+    """Let the dispatchers read until a queue is full and the readers of the other consumers have read everything."""
     read_and_poll(play, lambda: play.client.consumers[name].queue.full, *others)
 
 
@@ -82,7 +82,8 @@ def test_others_do_not_wait_for_a_consumer_whose_delivery_is_paused(
     read_and_poll(play, lambda: fast.queue.queued.seq == 200, "fast")
     assert slow.detaches == 1 and slow.dispatcher is None
     assert slow.wait_budget.waited_s == 0
-    # The reader may still acknowledge what it had asked for before. The consumer attaches when delivery is resumed.
+    # The reader may still acknowledge ranges that it requested before the pause. The consumer attaches when delivery is
+    # resumed.
     read_and_poll(play, lambda: slow.queue.unacknowledged_bytes == 0, "slow")
     for _ in range(100):
         play.tick_quietly()
@@ -135,7 +136,7 @@ def with_bound(bytes_max: int, *specs: Any, transactions: int = 300) -> World:
 
 
 def test_a_reader_has_time_to_fetch_before_its_queue_is_evicted() -> None:
-    """Even with a budget of 0, and when each batch fills the room at once."""
+    """This also holds with a wait budget of 0, and if each batch fills the free memory at once."""
     play = with_bound(60_000, spec("a", wait_max_s=0.0), spec("b", wait_max_s=0.0))
     a = play.client.consumers["a"]
     read_and_poll(play, lambda: play.paused, "b")
@@ -189,7 +190,7 @@ def test_a_stuck_queue_does_not_keep_a_consumer_with_room_detached() -> None:
 
 
 def test_no_dispatcher_waits_for_room_while_no_transaction_is_complete() -> None:
-    """All queues are full of the beginning of one transaction, and none may be evicted."""
+    """The beginning of one transaction fills all queues, and no queue may be evicted."""
     specs = [spec(name, on_queue_full=OnQueueFull.WAIT) for name in ("a", "b")]
     play = with_bound(1, *specs, transactions=30)
     play.finish()

@@ -1,4 +1,4 @@
-"""The rules of a client one at a time; `tests.simulation` plays all of them at once."""
+"""The rules of a client, tested one at a time. `tests.simulation` tests all rules together."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ def test_a_long_pause_closes_the_connection_until_there_is_room(began: float) ->
     play.flush()
     assert play.client.dispatchers[1].phase is Phase.BACKPRESSURE_CLOSED
     assert play.connection is None
-    # The closing raises an error in the task that reads the connection. This error changes nothing.
+    # Closing the connection raises an error in the task that reads from it. This error changes nothing.
     assert (
         play.client.step(Lost(1, BinlogError(ErrorKind.CONNECTION_LOST, "closed")), play.now) == []
     )
     waiting = []
-    for _ in range(2):  # the second poll acknowledges what the first one returned
+    for _ in range(2):  # the second poll acknowledges the range of the first poll
         play.poll("a", 1 << 26, ack=True)
         waiting.append(play.connect_at is None)
     assert waiting == [True, False]
@@ -186,7 +186,7 @@ def test_a_fault_fails_the_consumers_that_it_concerns_unless_they_are_past_it(mo
     assert failed.kind is ErrorKind.STATEMENT_FORMAT
     assert "consumer a" in failed.where
     assert "INSERT as a statement" in failed.what
-    # A reader that seeks past the fault goes on.
+    # A reader can seek past the fault and continue.
     after = past.covered
     play.resume("a", after)
     play.readers["a"].positions.append(after)
@@ -352,8 +352,8 @@ def test_a_consumer_that_has_the_open_transaction_merges_inside_it() -> None:
         play.store[name] = at(log, held)
         play.step(Added(spec(name), play.store[name]))
         play.connect()
-        # The second dispatcher lacks the beginning of the transaction, so all consumers attach to the one that has yet
-        # to read it.
+        # The second dispatcher lacks the beginning of the transaction, so all consumers attach to the dispatcher that
+        # has not read the transaction yet.
         assert behind.consumers[name].dispatcher == number
         assert numbers(play) == [number]
     assert behind.dispatchers[2].open_transaction is None

@@ -1,5 +1,5 @@
-"""A seek moves a consumer only to a position that the server has according to its answers. A refused seek changes
-nothing."""
+"""A seek moves a consumer to a position only if the server's answers show that the server has this position. A refused
+seek changes nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mode(request: pytest.FixtureRequest) -> Mode:
 
 @pytest.fixture
 def log(mode: Mode) -> LogWriter:
-    """Four files with three transactions each."""
+    """A log of four files with three transactions each."""
     log = LogWriter(gtid=WRITER[mode], checksum=True)
     for n in range(FILES):
         if n:
@@ -45,7 +45,8 @@ def log(mode: Mode) -> LogWriter:
 
 @pytest.fixture
 def play(log: LogWriter, mode: Mode) -> World:
-    """`a` and `b` have read and acknowledged all; the first two files are purged."""
+    """A client whose consumers `a` and `b` have read and acknowledged everything. The server has purged its first two
+    files."""
     play = alone(log, mode=mode, names=("a", "b"))
     play.finish()
     play.server.purge(2)
@@ -53,7 +54,7 @@ def play(log: LogWriter, mode: Mode) -> World:
 
 
 def after(log: LogWriter, mode: Mode, count: int) -> Position:
-    """The position after `count` transactions."""
+    """Returns the position after `count` transactions."""
     held = log.transactions[:count]
     file, offset = held[-1].file, held[-1].end
     if mode is Mode.GTID:
@@ -63,7 +64,7 @@ def after(log: LogWriter, mode: Mode, count: int) -> Position:
 
 
 def refused(play: World, position: Position, name: str = "a") -> BinlogError:
-    """Returns the error of a seek that is refused; asserts that it changed nothing."""
+    """Makes a seek that must be refused. Returns the error, and asserts that the seek changed nothing."""
     before = standing(play)
     with pytest.raises(BinlogError) as caught:
         play.step(play.seek_order(name, position))
@@ -86,7 +87,7 @@ def standing(play: World) -> object:
 
 
 def restarted(play: World, stored: Progress) -> World:
-    """The daemon after a restart with this progress of `a`; it has logged in."""
+    """Returns the world after a restart of the daemon with this stored progress of `a`. The daemon has logged in."""
     play.store["a"] = stored
     play.boot()
     play.connect()
@@ -112,7 +113,7 @@ def test_a_seek_back_to_a_position_that_the_server_has_is_stored(
     play.step(play.seek_order("a", wanted))
     play.flush()
     assert play.store["a"].acknowledged == wanted
-    # With GTIDs only the reader says that the set ends in that file.
+    # With GTIDs, only the reader's position says that the set ends in this file, so no creation time is stored.
     assert play.store["a"].created == (0 if mode is Mode.GTID else log.files[2].created)
 
 
@@ -189,7 +190,7 @@ def test_a_position_of_the_previous_server_is_accepted_after_a_failover(
 def test_a_replica_that_is_committing_a_readers_transaction_has_its_position(
     play: World, log: LogWriter, mode: Mode
 ) -> None:
-    """A server sends a transaction to replicas before it counts as executed."""
+    """A server sends a transaction to replicas before it adds the transaction to its executed set."""
     play.server.name = REPLICA
     newest = after(log, mode, 12)
     order = play.seek_order("a", newest)
@@ -202,7 +203,7 @@ def test_a_replica_that_is_committing_a_readers_transaction_has_its_position(
 
 @pytest.mark.parametrize("mode", [Mode.GTID])
 def test_a_file_that_is_not_listed_is_not_stored(play: World, log: LogWriter, mode: Mode) -> None:
-    """With GTIDs the file is only a hint by the reader."""
+    """With GTIDs, the file in the reader's position is only a hint."""
     play.step(play.seek_order("a", replace(after(log, mode, 7), file="../../etc/passwd")))
     play.flush()
     assert play.store["a"].acknowledged == replace(after(log, mode, 7), file="", offset=0)
@@ -241,7 +242,8 @@ def test_a_seek_to_a_purged_position_leaves_a_consumer_failed(
 
 
 def another_log(play: World, log: LogWriter, mode: Mode) -> tuple[World, LogWriter]:
-    """The server was reset while the daemon was down, and has written more than before."""
+    """Returns a world whose server was reset while the daemon was down, and has since written more than before the
+    reset."""
     other = LogWriter(gtid=WRITER[mode], checksum=True, now=log.files[0].created + 500)
     write(other, "shop", 4, size=900)
     for _ in range(FILES):

@@ -1,4 +1,4 @@
-"""Where a consumer goes on after a login: at its start, at its stored position, or after a purge gap."""
+"""Where a consumer continues after a login: at its start, at its stored position, or behind a gap."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def test_the_same_server_lacks_nothing_for_a_while() -> None:
 
 
 def purged_up_to(last: int) -> ServerView:
-    """A server that has purged every file but the newest, and with them the transactions up to `last`."""
+    """Returns the view of a server that has purged all files except the newest, and thus the transactions up to
+    `last`."""
     newest = ("binlog.000010", 400)
     return view(30, purged=last, files=(newest,), file=newest[0], offset=400, created={})
 
@@ -125,7 +126,7 @@ def at_12() -> Consumer:
 
 @pytest.mark.parametrize("consumer", [consumer_at(12), at_12()], ids=["queued", "stored"])
 def test_a_position_that_equals_the_purged_set_is_warned_of(consumer: Consumer) -> None:
-    """A server that was restored at 1-5 and has executed 6-12 anew shows the same."""
+    """A server that was restored at 1-5 and has since executed other transactions 6-12 has the same GTID sets."""
     (note,) = establish(consumer, purged_up_to(12), new_epoch)
     assert isinstance(note, Note) and note.level == "warning"
     assert "binlog.000009" in str(note.fields["warning"])

@@ -1,4 +1,5 @@
-"""Dealing a batch to all level consumers at once, compared with pushing it into each queue alone."""
+"""If a dispatcher adds a batch to the queues of all level consumers at once, each queue gets the same as if the batch
+were pushed into it alone."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ ORDERS, BILLS, PEOPLE = ("shop", "orders"), ("billing", "bills"), ("crm", "peopl
 
 
 class Disk:
-    """Allocates memory in place of segments on disk. `refuses`: the calls that fail; `divisor`: sizes that fail, as the
-    remainder by it is 0."""
+    """Allocates memory instead of segments on disk. `refuses`: the numbers of the calls that fail; `divisor`: a call
+    fails if its size is divisible by this number."""
 
     def __init__(self, refuses: frozenset[int] = frozenset(), divisor: int = 0) -> None:
         self.calls = self.lent = 0
@@ -59,7 +60,7 @@ class Disk:
 
 
 class Recorded(World):
-    """Records what all queues hold after each step."""
+    """A world that records the state of all queues after each step."""
 
     def stepped(self, event: Input, effects: list[Effect]) -> None:
         if not hasattr(self, "states"):
@@ -70,9 +71,9 @@ class Recorded(World):
 
 
 def state(queue: Queue) -> tuple[object, ...]:
-    """The state of a queue that has an effect on readers, the store or the memory limits, with the newest
+    """Returns the state of a queue, as far as readers, the store or the memory limits depend on it, with the newest
     transactions."""
-    log, index = queue.log, queue._index  # no public method tells the positions of all transactions
+    log, index = queue.log, queue._index  # no public method returns all positions
     numbers = range(max(index.dropped, index.count - 5), index.count)
     return (
         *(queue.queued, queue.covered, queue.acknowledged, queue.newest_commit_us),
@@ -97,7 +98,8 @@ def small_memory(rng: random.Random) -> Iterator[None]:
 
 
 def played(seed: int, mode: Mode, *, alone: bool) -> list[str]:
-    """Returns what all queues hold after each step of a history. `alone`: no queue is ever level with others."""
+    """Returns the state of all queues after each step of a history. `alone`: True if no consumer ever counts as level
+    with another."""
     rng = random.Random(seed)
     log = random_log(rng, gtid=WRITER[mode], size_max=rng.choice((30, 3000)), transactions=12)
     specs = []
@@ -113,7 +115,7 @@ def played(seed: int, mode: Mode, *, alone: bool) -> list[str]:
                 exclude_tables=wanted.exclude_tables,
             )
         )
-    # Whether the disk fails does not depend on the order in which queues are served.
+    # The disk fails by size, so its failures do not depend on the order in which queues are served.
     disk = Disk(divisor=rng.choice((0, 0, 5)))
     with small_memory(rng), pytest.MonkeyPatch.context() as patch:
         if alone:
@@ -232,7 +234,7 @@ def test_a_level_consumer_without_room_does_not_move_and_others_do() -> None:
 
 
 def test_a_rolled_back_savepoint_from_before_the_first_row_of_a_consumer() -> None:
-    """Until its first row, the consumer's log does not examine batches, so it does not know the savepoint."""
+    """Before its first row, the consumer's log does not examine batches, so it does not contain the savepoint."""
     log = LogWriter()
     for _ in range(3):
         log.begin()
@@ -268,7 +270,7 @@ def test_transactions_behind_a_gap_have_the_epoch_of_their_queue() -> None:
     while queue.transactions < 2:
         world.read()
     world.lose()
-    queue.skip_to(queue.server, queue.mode, queue.queued, 0)  # a login behind a gap does the same
+    queue.skip_to(queue.server, queue.mode, queue.queued, 0)  # as a login behind a gap does
     world.connect()
     world.read_all()
     assert queue.epoch == 1

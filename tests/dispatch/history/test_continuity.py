@@ -1,4 +1,4 @@
-"""Whether a file that a dump comes to follows what was read before it."""
+"""Whether the next file of a dump continues the log that was read before."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def head(
     file: str = "binlog.000004",
     transactions: int = 0,
 ) -> Batch:
-    """The first batch of a file; `previous`: the GTIDs of its head, None = not received yet."""
+    """Returns the first batch of a file. `previous`: the GTID set in the file's head, None if it is not received
+    yet."""
     gtids = None if previous is None else parse_gtids(mode, previous)
     return batch_of(file, 200, Head(before, CLOSED, gtids), transactions=transactions)
 
@@ -85,7 +86,7 @@ def test_a_head_with_exactly_the_read_gtids_follows(mode: Mode, gtids: str) -> N
     ("mode", "previous"),
     [
         (Mode.GTID, f"{A}:1-50"),  # more transactions than were read
-        (Mode.GTID, f"{A}:1-20"),  # fewer
+        (Mode.GTID, f"{A}:1-20"),  # fewer transactions than were read
         (Mode.GTID, ""),
         (Mode.GTID, f"{A}:1-30,{B}:1"),
         (Mode.MARIADB, "0-1-50,7-2-5"),
@@ -159,7 +160,7 @@ def test_the_server_is_asked_about_a_file_that_was_open_when_the_dump_began(
 def test_the_previous_file_has_the_size_that_was_read_or_was_purged(
     size: int | None, good: bool
 ) -> None:
-    """An encrypted file is larger by its header."""
+    """An encrypted file is larger than its events, by the size of the encryption header."""
     continuity, batch = begun(Mode.FILE), head(Mode.FILE)
     sizes = {"binlog.000004": 200} | ({} if size is None else {"binlog.000003": size})
     assert continuity.confirm(batch, sizes) is good
@@ -214,8 +215,8 @@ def test_a_dump_from_a_set_with_gaps_may_skip_transactions() -> None:
 
 
 def test_an_executed_transaction_may_lie_behind_one_that_is_being_committed() -> None:
-    """The log holds transaction 31, which was sent before it counted as executed, and after it 32, which the consumer
-    has."""
+    """The log contains transaction 31, which was sent before it was in the executed set, and behind it transaction 32,
+    which the consumer has."""
     held, read = f"{A}:1-30:32", f"{A}:1-32"
     continuity = begun(
         Mode.GTID, anchored=False, gtids=held, owned=f"{A}:31-32", file="binlog.000009"

@@ -1,4 +1,4 @@
-"""Which position a start means on a server, and which positions are part of its history."""
+"""Which position a start denotes on a server, and which positions are part of the server's history."""
 
 from __future__ import annotations
 
@@ -141,14 +141,14 @@ def test_what_the_server_has_sent_and_not_executed_yet_is_history() -> None:
         ({"gtids": f"{A}:1-101"}, ErrorKind.HISTORY_DIFFERS, f"never executed {A}:101;"),
         ({"gtids": f"{A}:2-30"}, ErrorKind.POSITION_PURGED, f"has purged {A}:1;"),
         ({"gtids": ""}, ErrorKind.POSITION_PURGED, f"has purged {A}:1-20;"),
-        # After a RESET and as many transactions: the same GTIDs, but other files.
+        # After a RESET and the same number of new transactions: the same GTIDs, but other files.
         ({"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 31}, ErrorKind.HISTORY_DIFFERS, "created at 33"),
         ({"gtids": f"{A}:1-30", "file": "binlog.000005"}, ErrorKind.HISTORY_DIFFERS, "newer than the server's newest"),
         # A RESET within one second: the file has the same creation time, but is shorter, or has other events.
         (AT_30 | {"offset": 501}, ErrorKind.HISTORY_DIFFERS, "has 500 bytes, the position is 501"),
         (AT_30 | {"offset": 299}, ErrorKind.HISTORY_DIFFERS, "no event that ends at 299"),
         (AT_30 | {"offset": 300}, ErrorKind.HISTORY_DIFFERS, f"{A}:25 begins at binlog.000003:300, and was"),
-        # Restored from an older copy: the file is purged, and later files have other transactions of the same GTIDs.
+        # Restored from an older copy: the file is purged, and later files have other transactions with the same GTIDs.
         (
             {"gtids": f"{A}:1-30", "file": "binlog.000001", "created": 11},
             ErrorKind.HISTORY_DIFFERS,

@@ -52,7 +52,7 @@ def test_the_creation_time_of_the_next_file_is_polled() -> None:
     [
         (NAMES[0], 40, 260),
         (NAMES[2], 100, 0),
-        (NAMES[2], 150, 0),  # it has read more since the poll
+        (NAMES[2], 150, 0),  # the consumer has read more since the server was asked
         ("binlog.1000002", 4, 0),
         ("binlog.999998", 4, None),
         ("", 0, None),

@@ -1,4 +1,4 @@
-"""Which prepared transactions consumers may still need, and which are of another history."""
+"""Which prepared transactions consumers may still need, and which transactions belong to another history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A queue's promises to its readers: canonical positions, ranges that can be read again, only its own history."""
+"""What a queue guarantees to its readers: positions that do not depend on the division into batches, ranges that can be
+read again, and only positions of its own history."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ ORDERS, BILLS = ("shop", "orders"), ("billing", "bills")
 def filled(
     rng: random.Random, log: LogWriter, wanted: Wanted, mode: Mode = Mode.GTID
 ) -> tuple[World, Queue]:
-    """A queue that holds all transactions of a log, none acknowledged."""
+    """Returns a queue that contains all transactions of a log, all of them unacknowledged."""
     spec = ConsumerSpec(
         "a",
         wanted.databases,
@@ -62,7 +63,7 @@ def filled(
 
 
 def walk(queue: Queue, bytes_max: int) -> list[Position]:
-    """The positions of a reader that takes `bytes_max` at a time, from the acknowledged one to the end."""
+    """Returns the positions of a reader that reads `bytes_max` at a time, from the acknowledged position to the end."""
     out = [queue.position(queue.acknowledged)]
     while True:
         answer = queue.readable(out[-1], bytes_max)
@@ -153,7 +154,8 @@ def test_cut_points_balance_bytes(seed: int, n: int) -> None:
 
 
 def small() -> tuple[World, Queue, LogWriter]:
-    """Six transactions: orders, bills, orders, empty, orders, bills; the consumer wants orders."""
+    """Returns a queue after six transactions of the tables orders, bills, orders, none, orders, bills. The consumer
+    reads orders."""
     log = LogWriter()
     for name in (ORDERS, BILLS, ORDERS, None, ORDERS, BILLS):
         log.begin()
@@ -193,7 +195,7 @@ def test_a_position_among_markers_means_everything_up_to_there() -> None:
     assert queue.read(between, end) == queue.read(first, end)
     assert queue.readable(between, 1).end == second
     world.acknowledge("a", between)
-    # The queue keeps the position before the markers, which it has recorded itself.
+    # The queue keeps its own recorded position, which is the position before the markers.
     assert queue.position(queue.acknowledged) == first
     assert queue.readable(between, 1).end == second
 
@@ -399,7 +401,8 @@ def test_covered_does_not_move_back_when_a_transaction_is_queued() -> None:
 
 
 def test_the_end_of_a_range_is_found_only_while_it_lies_there() -> None:
-    """The ends of the newest range are remembered: another range, an eviction or a failover may come between."""
+    """The queue caches the ends of the newest range. Another range, an eviction or a failover may follow before the
+    reader uses them."""
     _, queue, _ = small()
     start = queue.position(queue.acknowledged)
     end = queue.readable(start, 1).end
@@ -478,7 +481,8 @@ def test_memory_is_bounded_exactly(seed: int, bytes_max: int) -> None:
 
 
 def test_the_queue_holds_one_large_transaction_at_a_time() -> None:
-    """A complete one fills the queue until it is acknowledged; small ones around it are held in memory."""
+    """A complete large transaction fills the queue until it is acknowledged. Small transactions before and behind it
+    are in memory."""
     log = LogWriter()
     for sizes in ((10,), (400_000,) * 8, (10,), (400_000,) * 8):
         log.begin()
@@ -503,7 +507,7 @@ def test_the_queue_holds_one_large_transaction_at_a_time() -> None:
         *(
             (1, False, False),
             (1, False, True),
-        ),  # the small transaction, then too much of the large one
+        ),  # the small transaction, then more of the large transaction than fits
         *(beginning, spilling, (2, True, True)),  # also the small one behind the large one
         *(beginning, spilling, (1, True, True)),
     ]

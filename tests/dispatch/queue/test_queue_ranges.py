@@ -1,4 +1,4 @@
-"""Ranges that are divided inside of transactions: every part is decodable alone, and no event is lost or doubled."""
+"""Ranges that are divided inside of transactions: each part can be decoded alone, and no event is lost or doubled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Line = tuple[int | bytes, ...]
 
 
 def lines(data: bytes) -> list[Line]:
-    """Every event that holds data: epoch, seq, position and GTID of its transaction, its index, its table map and its
+    """Returns for every event with data: epoch, seq, position and GTID of its transaction, and its index, table map and
     bytes."""
     index = Index.of(data)
     out: list[Line] = []
@@ -51,7 +51,7 @@ def lines(data: bytes) -> list[Line]:
 
 
 def divided(queue: Queue, n: int) -> list[RangeCut]:
-    """The cuts of a queue's whole content, with both ends."""
+    """Divides the whole content of a queue into `n` parts. Returns the cuts, including both ends."""
     start, end = queue.position(queue.acknowledged), queue.position(queue.queued)
     return [RangeCut(start), *queue.cut_points(start, end, n, inside=True), RangeCut(end)]
 
@@ -89,8 +89,8 @@ def test_cuts_do_not_depend_on_buffers(seed: int, cut_bytes: int) -> None:
 
 
 def large(events: int = 100) -> tuple[Queue, list[RangeCut]]:
-    """A queue with a small transaction and one of `events` rows events of 1000 bytes each in two statements, cut
-    between all events."""
+    """Returns a queue, cut between all events. It contains a small transaction, and a large transaction of two
+    statements with `events` rows events of 1000 bytes each."""
     log = LogWriter()
     log.begin()
     log.statement(Statement((ORDERS,), ((0, 5),)))

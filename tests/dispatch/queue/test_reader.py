@@ -1,4 +1,4 @@
-"""Which state the calls of a reader's session amount to."""
+"""Which state of a reader the daemon reports after which calls of the reader's session."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_reader_whose_calls_find_a_full_queue_is_slow(reader: ReaderActivity) 
     for second in range(1, 21):
         reader.called(float(second), full=True)
         slow = second >= FULL_MIN_S
-        # Just after a call there may be room.
+        # Just after a call, the queue may have room.
         assert state(reader, second + 0.0, unacknowledged=True) == ("slow" if slow else "reading")
     assert state(reader, 20.0) == "waiting", "it has read everything"
     reader.called(21.0, full=False)

@@ -1,4 +1,4 @@
-"""Positions of a queue's transactions, gathered from many batches, against those computed batch by batch."""
+"""The index of a queue returns the same positions, after many batches, as a computation batch by batch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def gtids_of(tx: Transactions, file: str, sources: list[str]) -> BatchGtids:
 def appended_of(
     batch: BatchGtids, tx: list[int], sizes: list[int], *, end: int, seq: int
 ) -> Appended:
-    """What a log returns. The size of a transaction serves as its number of events and as its commit time, too."""
+    """Returns what a log would return. The test uses a transaction's size also as its number of events and its commit
+    time."""
     columns = np.empty((k.DONE_SIZE, len(tx)), dtype=np.int64)
     columns[k.TX], columns[k.EVENTS], columns[k.COMMIT_US] = tx, sizes, sizes
     columns[k.END] = end + np.cumsum(columns[k.EVENTS])
@@ -51,7 +52,7 @@ def appended_of(
 
 
 class SmallRuns(TransactionIndex):
-    """Its index and interval logs are short, so that their ends are met often."""
+    """An index with short index and interval logs, so that their ends are often reached."""
 
     RUN_MAX = 5
     INTERVALS_MAX = 4
@@ -66,7 +67,7 @@ class Step:
 
 
 def walk(rng: random.Random, mode: Mode, batches: int) -> Iterator[Step]:
-    """Batches of one server's log, of which a consumer gets some transactions."""
+    """Yields batches of one server's log, from which a consumer gets some transactions."""
     names = SOURCES[mode]
     numbers = dict.fromkeys(range(-1, len(names)), 1)
     gtids: Gtids = make_executed(mode, "", "binlog.000001", 4).gtids
@@ -141,7 +142,8 @@ def test_positions_equal_those_computed_batch_by_batch(mode: Mode, seed: int) ->
 
 
 def test_memory_does_not_grow_with_the_number_of_batches() -> None:
-    """Thousands of batches, each with one transaction of the consumer, of a source whose numbers have no gaps."""
+    """The source's transaction numbers have no gaps. There are thousands of batches, each with one transaction of the
+    consumer."""
     index = TransactionIndex()
     start = make_executed(Mode.GTID, "", "binlog.000001", 4)
     gtids = start.gtids
@@ -152,7 +154,7 @@ def test_memory_does_not_grow_with_the_number_of_batches() -> None:
         batch = gtids_of(tx, start.file, SOURCES[Mode.GTID])
         index.add(batch, gtids, appended_of(batch, [1], [1], end=n - 1, seq=3 * n))
         gtids = batch.after(gtids, 3)
-    kept = index._runs  # no public method tells how much is kept
+    kept = index._runs  # no public method returns how much the index stores
     assert len(kept) == 5
     assert sum(len(run.intervals) for run in kept) == 5
     assert sum(run.columns.nbytes for run in kept) < 5000 * 120

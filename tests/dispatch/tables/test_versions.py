@@ -1,8 +1,9 @@
-"""Which definition completes a TABLE_MAP: seeded histories of statements and rows, compared with the truth.
+"""Which definition completes a TABLE_MAP: seeded random histories of statements and rows, compared with the true
+definitions.
 
 The log names no columns. The payload of each rows event is the true definition of its table at that time. The TABLE_MAP
-that a consumer gets must name exactly this definition. The definition of a table is one column whose name is counted up
-by each statement that alters it, so that no TABLE_MAP ever looks different.
+that a consumer gets must name exactly this definition. A table has one column, whose name contains a number that each
+statement that alters the table increments. So all TABLE_MAPs of the table are equal.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ TABLES = (ORDERS, ITEMS, PEOPLE)
 
 
 class History:
-    """A log that grows, and its tables. `altered`: (position, tables or None = any) of each statement."""
+    """A growing log and its tables. `altered`: (position, tables) of each statement that alters tables; tables is None
+    if it may be any table."""
 
     def __init__(self, rng: random.Random, mode: Mode) -> None:
         self.rng = rng
@@ -78,7 +80,7 @@ class History:
     def _statement(self, names: list[Name]) -> None:
         log = self.log
         for name in names:
-            number = 100 + TABLES.index(name)  # never changes, unlike the numbers of real servers
+            number = 100 + TABLES.index(name)  # the table id never changes, unlike on real servers
             body = table_map(
                 [Spec("", 3)], database=name[0], table=name[1], table_id=number, full=False
             )
@@ -127,7 +129,8 @@ class History:
             self._ddl(f"alter table {name[0].upper()}.{name[1].upper()} change a b int", "", name)
 
     def _create_select(self, name: Name) -> None:
-        """One transaction with the statement and the rows, as MySQL 8.0 and MariaDB log it."""
+        """Write CREATE TABLE ... SELECT as MySQL 8.0 and MariaDB log it: one transaction with the statement and the
+        rows."""
         log = self.log
         log.begin(self.rng.choice(self._sources))
         self.altered.append((packed_seq(log.file.name, log.file.size), (name,)))
@@ -157,7 +160,7 @@ class History:
 
 
 class Tables(World):
-    """A world whose server writes on while it is asked for definitions."""
+    """A world whose server continues to write while the daemon asks it for definitions."""
 
     def __init__(self, rng: random.Random, mode: Mode, specs: list[ConsumerSpec], stored: dict[str, Progress],
                  history: History) -> None:  # fmt: skip
@@ -165,7 +168,7 @@ class Tables(World):
         super().__init__(rng, Server(history.log, mode), specs, stored, largest_transaction=20_000)
 
     def answer(self) -> None:
-        """Answer the newest request of each dispatcher, as of now."""
+        """Answer the newest request of each dispatcher with the present definitions."""
         newest = {request.dispatcher: request for request in self.orders}
         self.orders = []
         for request in newest.values():
@@ -199,7 +202,7 @@ class Tables(World):
     # -- checks ----------------------------------------------------------------------------------------------
 
     def take(self, name: str) -> None:
-        """Check what a reader would be given, and acknowledge it."""
+        """Check the data that a reader would get, and acknowledge it."""
         consumer = self.client.consumers[name]
         queue = consumer.queue
         if not consumer.started or name not in self.store:
@@ -250,7 +253,7 @@ class Tables(World):
             self.connect()
 
     def finish(self, moves: int = 600) -> None:
-        """Without further faults, every consumer that has not failed gets everything."""
+        """Continue without further faults, and assert that every consumer that has not failed gets everything."""
         for _ in range(moves):
             self.connect()
             steps, read = len(self.log), not any(link.paused for link in self.links.values())
@@ -318,7 +321,8 @@ def random_world(seed: int, mode: Mode) -> Tables:
         current = rng.random() < 0.25
         specs.append(ConsumerSpec(f"c{n}", databases, tables, limit, start, current))
         if mode is Mode.GTID and rng.random() < 0.4:
-            # Any set of transactions: executed ones may lie behind others that are not executed.
+            # Any set of transactions: in the log, executed transactions may lie behind transactions that are not
+            # executed.
             held = gtid_set([t for t in log.transactions if rng.random() < 0.6])
             position = Position(SERVER_NAME, str(held), "", 0, len(held), 0)
             stored[f"c{n}"] = Progress(position, position, 0)
@@ -327,7 +331,8 @@ def random_world(seed: int, mode: Mode) -> Tables:
 
 @pytest.mark.parametrize("mode", Mode)
 @given(seed=SEEDS)
-# In this example, a connection is lost before it has sent a transaction, and is made again from the same set.
+# In this example, a connection is lost before the server has sent a transaction, and the daemon connects again with the
+# same set.
 @example(seed=1236)
 @settings(max_examples=settings().max_examples // 5)
 def test_each_table_map_names_the_columns_that_its_table_had(mode: Mode, seed: int) -> None:

@@ -1,16 +1,17 @@
 """mysqlbinlog 9.7 and mariadb-binlog 11.8 as clients.
 
-Options that a user needs against a server, and against the front alike:
+Options that a user needs, with a server and with the front:
 
-* `--protocol=tcp`, because the tools take the socket file for the host `localhost`;
+* `--protocol=tcp`, because the tools use the socket file for the host `localhost`;
 * mysqlbinlog: TLS is used if the server offers it (`--ssl-mode=PREFERRED`). Without TLS, an account with
   caching_sha2_password needs `--get-server-public-key`;
 * mariadb-binlog 11.8 verifies the server's certificate. `--skip-ssl-verify-server-cert` or `--ssl-ca` for a certificate
   of an own authority; `--skip-ssl` without TLS;
-* mariadb-binlog by GTID: `--skip-gtid-strict-mode`, if the dump goes on into another file. The tool takes the GTID list
-  of the first file that it sees from its begin for the state at its start, and ends with "missing data for domain 0";
-* `--connection-server-id` (MariaDB: `--stop-never-slave-server-id`) with `--stop-never`, if two of them read at a time:
-  a server ends the older dump of one server id.
+* mariadb-binlog by GTID: `--skip-gtid-strict-mode`, if the dump continues in another file. Without this option, the
+  tool treats the GTID list of the first file that it reads from the beginning as the state at its start, and ends with
+  "missing data for domain 0";
+* `--connection-server-id` (MariaDB: `--stop-never-slave-server-id`) with `--stop-never`, if two tools read at the same
+  time, because a server ends the older of two dumps with the same server id.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _TEXT = ("--verbose", "--base64-output=decode-rows")
 
 
 class How(Enum):
-    """`TEXT`: rows as text, without end. `RAW`: files, up to the end of the log. `RAW_WITHOUT_END`: files that grow.
-    Files are decoded by the same tool."""
+    """How the tool reads. `TEXT`: it prints rows as text, without end. `RAW`: it writes files up to the end of the log.
+    `RAW_WITHOUT_END`: it writes files that grow. The same tool decodes the files."""
 
     TEXT = auto()
     RAW = auto()
@@ -42,9 +43,10 @@ class How(Enum):
 
 @dataclass
 class BinlogTool:
-    """`mysqlbinlog`, or `mariadb-binlog` for an endpoint with MariaDB. It reads by GTID if the start has a GTID set.
+    """`mysqlbinlog`, or `mariadb-binlog` for an endpoint with MariaDB. The tool reads by GTID if the start has a GTID
+    set.
 
-    A user restarts it at the end of the last transaction that was printed: `--start-position`, or `--exclude-gtids`
+    A user restarts the tool at the end of the last printed transaction: `--start-position`, or `--exclude-gtids`
     (MariaDB: a GTID list as `--start-position`).
     """
 
@@ -78,7 +80,7 @@ class BinlogTool:
                 collector = self._new(at, until)
                 collect(program, collector, Printed(self.stored.file).line, folder)
             elif self.how is How.RAW:
-                program.output.read()  # to its end
+                program.output.read()  # read to the end of the output
                 collector = self._decoded(tool, folder, self._new(at, until))
             else:
                 collector = self._grown(tool, folder, lambda: self._new(at, until))
@@ -125,7 +127,7 @@ class BinlogTool:
         return f"{option}={self.server_id}"
 
     def _place(self, at: Endpoint) -> list[str]:
-        """Returns the options of the place, and at the end the file."""
+        """Returns the options for the place at which the tool begins; the last item is the file."""
         gtids = self.stored.gtids
         if gtids is None:
             way = ["--read-from-remote-server", f"--start-position={self.stored.offset}"]
@@ -136,7 +138,7 @@ class BinlogTool:
                 "--skip-gtid-strict-mode",
             ]
         else:
-            # The tool names the file, and the server ignores the name.
+            # The tool sends the file's name, but the server ignores it.
             way = ["--read-from-remote-source=BINLOG-DUMP-GTIDS", f"--exclude-gtids={gtids}"]
         return [*way, self.stored.file]
 

@@ -1,16 +1,16 @@
 """Debezium's MySQL connector in its embedded engine as a client: `programs/DebeziumReader.java`.
 
-What a user needs, against a server and against the front alike:
+What a user needs, with a server and with the front:
 
-* `snapshot.mode=no_data` for a new connector; a connector that has its offsets and its schema history just goes on;
+* `snapshot.mode=no_data` for a new connector; a connector that has its offsets and its schema history continues;
 * `snapshot.locking.mode=none`: the snapshot of the tables' definitions otherwise asks for a global read lock;
 * `driver.allowPublicKeyRetrieval=true` without TLS, or `database.ssl.mode=required`;
-* a `database.server.id` of its own;
-* `database.include.list` at a server, so that it takes definitions of its own databases only. The front shows no
-  others, so there it is not needed;
-* `heartbeat.interval.ms`, so that its stored offset moves while only others write.
+* a unique `database.server.id`;
+* `database.include.list` with a server, so that the connector reads only definitions of its own databases. With the
+  front it is not needed, because the front shows no other databases;
+* `heartbeat.interval.ms`, so that the connector's stored offset advances while only other databases change.
 
-Debezium delivers at least once: after a kill it repeats the events behind the offset that it stored last.
+Debezium delivers at least once: after a kill it repeats the events behind the last stored offset.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _PACKAGES = (
 )
 _OPS = {"c": "insert", "u": "update", "d": "delete"}
 _PREFIX = "judge"
-# The program waits at these lines, so it is never killed while it writes its file of offsets.
+# The program waits after it has printed one of these lines. It is killed only while it waits, not while it writes its
+# offset file.
 _PAUSES = (b"batch", b"stored")
 _Place = tuple[str, int, int]
 
@@ -46,8 +47,8 @@ _Place = tuple[str, int, int]
 class Debezium:
     """The engine with its offsets and its schema history in `folder`.
 
-    `begin` takes the state that `prepare` has made: Debezium has to see a table's definition before it is altered.
-    Each event is a transaction of its own in a reading, at the place of its row.
+    `begin` uses the state that `prepare` has made, because Debezium must read a table's definition before the table is
+    altered. In a reading, each event is a separate transaction, at the place of its row.
     """
 
     folder: Path
@@ -93,8 +94,8 @@ class Debezium:
                 line = raw.strip()
                 if line not in _PAUSES:
                     repeated += not self._take(collector, raw.decode())
-                # An end by a number of rows comes before the offset of the batch is stored, so that the engine repeats
-                # the batch.
+                # If `until` is a number of rows, the engine is killed before it stores the batch's offset, so that it
+                # repeats the batch.
                 elif collector.done and (line == b"stored" or until.rows):
                     break
                 else:

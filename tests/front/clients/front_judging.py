@@ -1,4 +1,4 @@
-"""What holds for each client that reads one database, from the server and from the front."""
+"""Checks that hold for each client that reads one database from the server and from the front."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def judge_front(
     front: Endpoint,
     marks: Sequence[Until],
 ) -> Reading:
-    """Read one database from the server, from the front, and in parts, with kills and moves between the two.
+    """Read one database from the server, from the front, and in parts. Between the parts, the client is killed and
+    moves between server and front.
 
     Assert that all readings have the same rows at the same places. Returns the reading of the server. The GTID sets
     that clients have at the end may differ, because the front sends the GTIDs of other transactions after a range.
@@ -40,13 +41,14 @@ def judge_front(
     return whole
 
 
-# Canal tells the GTID set up to a transaction. Through the front, GTIDs of other transactions enter this set at other
-# times.
+# Canal reports the GTID set up to each transaction. With the front, GTIDs of other transactions are added to this set
+# at other times.
 _SET = re.compile(r":\d+-\d+|,")
 
 
 def _rows_only(reading: Reading) -> Reading:
-    """Leave statements out: some clients do not tell to which database a statement belongs."""
+    """Returns the reading without statements, because some clients do not report to which database a statement
+    belongs."""
     kept = []
     for one in reading.transactions:
         rows = tuple(row for row in one.rows if row.op != DDL)
@@ -57,7 +59,7 @@ def _rows_only(reading: Reading) -> Reading:
 
 
 def _compare(one: Reading, other: Reading) -> None:
-    """Assert that two readings have the same transactions; the message names the first difference."""
+    """Assert that two readings have the same transactions. The message of the assertion names the first difference."""
     for number, (left, right) in enumerate(zip(one.transactions, other.transactions, strict=False)):
         if left != right:
             rows = zip(left.rows, right.rows, strict=False)

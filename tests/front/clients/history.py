@@ -1,8 +1,8 @@
-"""The transactions under test: two databases on one server, of which a consumer reads one.
+"""Writes the transactions of the tests: in two databases of one server, of which a consumer reads one.
 
-A history knows which rows a client must read, in the log's order, because each statement names its rows by key. It
-consists of parts. So a client whose library looks up the present columns of a table can read a part before the next
-`ALTER`.
+A history knows which rows a client must read, in the log's order, because each statement names its rows by key. A
+history consists of parts. So if a client's library looks up the present columns of a table, the client can read a part
+before the next `ALTER`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COLUMNS = (
     " at DATETIME(6), seen TIMESTAMP(3) NULL, clock TIME(2), birth YEAR, bits BIT(10), doc {json}"
 )
 _NOTES = ("plain", "it''s \"quoted\"", "äöü 漢字 🙂", "line\\nline", "", "x" * 300)
-# The largest packet is 16 MiB - 1: an event of this size takes two.
+# The largest packet has 16 MiB - 1 bytes, so an event of this size needs two packets.
 _ONE_ROW = (16 << 20) + 12_345
 _MANY_ROWS, _ROW_BYTES = 280, 64 << 10
 RENAMED = "made"
@@ -32,7 +32,8 @@ SERVER_OPTIONS = ("--max-allowed-packet=64M", "--log-output=TABLE")
 
 @dataclass
 class History:
-    """`mine`: the consumer's database; `others`: the other one. `expected`: the keys of all rows, of both."""
+    """`mine`: the consumer's database; `others`: the other database; `expected`: the keys of all rows of both
+    databases."""
 
     server: Server
     mine: str
@@ -60,8 +61,8 @@ class History:
 
     @property
     def expected_of_present_tables(self) -> list[Key]:
-        """Returns the keys that a client reads if it asks the server for the columns of each table: none of a table
-        that is gone."""
+        """Returns the keys that a client reads if it asks the server for the columns of each table. Rows of dropped
+        tables are not included."""
         return [key for key in self.expected if key[1] != RENAMED]
 
     def create(self) -> None:
@@ -79,7 +80,7 @@ class History:
             )
 
     def write(self, transactions: int) -> None:
-        """Execute transactions of inserts, updates and deletes: of one database, of the other, and of both."""
+        """Execute transactions of inserts, updates and deletes in one database, in the other database, and in both."""
         with self._transactions() as run:
             for _ in range(transactions):
                 databases = self._chance.choice(
@@ -91,7 +92,8 @@ class History:
                 run("COMMIT")
 
     def large(self) -> None:
-        """Execute a transaction with one row of more than 16 MiB, and one of many rows, in both databases."""
+        """Execute in both databases a transaction with one row of more than 16 MiB, and a transaction with many
+        rows."""
         with self._transactions() as run:
             for database in (self.others, self.mine):
                 one, *many = self._new(f"{database}.large", 1 + _MANY_ROWS)
@@ -132,7 +134,7 @@ class History:
             self._expect(database, RENAMED, "insert", [other])
 
     def mark(self) -> Until:
-        """Insert a row that ends a reading."""
+        """Insert a row at which a reading ends. Returns this end."""
         self._mark += 1
         self.server.execute(f"INSERT INTO {self.mine}.{MARKS} VALUES ({self._mark})")
         self._expect(self.mine, MARKS, "insert", [self._mark])

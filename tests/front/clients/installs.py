@@ -1,6 +1,7 @@
-"""Gets the libraries of clients from PyPI, npm and Maven Central, each once, by the ordinary clients, into the cache.
+"""Downloads the libraries of clients from PyPI, npm and Maven Central into the cache. It uses the ordinary package
+clients, and downloads each library once.
 
-Java programs are compiled by Eclipse's compiler, a jar, because the machine may have a Java without a compiler.
+It compiles Java programs with Eclipse's compiler, which is a jar, because the machine's Java may have no compiler.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.servers.tools import ServerUnavailable, run
 PROGRAMS = Path(__file__).parent / "programs"
 _COMPILER = "org.eclipse.jdt:ecj:3.39.0"
 _JAVA = "17"
-# A JVM of some seconds: optimizing compilation takes more time than it saves.
+# Options for a JVM that runs only some seconds: optimizing compilation would take more time than it saves.
 _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx1g", "-Xshare:auto")
 
 
@@ -66,7 +67,7 @@ def node_modules(*packages: str) -> Path:
 
 
 def java_program(name: str, *packages: str) -> list[str]:
-    """Returns the command that runs `programs/<name>.java` with these Maven packages and what they need."""
+    """Returns the command that runs `programs/<name>.java` with these Maven packages and their dependencies."""
     source = PROGRAMS / f"{name}.java"
     text = source.read_text(encoding="utf-8")
     jars = _jars(*packages)

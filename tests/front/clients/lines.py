@@ -1,4 +1,4 @@
-"""Runs the program of a client, and collects the changes that it prints, until it is killed."""
+"""Runs the program of a client, collects the changes that the program prints, and then kills it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _ROOT = Path(__file__).parents[3]
 
 
 class ClientFailed(AssertionError):
-    """A client ended by itself, or did not come to the end of the history in time. The text holds its last output."""
+    """A client ended by itself, or did not reach the end of the history in time. The message contains its last
+    output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that runs. `output`: its standard output."""
+    """A running program. `output`: its standard output."""
 
     process: subprocess.Popen[bytes]
     output: IO[bytes]
@@ -43,7 +44,7 @@ def running(
 ) -> Iterator[Program]:  # fmt: skip
     """Runs a command. At the end of the block, or at the deadline, the command is killed.
 
-    `given`: written to its standard input, which is then closed, unless there is `more_input`.
+    `given`: bytes for the command's standard input, which is then closed if `more_input` is False.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "stderr").open("wb") as errors:
@@ -76,7 +77,7 @@ def running(
 def collect(
     program: Program, collector: Collector, take: Callable[[Collector, str], None], folder: Path
 ) -> None:
-    """Give each line to `take` until the collector is done. Raises ClientFailed if the output ends before."""
+    """Call `take` with each line until the collector is done. Raises ClientFailed if the output ends before."""
     last: list[str] = []
     for raw in program.output:
         line = raw.decode("utf-8", "surrogateescape").rstrip("\n")
@@ -92,8 +93,8 @@ def collect(
 
 
 def take_json(collector: Collector, line: str) -> None:
-    """Take one line of a program: `["row", database, table, op, key, before, after, offset]`, `["ddl", database, text,
-    offset]`, `["end", file, offset, gtid, gtids]` or `["rollback"]`."""
+    """Add one line of a program to the collector. A line is `["row", database, table, op, key, before, after, offset]`,
+    `["ddl", database, text, offset]`, `["end", file, offset, gtid, gtids]` or `["rollback"]`."""
     kind, *fields = json.loads(line)
     if kind == "row":
         collector.row(Row(*fields))
@@ -109,7 +110,7 @@ def take_json(collector: Collector, line: str) -> None:
 
 
 def read_json(command: Sequence[str], folder: Path, given: Any, collector: Collector) -> None:
-    """Run a program that prints such lines until the collector is done."""
+    """Run a program that prints the lines of `take_json`, until the collector is done."""
     root = {"PYTHONPATH": str(_ROOT)}  # for programs that run outside of the tests' environment
     with running(command, folder, given=json.dumps(given).encode(), environment=root) as program:
         collect(program, collector, take_json, folder)

@@ -1,4 +1,4 @@
-"""Reads the output of `mysqlbinlog -v` and `mariadb-binlog -v` while they run: rows, statements, ends of
+"""Parses the output of `mysqlbinlog -v` and `mariadb-binlog -v` while these tools run: rows, statements, ends of
 transactions."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VALUE = re.compile(r"###   @(\d+)=(.*)\Z", re.DOTALL)
 _USE = re.compile(r"use `([^`]+)`")
 _OPS = {"INSERT INTO": "insert", "UPDATE": "update", "DELETE FROM": "delete"}
 _END = "/*!*/;"
-# Statements that a tool prints for itself.
+# Statements that the tool adds itself; they are not from the log.
 _OWN = re.compile(
     r"(SET |use `|DELIMITER|BINLOG '|/\*!\\C|/\*M?!\d+ SET |ROLLBACK /\*)", re.IGNORECASE
 )
@@ -29,7 +29,7 @@ LONGEST = 200
 
 
 def short(value: str) -> str:
-    """Returns the value, or the digest of a long one."""
+    """Returns the value, or for a long value its digest."""
     if len(value) <= LONGEST:
         return value
     digest = hashlib.blake2b(value.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
@@ -58,8 +58,8 @@ def _joined(image: list[str] | None) -> str | None:
 
 @dataclass(slots=True)
 class Printed:
-    """The state of reading; `line` takes one line. Rows have no offsets: the tools print the rows of a statement at its
-    end."""
+    """The state of the parser. `line` parses one line. Rows have no offsets, because the tools print the rows of a
+    statement at its end."""
 
     file: str
     offset: int = 0

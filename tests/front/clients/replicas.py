@@ -1,16 +1,18 @@
-"""A replica of MySQL 9.7, and one of MariaDB 11.8, as clients: real servers that apply what they read.
+"""Replicas of MySQL 9.7 and of MariaDB 11.8 as clients: real servers that apply the transactions that they read.
 
-What a user needs, against a server and against the front alike:
+What a user needs, with a server and with the front:
 
-* `server-id` of its own; MySQL: `gtid-mode=ON` for `SOURCE_AUTO_POSITION=1`;
+* a unique `server-id`; MySQL: `gtid-mode=ON` for `SOURCE_AUTO_POSITION=1`;
 * MySQL: `GET_SOURCE_PUBLIC_KEY=1` or `SOURCE_SSL=1`; MariaDB: `MASTER_SSL=0`, or `MASTER_SSL=1` with
-  `MASTER_SSL_VERIFY_SERVER_CERT=0` for a certificate of an own authority;
-* at a server: `replicate-do-db` (or `replicate-wild-do-table=db.%`, for statements that name tables with their
-  database), if the replica has one database only. The front sends no others, so there no filter is needed;
-* a replica of MySQL that moves from the front back to a server needs the GTIDs of the others' transactions in its
-  executed set, or filters: otherwise the server sends all of them.
+  `MASTER_SSL_VERIFY_SERVER_CERT=0` for a certificate of a private authority;
+* with a server: `replicate-do-db` if the replica has only one database (or `replicate-wild-do-table=db.%`, for
+  statements that name tables with their database). With the front no filter is needed, because it sends only the
+  consumer's databases;
+* if a replica of MySQL moves from the front back to a server, its executed set must contain the GTIDs of other
+  consumers' transactions, or it needs filters. Otherwise the server sends all these transactions.
 
-A reading is the replica's own binlog: it logs what it applies, in the order and with the GTIDs of the source.
+A reading is the replica's own binlog: the replica logs what it applies, in the source's order and with the source's
+GTIDs.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a replica holds: the rows of each table as text, the source's place of its applier, and its executed set."""
+    """The content of a replica: the rows of each table as text, the place in the source's log up to which it has
+    applied, and its executed set."""
 
     tables: dict[str, list[str]]
     file: str
@@ -43,8 +46,8 @@ class Applied:
 
 
 class Replica:
-    """A replica with its own server. `read` starts replication, waits for the mark, and kills the server; the next read
-    goes on from what it has stored."""
+    """A replica with its own server. `read` starts replication, waits until the replica has applied the mark, and kills
+    the server. The next call continues at the place that the replica has stored."""
 
     def __init__(self, kind: Kind, *options: str, server_id: int = 7007) -> None:
         self.mariadb = kind.startswith("mariadb")
@@ -67,7 +70,7 @@ class Replica:
         self.stored = start
         self.server.start(*self._not_by_itself())
         if start.gtids is not None:
-            # What the source executed before, as if this replica had been restored from a backup.
+            # The transactions before the start count as executed, as if this replica had been restored from a backup.
             if self.mariadb:
                 self.server.execute(f"SET GLOBAL gtid_slave_pos = '{start.gtids}'")
             elif start.gtids:
@@ -85,8 +88,8 @@ class Replica:
         self.server.execute("START SLAVE" if self.mariadb else "START REPLICA")
         self._wait(lambda: self._has(until))
         if self.mariadb and self.stored.gtids is None:
-            # A MariaDB replica that reads by file stores its place in files. After a kill, these may lack the last
-            # applied changes.
+            # A MariaDB replica that reads by file stores its place in files. After a kill, the stored place may be
+            # older than the last applied changes.
             self.server.execute("STOP SLAVE")
             self.server.stop()
         else:
@@ -98,7 +101,7 @@ class Replica:
         return ("--skip-slave-start" if self.mariadb else "--skip-replica-start",)
 
     def applied(self, *databases: str) -> Applied:
-        """Returns what the replica holds, in all tables of these databases."""
+        """Returns the replica's content, with all tables of these databases."""
         status = self.status()
         prefix = "Master" if self.mariadb else "Source"
         held = "@@gtid_slave_pos" if self.mariadb else "@@gtid_executed"
@@ -159,8 +162,8 @@ class Replica:
         self.server.execute(f"{verb} {chosen}")
 
     def _executed(self) -> dict[str, object]:
-        """The source's place after the applied transactions. The replica needs it because its relay log is lost if it
-        changes its host."""
+        """Returns the place in the source's log after the applied transactions. It is needed if the replica's source
+        gets another host, because the replica then deletes its relay log."""
         status = self.status()
         prefix = "MASTER" if self.mariadb else "SOURCE"
         name = prefix.capitalize()
@@ -213,7 +216,8 @@ class Replica:
 
 
 def tables_of(server: Any, *databases: str) -> dict[str, list[str]]:
-    """Returns the rows of each table as text, ordered by the first column; of long values their digests."""
+    """Returns the rows of each table as text, ordered by the first column. Long values are replaced by their
+    digests."""
     found: dict[str, list[str]] = {}
     for database in databases:
         for (table,) in server.execute(f"SHOW TABLES IN {database}"):

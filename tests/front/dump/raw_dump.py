@@ -1,4 +1,4 @@
-"""A client that asks a server for a dump and keeps the packets as they come."""
+"""A client that requests a dump from a server and keeps the packets unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NON_BLOCKING, FLAG_2, THROUGH_GTID = 1, 2, 4
 CRC32 = ("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'",)
 NO_CRC = ("SET @master_binlog_checksum = 'NONE', @source_binlog_checksum = 'NONE'",)
 MARIADB = ("SET @mariadb_slave_capability = 4",)
-# Events that a consumer never gets: they say nothing of its tables.
+# Events that the front never sends to a consumer, because they do not concern the consumer's tables.
 _FRAME = (
     EventType.ROTATE, EventType.STOP, EventType.PREVIOUS_GTIDS, EventType.HEARTBEAT, EventType.HEARTBEAT_V2,
     EventType.MARIADB_GTID_LIST, EventType.MARIADB_BINLOG_CHECKPOINT,
@@ -38,7 +38,7 @@ def by_gtids(gtids: GtidSet, flags: int = NON_BLOCKING | THROUGH_GTID) -> bytes:
 def raw_dump(
     server: Server, command: bytes, settings: Iterable[str] = (), *, events_max: int | None = None
 ) -> bytes:
-    """Returns the packets of a dump: up to the packet that ends it, or `events_max` of them."""
+    """Returns the packets of a dump, up to the packet that ends the dump, or at most `events_max` packets."""
     connection = server.connect()
     with connection.cursor() as cursor:
         for statement in settings:
@@ -69,7 +69,7 @@ def _receive(sock: socket.socket, size: int) -> bytes:
 
 
 def payloads(stream: bytes, sequence: int = 1) -> list[bytes]:
-    """The payloads of packets, whose numbers must count on from `sequence`."""
+    """Returns the payloads of packets. Asserts that the packets are numbered consecutively from `sequence`."""
     out, at, whole = [], 0, b""
     while at < len(stream):
         size = int.from_bytes(stream[at : at + 3], "little")
@@ -85,7 +85,7 @@ def payloads(stream: bytes, sequence: int = 1) -> list[bytes]:
 
 
 def events(stream: bytes, sequence: int = 1, prefix: bytes = b"\0") -> list[bytes]:
-    """The events of packets, without the packet that ends the dump. `prefix`: what precedes each event."""
+    """Returns the events in packets, without the packet that ends the dump. `prefix`: the bytes before each event."""
     out = []
     for payload in payloads(stream, sequence):
         if payload[:1] in (b"\xff", b"\xfe"):

@@ -1,4 +1,4 @@
-"""The packets of delivered ranges, wherever the ranges are cut, and which events are dropped for a client that
+"""The packets of delivered ranges for any cuts of the ranges, and the events that the relay omits for a client that
 resumes."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FILE, FIRST_FILE = "binlog.000002", "binlog.000001"
 def written(
     gtid: str = "mysql", count: int = 40, *, size: int = 30, checksum: bool = True
 ) -> LogWriter:
-    """A log of two files, in which every third transaction is of the database `a`."""
+    """Returns a log of two files, in which every third transaction changes the database `a`."""
     log = LogWriter(gtid=gtid, checksum=checksum)
     for n in range(count):
         log.begin()
@@ -70,7 +70,7 @@ def sent(relay: Relay, parts: Iterable[bytes | memoryview]) -> bytes:
 
 
 def cut(parts: Parts, rng: random.Random, size: int) -> Parts:
-    """The same bytes, cut anywhere."""
+    """Returns the same bytes, cut at random offsets."""
     data = b"".join(parts)
     out: Parts = []
     at = 0
@@ -84,7 +84,7 @@ def cut(parts: Parts, rng: random.Random, size: int) -> Parts:
 def transaction(
     gno: int, bodies: Iterable[bytes], *, start: int = 1000, mariadb: bool = False
 ) -> tuple[bytes, int]:
-    """A delivered transaction, and the offset behind it."""
+    """Returns a delivered transaction, and the offset behind it."""
     out, at = [], start
     gtid = (
         (EventType.MARIADB_GTID, mariadb_gtid_body(gno))
@@ -132,7 +132,7 @@ def test_chunks_are_small_and_numbers_go_on() -> None:
     parts = of(written(count=900, size=700), "a", "b").parts()
     chunks = list(relay().packets(parts))
     assert max(map(len, chunks)) <= CHUNK_BYTES and len(chunks) > 3
-    payloads(b"".join(chunks))  # it checks the numbers
+    payloads(b"".join(chunks))  # `payloads` checks the numbers of the packets
     later = Relay(RelayOptions(1, Checksum.CRC32), None, sequence=77)
     assert b"".join(later.packets(parts))[3] == 77
 
@@ -171,7 +171,7 @@ def test_a_format_that_the_daemon_got_within_the_file_is_not_told_again() -> Non
 )
 def test_large_events_pass_through(checksum: Checksum, cut_at: int) -> None:
     ends = 4 if checksum is Checksum.CRC32 else 0
-    full = 0xFFFFFF - 1 - 19 - ends  # the body that fills a packet
+    full = 0xFFFFFF - 1 - 19 - ends  # the size of the body that fills a packet
     sizes = [LARGE_BYTES - 24, LARGE_BYTES, full - 1, full, full + 1]
     data, _ = transaction(1, (bytes((n,)) * size for n, size in enumerate(sizes)))
     parts: Parts = [MAGIC, format_description(), data]
@@ -193,7 +193,7 @@ def test_large_events_are_dropped_with_their_transaction() -> None:
     parts: Parts = [MAGIC, format_description(), first, second]
     by_gtid = events(sent(relay(AfterGtids(GtidSet({str(SERVER): [(1, 2)]}))), parts))
     assert [EventHeader.read(e).log_pos for e in by_gtid][-1] == end and len(by_gtid) == 6
-    within = EventHeader.read(second, len(second) - 31 - 53).log_pos - 53  # behind the large one
+    within = EventHeader.read(second, len(second) - 31 - 53).log_pos - 53  # behind the large event
     by_place = events(sent(relay(AfterPlace(FILE, within)), parts))
     assert [e[4] for e in by_place] == [4, 15, 30, 16]
 
@@ -279,7 +279,7 @@ def test_offsets_beyond_32_bits() -> None:
     first, at = transaction(1, [b"x" * 30], start=start)
     second, end = transaction(2, [b"y" * 30], start=at)
     parts: Parts = [MAGIC, format_description(), first, second]
-    one = relay(AfterPlace(FILE, start + 43))  # before the GTID's end
+    one = relay(AfterPlace(FILE, start + 43))  # before the end of the GTID event
     assert [e[4] for e in events(sent(one, parts))] == [4, 15, 33, 30, 16, 33, 30, 16]
     assert one.offset == end
     one = relay(AfterPlace(FILE, at))
@@ -322,7 +322,7 @@ def test_a_heartbeat_in_another_file_follows_a_rotate() -> None:
     assert rotate[19:-4] == (900).to_bytes(8, "little") + b"binlog.000003"
     assert EventHeader.read(format_).log_pos == 0 and format_[71:75] == bytes(4)
     assert EventHeader.read(beat).log_pos == 900 and beat[19:-4] == b"binlog.000003"
-    (beat,) = events(one.heartbeat("binlog.000003", 800), count + 3)  # never back
+    (beat,) = events(one.heartbeat("binlog.000003", 800), count + 3)  # not an earlier position
     assert EventHeader.read(beat).log_pos == 900
     (beat,) = events(one.heartbeat("binlog.000003", 1 << 33), count + 4)
     assert beat[4] == EventType.HEARTBEAT_V2

@@ -1,4 +1,4 @@
-"""The packets of the front, and those of real servers for the same dump of the same log."""
+"""The packets of the front equal the packets of real servers for the same dump of the same log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ SETTINGS = {Checksum.CRC32: CRC32, Checksum.NONE: NO_CRC, Checksum.UNSET: ()}
 
 
 class Log:
-    """A server's log of two files with transactions of two databases, and what a consumer of both has of it."""
+    """A server's log of two files with transactions of two databases, and the delivered binlog of a consumer of both
+    databases."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -91,7 +92,7 @@ def sent(relay: Relay, log: Delivered) -> bytes:
 
 
 def places_of_first_file(dump: bytes) -> list[int]:
-    """The offsets behind the events of a dump's first file that have a position."""
+    """Returns the offset behind each event of the dump's first file that has a position."""
     places = []
     for event in events(dump)[1:]:
         header = EventHeader.read(event)
@@ -128,7 +129,7 @@ def test_a_dump_from_a_files_beginning_is_the_servers(log: Log, checksum: Checks
 
 @pytest.mark.parametrize("checksum", [Checksum.CRC32, Checksum.NONE])
 def test_a_dump_from_each_place_is_the_servers(log: Log, checksum: Checksum) -> None:
-    """Also from places within a transaction."""
+    """The places include places within a transaction."""
     for place in places_of_first_file(log.whole):
         command = by_file(log.file, place, log.flags)
         expected = list(for_a_consumer(events(log.dump(command, checksum))))
@@ -170,7 +171,7 @@ def test_a_dump_by_gtids_is_the_servers(logs: Callable[[Kind], Log], kind: Kind)
 
 
 def test_a_dump_by_mariadbs_gtids_is_the_servers(logs: Callable[[Kind], Log]) -> None:
-    """Except for the place that the first ROTATE names, and for an artificial GTID_LIST."""
+    """The packets are equal except for the place in the first ROTATE, and for an artificial GTID_LIST."""
     log = logs("mariadb118")
     assert isinstance(log.before, MariadbGtids)
     state = "SET @slave_connect_state = '{}', @slave_gtid_strict_mode = 1"
@@ -207,14 +208,14 @@ def test_mariadbs_gtids_become_begin_for_a_client_that_does_not_know_them(
 def test_heartbeats_are_the_servers(log: Log, checksum: Checksum) -> None:
     v2 = (
         log.server.kind == "mysql97" and checksum is Checksum.NONE
-    )  # older servers have no flag for it
+    )  # older servers have no such flag
     flags = FLAG_2 if v2 else 0
     place = log.end
     dump = log.dump(by_file(*place, flags), checksum, *HEARTBEATS, events_max=4)
     expected = [e for e in events(dump) if e[4] != EventType.MARIADB_BINLOG_CHECKPOINT][:3]
     relay = log.relay(AfterPlace(*place), checksum, heartbeat_v2=v2)
     nothing = log.consumer.parts(log.consumer.log.committed)
-    # MariaDB writes the BINLOG_CHECKPOINT of a new file when it has time for it.
+    # MariaDB writes the BINLOG_CHECKPOINT of a new file in the background, at an unknown time.
     stream = b"".join(relay.packets(nothing))
     stream += relay.heartbeat(place[0], EventHeader.read(expected[-1]).log_pos)
     assert [e[:13] + e[17:] if e[4] == 15 else e for e in events(stream)][1:] == [

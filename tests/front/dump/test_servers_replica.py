@@ -1,4 +1,4 @@
-"""Real replicas and mysqlbinlog read what the front makes: empty transactions move their GTID sets.
+"""Real replicas and mysqlbinlog read the packets of the front: empty transactions extend their GTID sets.
 
 A replica logs in to a real server through a proxy, which answers its dump command with the front's packets.
 """
@@ -37,7 +37,7 @@ def until(done: Callable[[], bool], shown: Callable[[], Any]) -> None:
 
 
 class Source:
-    """A server whose log holds transactions of two databases; the consumer gets those of `a`."""
+    """A server whose log contains transactions of two databases. The consumer gets the transactions of `a`."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -83,7 +83,8 @@ class Source:
         return str(self.server.execute(f"SELECT {name}")[0][0])
 
     def answer(self, command: Command) -> Iterator[bytes | memoryview]:
-        """The front's answer: a range, empty transactions for what the range leaves out, and a heartbeat."""
+        """Yields the front's answer: a range, empty transactions for the transactions that the range omits, and a
+        heartbeat."""
         held = self.nothing
         v2 = False
         if command.code == packets.Command.BINLOG_DUMP_GTID:
@@ -111,7 +112,7 @@ def source(module_server_factory: ServerFactory, request: pytest.FixtureRequest)
 
 @pytest.mark.parametrize("source", ["mysql97", "mysql56"], indirect=True)
 def test_mysqlbinlog_reads_empty_transactions(source: Source, tmp_path_factory: Any) -> None:
-    """Its --read-from-remote-source by GTID, over the proxy; it verifies checksums."""
+    """The tool reads by GTID with --read-from-remote-source, through the proxy, and verifies checksums."""
 
     def answer(command: Command) -> Iterator[bytes | memoryview]:
         relay = Relay(RelayOptions(1, Checksum.NONE), AfterGtids(GtidSet()))
@@ -158,7 +159,7 @@ def test_a_mysql_replica_gets_the_whole_set(source: Source, server_factory: Serv
     assert replica.execute("SELECT i FROM a.t ORDER BY i") == source.server.execute(
         "SELECT i FROM a.t ORDER BY i"
     )
-    # Back at the server, the replica goes on without asking for the transactions that the front did not send.
+    # The replica returns to the server and continues, without requesting the transactions that the front did not send.
     replica.execute(
         f"CHANGE REPLICATION SOURCE TO SOURCE_PORT = {source.server.port}", "START REPLICA"
     )

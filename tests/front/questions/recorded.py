@@ -1,8 +1,8 @@
-"""What clients asked real servers, from the servers' general logs.
+"""The statements that clients sent to real servers, from the servers' general logs.
 
-A client's statements are in the order in which it sent them, without repetitions, and with its blanks at the beginnings
-of lines. The consumer of the tests reads the database `shop` with the table `items`. REFUSED are statements that the
-front refuses, with the number of its error.
+A client's statements are in the order in which it sent them, without repetitions, and with their original indentation.
+The consumer of the tests reads the database `shop` with the table `items`. REFUSED are statements that the front
+refuses, with the number of its error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The answers of the front, compared with those of real servers."""
+"""The answers of the front, compared with the answers of real servers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def shared(any_server: Server) -> Iterator[Pair]:
 
 @pytest.fixture
 def pair(shared: Pair, any_server: Server) -> Iterator[Pair]:
-    """A pair with fresh connections to the server, and the front's variables as at a login."""
+    """The shared pair with a new connection to the server, and with the front's variables as after a login."""
     with closing(Direct(any_server, "shop")) as direct:
         old = shared.front
         front = Front(old.connection, ["shop"], database="shop", tls=old.who.tls_version)
@@ -73,7 +73,7 @@ def pair(shared: Pair, any_server: Server) -> Iterator[Pair]:
 
 
 def comparable(sql: str, answer: Answered) -> Answered:
-    """An answer without the values that may differ between the front and the server."""
+    """Returns an answer without the values that may differ between the front and the server."""
     if isinstance(answer, int):
         return answer
     names, rows = answer
@@ -81,12 +81,12 @@ def comparable(sql: str, answer: Answered) -> Answered:
     if "UNIX_TIMESTAMP" in statement:
         return names, []
     if statement == "SHOW VARIABLES":
-        # A variable may exist only in the session, and the front shows the global ones.
+        # A variable may exist only as a session variable, and the front shows only global variables.
         return names, [row for row in rows if row[0] in SHOWN_VARIABLES]
     if "DATABASES" in statement or "SCHEMATA" in statement:
         return names, [row for row in rows if row[0] in ("information_schema", "shop")]
     if "Privileges" in names:
-        # The front shows the privileges of the daemon's account, which may only read.
+        # The front shows the privileges of the daemon's account, which can only read.
         at = names.index("Privileges")
         return names, [(*row[:at], *row[at + 1 :]) for row in rows]
     return answer
@@ -97,13 +97,13 @@ def test_a_client_gets_the_answers_of_its_server(
     pair: Pair, any_server: Server, recording: Recording
 ) -> None:
     if any_server.kind not in recording.servers:
-        # The client's statements are for other servers. The front may refuse or answer them, but not fail in another
-        # way.
+        # The client sent these statements to another kind of server. The front may answer or refuse them, but must not
+        # fail in another way.
         for sql in recording.statements:
             pair.front.ask(sql)
         return
     for sql in recording.statements:
-        if "rpl_semi_sync" in sql:  # the front has none, whatever its server has
+        if "rpl_semi_sync" in sql:  # the front has no such variables, even if its server has them
             pair.front.ask(sql)
             continue
         front, server = pair.ask(sql)
@@ -316,7 +316,8 @@ _TABLES = ("a`b", "a'b", 'a"b', "a\\", "\\'", "a/*b", "%s", "ü", "縗'", "a; --
 
 @pytest.fixture(params=["", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES"])
 def front(any_server: Server, request: pytest.FixtureRequest) -> Iterator[Front]:
-    """The front of a server whose default sql_mode is `request.param`, with hostile names of tables."""
+    """The front of a server whose default sql_mode is `request.param`, and whose tables have names that are difficult
+    to quote."""
     name = "h'o`s\\t"
     database = quoted(name)
     old = str(any_server.execute("SELECT @@global.sql_mode")[0][0])

@@ -1,4 +1,4 @@
-"""What the variables of a connection say of its dump, and their limits."""
+"""Which properties of a dump the variables of its connection set, and the limits of these variables."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_number_and_size_of_variables_are_limited() -> None:
 
 
 def test_names_of_older_servers() -> None:
-    """MariaDB before 11.1 and MySQL before 5.7.20 have tx_isolation alone."""
+    """MariaDB before 11.1 and MySQL before 5.7.20 have only tx_isolation."""
     old = mariadb()
     variables = Variables(mariadb=True)
     older = old.variables["transaction_isolation"]

@@ -1,4 +1,4 @@
-"""A listener in a thread with an event loop of its own, and a handler that answers a few statements."""
+"""Runs a listener in a thread with its own event loop, and a handler that answers a few statements."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _answer(command: bytes, login: FrontLogin) -> list[bytes]:
     statement = command[1:].decode().lower()
     if (
         statement == "select $$"
-    ):  # MySQL's client asks what the server makes of these, and expects an error
+    ):  # MySQL's client asks what the server does with this, and expects an error
         return [error_packet(WireError(1064, "syntax"), login.capabilities)]
     if statement.startswith("select"):
         row = (login.user, login.database, int(login.tls), LARGE, BYTES, TEXT)
@@ -83,8 +83,8 @@ def _answer(command: bytes, login: FrontLogin) -> list[bytes]:
 
 @dataclass
 class Front:
-    """A running listener. `wrong`: the users with a wrong password, and their addresses; `failures`: what the loop,
-    the handler and the log have reported, which no client may cause."""
+    """A running listener. `wrong`: the users that have sent a wrong password, and their addresses; `failures`: errors
+    that the loop, the handler and the log have reported. No client may cause such an error."""
 
     loop: asyncio.AbstractEventLoop
     listener: FrontListener
@@ -97,7 +97,7 @@ class Front:
         return future.result(DEADLINE_S)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until the condition holds, asked on the event loop."""
+        """Wait until the condition is true. It is evaluated on the event loop."""
 
         async def poll() -> None:
             async with asyncio.timeout(DEADLINE_S):
@@ -110,7 +110,7 @@ class Front:
 def rules(
     secrets: Callable[[str], Sequence[str] | None] | None = None, **changes: Any
 ) -> LoginRules:
-    """Rules that know USER with SECRET."""
+    """Returns login rules for the user USER with the password SECRET."""
 
     async def nothing(*_: object) -> None:
         pass
@@ -121,7 +121,7 @@ def rules(
 
 
 def server_context(folder: Path) -> ssl.SSLContext:
-    """The context of a server with the files of `make_certificate`."""
+    """Returns the TLS context of a server with the files of `make_certificate`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "ca.pem", folder / "key.pem")
     return context
@@ -144,7 +144,7 @@ def running(
     *,
     connections_max: int = 100,
 ) -> Iterator[Front]:
-    """A front. At its end no task may be left, and nothing may have been reported."""
+    """Runs a front until the block ends. Asserts at the end that no task is left, and that no error was reported."""
     loop = LOOPS[loop_name]()
     thread = threading.Thread(target=loop.run_forever)
     failures: list[str] = []

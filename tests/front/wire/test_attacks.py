@@ -1,5 +1,5 @@
-"""Clients that send any bytes, incomplete packets, or nothing, on both event loops. Each connection ends without a
-message, and leaves no task and no memory. (`running` checks that nothing was reported.)"""
+"""Clients that send any bytes, incomplete packets, or nothing, on both event loops. Each connection ends without a log
+message, and leaves no task and no memory. `running` asserts that no error was reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def loop_name(request: pytest.FixtureRequest) -> str:
 def front(loop_name: str, context: ssl.SSLContext) -> Iterator[Front]:
     with running(loop_name, rules(tls=context)) as front:
         yield front
-        with RawClient(front.port) as client:  # it still serves
+        with RawClient(front.port) as client:  # the front still serves clients
             client.log_in()
 
 
@@ -135,7 +135,7 @@ def test_a_client_may_go_at_any_time(front: Front, leave: Callable[[RawClient], 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(st.lists(st.binary(max_size=60), max_size=5), st.booleans())
 def test_any_packets_end_cleanly(front: Front, payloads: list[bytes], plausible: bool) -> None:
-    """Any bytes, or the right packets with any contents."""
+    """The client sends any bytes, or the right packets with any contents."""
     with RawClient(front.port) as client:
         data = b"".join(framed(payload, 2 * i + 1) for i, payload in enumerate(payloads))
         first = framed(response(plugin=SHA2, proof=b"x" * 32), 1) if plausible else b""
@@ -145,7 +145,7 @@ def test_any_packets_end_cleanly(front: Front, payloads: list[bytes], plausible:
 
 
 def test_a_login_byte_by_byte_ends_at_its_limit(loop_name: str, context: ssl.SSLContext) -> None:
-    """Bytes that arrive do not extend the limit."""
+    """Bytes that arrive do not extend the time limit."""
     with running(loop_name, rules(tls=context, limit_s=0.2)) as front:
         with RawClient(front.port) as slow:
             for byte in framed(bytes(1 << 15), 1):
@@ -187,7 +187,7 @@ def test_the_handshake_may_follow_its_request_in_the_same_packet(front: Front) -
 
 
 def test_no_packet_may_follow_the_response_in_the_handshake(front: Front) -> None:
-    """No client does so; it is refused at the latest when the answer is compared."""
+    """No real client sends such a packet. The front refuses the client at the latest when it compares the response."""
     with RawClient(front.port) as client:
         tls = RawTls(client, trusting_context())
         client.socket.sendall(framed(ssl_request(), 1) + tls.hello())
@@ -233,7 +233,8 @@ def test_tls_is_refused_where_there_is_no_certificate(loop_name: str) -> None:
 
 
 def test_a_thousand_silent_connections_keep_no_one_out(loop_name: str) -> None:
-    """Of 200 connections 50 may be without a login; the oldest of them is closed for each further one."""
+    """Of 200 connections, 50 may be without a login. For each further connection, the front closes the oldest of these
+    50."""
     with running(loop_name, connections_max=200) as front, ExitStack() as stack:
         clients = [stack.enter_context(RawClient(front.port, greeted=False)) for _ in range(1000)]
         with RawClient(front.port) as client:
@@ -269,7 +270,7 @@ def test_connections_that_have_logged_in_are_not_closed_for_others(loop_name: st
 
 
 def log_in(client: RawClient, *, secured: bool) -> None:
-    """Log in where no password is needed, and read no answer."""
+    """Log in at a front that needs no password, and do not read the answer."""
     if not secured:
         client.send(response(plugin=""), 1)
         return
@@ -324,7 +325,7 @@ def test_a_client_that_reads_no_answer_is_closed(
 def test_a_dump_notices_that_its_client_has_gone(
     loop_name: str, secured: bool, leave: Callable[[RawClient], None], context: ssl.SSLContext
 ) -> None:
-    """While it has nothing to send."""
+    """The front notices this even while it has nothing to send."""
     began, ended = asyncio.Event(), asyncio.Event()
 
     async def serve(channel: Channel, _: FrontLogin) -> None:

@@ -1,4 +1,5 @@
-"""A channel reads exactly what is wanted, notices the end of its client, and waits for a client that reads slowly."""
+"""A channel reads exactly the requested bytes, notices when its client closes the connection, and waits for a client
+that reads slowly."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ async def pair() -> AsyncIterator[Pair]:
 
 @pytest.fixture(params=LOOPS)
 def play(request: pytest.FixtureRequest) -> Callable[[Test], None]:
-    """Runs a test on a loop of each kind. The loop may report nothing."""
+    """Runs a test on each kind of event loop, and asserts that the loop reports no error."""
 
     def run(test: Test) -> None:
         reported: list[object] = []
@@ -96,7 +97,7 @@ def reset(client: socket.socket) -> None:
 
 
 def unread_bytes(channel: Channel) -> int:
-    """Bytes that wait in the kernel for the channel to read them."""
+    """Returns the number of bytes in the kernel's buffer that the channel has not read."""
     assert channel._socket is not None
     number = channel._socket.get_extra_info("socket").fileno()
     return int.from_bytes(fcntl.ioctl(number, termios.FIONREAD, bytes(4)), sys.byteorder)
@@ -319,7 +320,7 @@ def test_a_client_that_reads_nothing_is_closed(play: Callable[[Test], None]) -> 
 
 
 def test_a_client_that_reads_little_is_waited_for(play: Callable[[Test], None]) -> None:
-    """As long as fewer bytes wait after each interval."""
+    """The channel waits as long as the number of unsent bytes decreases in each interval."""
 
     async def test(channel: Channel, client: socket.socket) -> None:
         while channel._writable is None:
@@ -340,7 +341,7 @@ def test_unsent_bytes_are_those_that_the_client_has_not_taken(play: Callable[[Te
         before = channel._unsent()
         assert 0 < before <= size
         await receive(client, size)
-        await until(lambda: not channel._unsent())  # until the kernel has the acknowledgement
+        await until(lambda: not channel._unsent())  # until the client has acknowledged all
         await channel.drain(DEADLINE_S)
 
     play(test)

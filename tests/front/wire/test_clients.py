@@ -55,7 +55,7 @@ def connect(front: Front, password: str = SECRET, user: str = USER, **more: Any)
     if front.listener.rules.tls is None:
         more["ssl_disabled"] = True
     elif not more.get("ssl_disabled"):
-        more["ssl"] = trusting_context()  # PyMySQL's own takes long to make
+        more["ssl"] = trusting_context()  # PyMySQL's default context is slow to create
     return pymysql.connect(host=HOST, port=front.port, user=user, password=password, **more)
 
 
@@ -66,7 +66,7 @@ def refusal(front: Front, password: str = SECRET, user: str = USER, **more: Any)
 
 
 def use_native(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let PyMySQL say that it uses mysql_native_password."""
+    """Make PyMySQL announce mysql_native_password."""
     name = "_get_server_information"
     original = getattr(Connection, name)
 
@@ -119,7 +119,7 @@ def test_a_name_that_controls_a_terminal_is_made_printable(front: Front) -> None
 def test_a_client_with_wrong_proofs_sends_the_password_itself(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over TLS as text, otherwise encrypted."""
+    """It sends the password as text over TLS, otherwise encrypted."""
     monkeypatch.setattr(_auth, "scramble_caching_sha2", lambda *_: bytes(32))
     with closing(connect(front)) as connection:
         connection.ping(reconnect=False)
@@ -198,7 +198,7 @@ def test_an_error_of_the_front_itself_is_reported(front: Front) -> None:
     assert refusal(front)[0] == 1105
     front.listener.rules = known
     front.listener._serve = serve
-    assert refusal(front)[0] == 1105  # its first statement is SET NAMES
+    assert refusal(front)[0] == 1105  # the error of the client's first statement, SET NAMES
     assert front.failures == ["ZeroDivisionError()"] * 2
     front.failures.clear()
 

@@ -26,7 +26,7 @@ async def test_calls_during_a_survey_share_the_next_one(daemon: Daemon, source: 
     await asyncio.sleep(0.02)
     source.release()
     await asyncio.gather(*coming)
-    # The first survey had begun before the other calls. They share a second one, which begins after them.
+    # The first survey had begun before the other calls. These calls share a second survey, which begins after them.
     assert source.surveys - before == 2
 
 

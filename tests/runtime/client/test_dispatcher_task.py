@@ -1,4 +1,5 @@
-"""A dispatcher's orders: after a close there are no events, and a number has one connection at a time."""
+"""How a dispatcher's task executes orders: there are no events after a close, and a dispatcher number has one
+connection at a time."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ START = make_executed(Mode.GTID, "", "binlog.000001", 4)
 
 
 class Rules:
-    """Replaces a client and its runner: orders a dump at each login, and keeps the events."""
+    """Replaces a client and its runner: orders a dump at each login, and records the events."""
 
     buffer_bytes = 1 << 14
 
@@ -111,7 +112,7 @@ async def run(rules: Rules) -> AsyncIterator[Run]:
 
 @pytest.fixture
 async def caught_up(run: Run, rules: Rules) -> DispatcherRunner:
-    """A dispatcher that has read the whole log."""
+    """Returns a dispatcher that has read the whole log."""
     runner, _ = run.dispatcher()
     runner.connect(0.0)
     await until(lambda: rules.transactions == 20, "the whole log is read")

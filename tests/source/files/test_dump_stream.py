@@ -1,4 +1,5 @@
-"""Folders of binlog files are read whole and in order, while they grow, and a damaged or early copy is refused."""
+"""The daemon reads a folder of binlog files completely and in order, also while the folder grows, and refuses a damaged
+or older copy."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ async def test_everything_from_the_beginning(tmp_path: Path, gtid: str, checksum
 @pytest.mark.parametrize("gtid", GTIDS)
 async def test_the_mode(tmp_path: Path, gtid: str) -> None:
     put(tmp_path, fill(LogWriter(gtid=gtid), files=1))
-    # The writer's log of a 5.6 has no PREVIOUS_GTIDS, so reading cannot begin at a GTID set.
+    # With the format of 5.6, the test's writer writes no PREVIOUS_GTIDS, so reading cannot begin at a GTID set.
     mode = {"mysql": Mode.GTID, "mariadb": Mode.MARIADB}.get(gtid, Mode.FILE)
     view = source_of(tmp_path).open(1).view(ViewRequest())
     assert view.mode is mode and view.server == IDENTITY and view.purged == ""
@@ -107,7 +108,7 @@ async def test_a_start_in_the_middle_of_a_file(tmp_path: Path, gtid: str) -> Non
     start = log.transactions[5]
     reading = await Dispatched(tmp_path, start=AtFile(start.file, start.end)).read()
     assert reading.transactions == written(log, 6)
-    # The consumer's FORMAT_DESCRIPTION has the position 0, like the one that a server sends.
+    # The delivered FORMAT_DESCRIPTION has the position 0, like a FORMAT_DESCRIPTION that a server sends.
     assert reading.queue._formats[0][1].raw[13:17] == bytes(4)
 
 
@@ -271,7 +272,8 @@ async def test_an_early_copy_without_gtids(tmp_path: Path) -> None:
     assert "made while the server wrote it" in await fails(Dispatched(tmp_path))
     first.write_bytes(whole[: log.transactions[2].end - 3])
     assert "made while the server wrote it" in await fails(Dispatched(tmp_path))
-    # A file that the server's recovery after a crash has closed: it has no ROTATE and no STOP, but nothing is missing.
+    # A file that was closed by the server's recovery after a crash: the file has no ROTATE and no STOP, but nothing is
+    # missing.
     first.write_bytes(whole[: log.transactions[2].end])
     assert len((await Dispatched(tmp_path).read()).transactions) == 7
 
@@ -300,7 +302,7 @@ async def test_a_log_that_was_rotated_at_its_end(tmp_path: Path) -> None:
         position = reading.position
         assert (position.file, position.offset) == ("binlog.000003", 4)
         assert same(end_of(reading.source), reading)
-        # The next run goes on at this position, both before and after the file exists.
+        # The next run continues at this position, both before and after the file exists.
         progress = Progress(position, position, 0)
         again = await Dispatched(folder, progress=progress).read()
         assert again.transactions == [] and again.position == position
@@ -474,11 +476,12 @@ async def test_an_interrupt_ends_the_waiting(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 async def test_any_log_that_grows_by_any_pieces(tmp_path: Path, seed: int) -> None:
-    """Followed or read to its end, over restarts: each transaction comes once, whole, and in order."""
+    """The daemon follows the log or reads it to its end, with restarts. Each transaction is delivered once, complete,
+    and in order."""
     rng = random.Random(seed)
     gtid = rng.choice(["mysql", "mysql", "anonymous", "none", "mariadb"])
     log = random_log(rng, transactions=40, gtid=gtid, size_max=rng.choice((200, 9000)))
-    # A folder without a transaction is refused, so the first file is there from the beginning.
+    # The daemon refuses a folder without a transaction, so the first file exists from the beginning.
     first = next(n for n, file in enumerate(log.files) if file.name == log.transactions[1].file)
     heads = [4 + len(file.events[0][0]) for file in log.files]
     ends = [(n, rng.randint(heads[n], f.size)) for n, f in enumerate(log.files) for _ in range(3)]

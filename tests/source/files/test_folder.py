@@ -1,4 +1,4 @@
-"""Which files of a folder are a log, and what a message says if they are not."""
+"""Which files of a folder form a log, and the messages for files that do not."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_several_logs_in_one_folder(tmp_path: Path) -> None:
     assert refused(tmp_path) == "it holds several logs: binlog, mysql-bin"
     source = source_of(tmp_path, prefix="mysql-bin")
     assert source.label == f"files:{tmp_path}/mysql-bin"
-    assert end_of(source).file == "binlog.000002"  # the last file names the next one
+    assert end_of(source).file == "binlog.000002"  # the last file's ROTATE names it
 
 
 def test_a_log_without_transactions(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_log_without_transactions(tmp_path: Path) -> None:
 
 
 async def test_a_log_in_which_gtids_were_turned_on(tmp_path: Path) -> None:
-    """Files of both kinds are read by their offsets, all of them."""
+    """The daemon reads all files, with and without GTIDs, by file and offset."""
     log = fill(LogWriter(gtid="anonymous"), files=2)
     log.rotate()
     log.gtid = "mysql"

@@ -1,6 +1,7 @@
 """A login never sends the password to a server that merely asks for it.
 
-The hostile server keeps all bytes that it gets, also those that the client has encrypted with the server's key.
+The hostile server records all bytes that it receives, including bytes that the client has encrypted with the server's
+key.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ UNVERIFIED = (TlsMode.PREFERRED, TlsMode.REQUIRED)
 
 
 def asks(plugin: str) -> Answers:
-    """A server that switches to an authentication method, and completes it."""
+    """Returns the answers of a server that switches to an authentication method and completes it."""
     data = b"\x04Password: " if plugin == "dialog" else SALT + b"\0"
     return Answers(switch=(plugin.encode(), data), full_authentication=True)
 
@@ -48,7 +49,7 @@ def greets_with(plugin: str) -> Answers:
 
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat the loopback as another machine."""
+    """Make the client treat the loopback address as another machine."""
     monkeypatch.setattr(driver, "is_loopback_peer", lambda _: False)
 
 
@@ -211,7 +212,7 @@ def account(mysql97: Server) -> Iterator[Endpoint]:
 
 
 def logs_in(server: Server, to: Endpoint) -> None:
-    """Log in after the server's cache was emptied."""
+    """Empty the server's cache of passwords, and log in."""
     server.execute("FLUSH PRIVILEGES")
     with closing(connect(to)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT CURRENT_USER()")

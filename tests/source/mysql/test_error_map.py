@@ -1,4 +1,4 @@
-"""Every error of a server is mapped to the kind that the daemon acts on."""
+"""Every error of a server is mapped to the kind of error by which the daemon decides its reaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.error_map import client_error, server_error
 
-# The texts that servers send with error 1236, by kind, with the version where versions differ.
+# The texts that servers send with error 1236, by kind of error. Comments name the version where versions differ.
 LOG_ERRORS = {
     ErrorKind.POSITION_PURGED: (
         "Could not find first log file name in binary log index file",
@@ -51,7 +51,7 @@ LOG_ERRORS = {
         "A slave with the same server_id as this slave has connected to the master",
     ),
     ErrorKind.SERVER_LOG: (
-        # The limit of a dump is larger than any event, so a larger size is damage.
+        # The packet limit of a dump is larger than any event, so an event with a larger size is damaged.
         "log event entry exceeded max_allowed_packet; Increase max_allowed_packet on source",
         "Failed to decrypt content read from binlog file.",
         "Could not open log file",
@@ -144,7 +144,7 @@ Fail = Callable[[OSError], BinlogError]
 
 @pytest.fixture
 def fail_to_connect() -> Fail:
-    """Returns a function that maps an error of the operating system as PyMySQL reports it."""
+    """Returns a function that maps an error of the operating system in the form in which PyMySQL reports it."""
 
     def fail(original: OSError) -> BinlogError:
         error = pymysql.err.OperationalError(2003, "Can't connect to MySQL server on 'db1' (...)")

@@ -27,7 +27,7 @@ DAMAGED = (*NOT_UNDERSTOOD, ErrorKind.MALFORMED_EVENT, ErrorKind.CHECKSUM_MISMAT
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the wait for a server that announces bytes and does not send them."""
+    """Shorten the time-out for a server that announces bytes and does not send them."""
     monkeypatch.setattr(log_probe, "TIMEOUT_S", 1)
 
 
@@ -124,4 +124,4 @@ def test_an_event_of_4_gib_is_refused_at_its_header(
     ):
         read_it(source)
     assert caught.value.kind is ErrorKind.MALFORMED_EVENT
-    assert sum(sent) <= 2 << 24  # at most what the sockets hold, and the packet that has begun
+    assert sum(sent) <= 2 << 24  # at most the sockets' buffers, and the packet that has begun

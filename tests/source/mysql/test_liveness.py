@@ -1,5 +1,5 @@
-"""The daemon gives up a peer in time if it stops answering, in a login, a survey or a dump. It does not give up a slow
-peer."""
+"""If a peer stops answering during a login, a survey or a dump, the daemon closes the connection in time. It does not
+close the connection to a slow peer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ SILENT = (ErrorKind.CONNECT_FAILED, ErrorKind.CONNECTION_LOST)
 
 @contextmanager
 def falling_silent(server: Server, passed_bytes: int) -> Iterator[int]:
-    """A port that forwards to the server. After so many bytes from the server, it is silent and stays open."""
+    """Yields a port that forwards to the server. After `passed_bytes` bytes from the server, it forwards nothing more
+    and keeps the connection open."""
     done = threading.Event()
 
     def pass_on(source: socket.socket, sink: socket.socket, left: int) -> None:
@@ -81,7 +82,7 @@ def endpoint(mysql97: Server) -> Endpoint:
     return account(mysql97, "liveness")
 
 
-# The greeting has some 90 bytes, TLS and the login 3 to 4 KiB, and the first questions again 3 to 4 KiB.
+# The greeting has about 90 bytes, TLS and the login have 3 to 4 KiB, and the first queries another 3 to 4 KiB.
 @pytest.mark.parametrize("passed_bytes", [0, 4, 60, 1000, 4500])
 def test_a_server_that_stops_answering_in_the_login(
     mysql97: Server, endpoint: Endpoint, passed_bytes: int
@@ -129,7 +130,7 @@ def test_connections_have_tcp_keepalive(endpoint: Endpoint) -> None:
 
 
 class Dumped:
-    """A stream whose server is the test, on a loop whose clock the test sets forward."""
+    """A dump stream. The test acts as the server, and advances the clock of the event loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -158,7 +159,7 @@ class Dumped:
         self.server.sendall(b"".join(said))
 
     def read(self, meanwhile: Callable[[], None] | None = None) -> int:
-        """Return how many transactions came; `meanwhile` is called during the wait."""
+        """Return the number of received transactions. `meanwhile` is called during the wait."""
 
         async def batches() -> int:
             if meanwhile is not None:
@@ -200,7 +201,7 @@ def test_a_byte_now_and_then_keeps_a_dump_alive(dumped: Dumped) -> None:
 def test_time_without_a_read_does_not_count(dumped: Dumped) -> None:
     dumped.say(8)
     assert dumped.read() == 1
-    dumped.wait(1000)  # the reading was paused, and the server had nothing to say
+    dumped.wait(1000)  # reading was paused, and the server sent nothing
     assert dumped.read(dumped.say) == 4
     dumped.wait(1000)
     with pytest.raises(BinlogError, match="not a byte"):
@@ -228,9 +229,9 @@ CALL_S = 10e-6
 
 
 class NeverEmpty:
-    """A socket that never runs empty: small transactions without end, `size` bytes for each call.
+    """A socket that always has data: small transactions without end, `size` bytes for each call.
 
-    `calls`: how often it was read; `clock` shows the time that these calls take.
+    `calls`: the number of reads; `clock`: returns the simulated time that these reads take.
     """
 
     def __init__(self, size: int) -> None:
@@ -262,7 +263,7 @@ class NeverEmpty:
 def test_events_wait_no_longer_than_the_flush_time_while_the_socket_never_runs_empty(
     flush_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the bound, 1 GiB in pieces of 64 bytes would take a minute to read."""
+    """Without the time limit, the stream would read 1 GiB in pieces of 64 bytes, which takes a minute."""
     splitter = Splitter(Routes(), packets=True, checksum=True, buffer_bytes=1 << 30)
     ours, theirs = socket.socketpair()
     connection: Any = SimpleNamespace(_sock=ours, _rfile=None, _force_close=ours.close)
@@ -288,11 +289,12 @@ def test_events_wait_no_longer_than_the_flush_time_while_the_socket_never_runs_e
         ours.close()
         theirs.close()
     assert 0.5 * flush_s <= never_empty.clock() <= 1.01 * flush_s + 2 * CALL_S
-    assert turns >= 1 or flush_s < 0.01  # others on the loop had their turns meanwhile
+    assert turns >= 1 or flush_s < 0.01  # other tasks ran on the event loop meanwhile
 
 
 def test_a_heartbeat_comes_from_a_quiet_server(mysql97: Server, endpoint: Endpoint) -> None:
-    """A dump without events is kept alive by heartbeats: it is lost after three heartbeat periods without a byte."""
+    """Heartbeats keep a dump without events alive. Without any byte, the daemon closes the dump after three heartbeat
+    periods."""
     heartbeat_s = 0.1
     connection = LoggedInConnection(endpoint, Identity.for_once(), heartbeat_s=heartbeat_s)
     view = connection.view(ViewRequest())

@@ -1,4 +1,4 @@
-"""Logins: accounts, TLS, and ports without a MySQL server; errors never hold the password."""
+"""Logins: accounts, TLS, and ports without a MySQL server; errors never contain the password."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_login(any_server: Server) -> None:
 
 
 def test_login_without_tls(any_server: Server) -> None:
-    """MySQL 9.7 then asks for the password encrypted with its RSA key, unless its cache holds the account."""
+    """If MySQL 9.7 does not have the account in its cache, it requests the password encrypted with its RSA key."""
     with account(any_server, "no_tls", tls=Tls(TlsMode.DISABLED)) as endpoint:
         any_server.execute("FLUSH PRIVILEGES")
         assert whoami(endpoint) == ("no_tls", False)
@@ -112,7 +112,7 @@ def test_invalid_tls_files_are_reported(tmp_path: Path) -> None:
 
 @contextmanager
 def listener(answer: Callable[[socket.socket], None] | None) -> Iterator[int]:
-    """A listener that answers with `answer`; None: it does not accept."""
+    """Yields the port of a listener that answers with `answer`. If `answer` is None, it does not accept connections."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         stop = threading.Event()
 
@@ -180,7 +180,7 @@ def test_a_listener_that_is_not_mysql(greeting: bytes) -> None:
 
 
 def handshake(plugin: bytes) -> bytes:
-    """Protocol::HandshakeV10 of a server without TLS that wants `plugin`."""
+    """Returns the Protocol::HandshakeV10 of a server without TLS whose default authentication is `plugin`."""
     capabilities = 0x000FF7FF & ~0x0800
     body = b"\x0a8.0.36\0" + (7).to_bytes(4, "little") + b"12345678\0"
     body += (capabilities & 0xFFFF).to_bytes(2, "little") + b"\xff\2\0"

@@ -1,7 +1,8 @@
 """Packets of the replication protocol, from a published article.
 
-PyMySQL parses the answers of a server 5.7.19, as in the daemon, and our splitter parses an answer that ends a dump. The
-requests are compared with those that the daemon sends. Comments say where the article errs.
+PyMySQL parses the answers of a server 5.7.19, as in the daemon, and the daemon's splitter parses an answer that ends a
+dump. The tests compare the article's requests with the requests that the daemon sends. Comments name the errors of the
+article.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from dispatcher.source.mysql.server_facts import ServerFacts, _facts
 
 unhex = bytes.fromhex
 
-# The article gives the lengths of these two packets as 88 and 98, but they are 78 (4e) and 88 (58). The bytes ff81,
-# which it calls the server's capabilities, are their upper half; `fff7` before them is the lower half; `15` is the
-# length of the salt.
+# The article says that these two packets have the lengths 88 and 98, but they have 78 (4e) and 88 (58). The article
+# calls the bytes ff81 the server's capabilities, but they are only the upper half. The lower half is `fff7` before
+# them, and `15` is the length of the salt.
 GREETING = unhex(
     "4e0000 00 0a 352e372e31392d6c6f6700 72000000 7e1a1511070a7e1c00 fff7 53 0200 ff81 15 00000000000000000000"
     "0b2c6279757a3d0161256f2200 6d7973716c5f6e61746976655f70617373776f726400"
@@ -45,7 +46,7 @@ LOGIN = unhex(
 )
 REGISTER = unhex("120000 00 15 0f270000 00 00 00 ea0c 0000000000000000")
 DUMP = unhex("1b0000 00 12 9a000000 0000 0f270000 6d7973716c2d62696e2e303030303031")
-# The article says that an OK packet's first byte is ff, and its number 0; in the bytes, they are 00 and 2.
+# The article says that an OK packet has the first byte ff and the sequence number 0, but the bytes contain 00 and 2.
 OK = unhex("070000 02 00 00 00 0200 0000")
 ANSWER = OK[:3] + b"\1" + OK[4:]  # the same packet as the first answer to a command
 # The length 36 is hexadecimal: 54 bytes, not 36.
@@ -56,7 +57,7 @@ DENIED = (
 )
 # In the article's table, an error packet begins with fe. In fact it begins with ff, and an EOF packet with fe.
 EOF = unhex("050000 05 fe 0000 0200")
-# (packet, what the daemon reports)
+# (packet, the error that the daemon reports)
 DUMP_ERRORS = {
     "position beyond the file's end": (
         unhex("4f0000 01 ff d404")
@@ -93,18 +94,18 @@ class Wire:
         )
 
     def says(self, *packets: bytes) -> None:
-        """The server's next packets."""
+        """Send the server's next packets."""
         self.other.sendall(b"".join(packets))
 
     def log_in(self) -> bytes:
-        """Return what the client answers to the article's greeting."""
+        """Return the client's answer to the article's greeting."""
         self.says(GREETING, OK, ANSWER)
         self.raw.connect(self.mine)
         login = self.heard()
         return login[: 4 + int.from_bytes(login[:3], "little")]  # SET NAMES follows
 
     def heard(self) -> bytes:
-        """Return what was sent to the server."""
+        """Return the bytes that the client has sent to the server."""
         return self.other.recv(1 << 16)
 
     def close(self) -> None:
@@ -157,7 +158,7 @@ def test_the_login(wire: Wire) -> None:
     assert articles["flags"] == 0x002BA20D
     assert articles["largest"] == 1
     ours = login_facts(wire.log_in())
-    # Compare what both clients send, but not the password, nor capabilities that the article's client lacks.
+    # Compare the logins of both clients, except for the password and the capabilities that the article's client lacks.
     shared = (
         CLIENT.PROTOCOL_41 | CLIENT.SECURE_CONNECTION | CLIENT.PLUGIN_AUTH | CLIENT.CONNECT_WITH_DB
     )
@@ -222,7 +223,7 @@ def test_registration_and_dump(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> N
     sent = wire.heard()
     statement = 4 + int.from_bytes(sent[:3], "little")
     assert sent[4:8] == b"\3SET"
-    # The article's replica also sends the port of its own server (3306); ours has no server.
+    # The article's replica also sends the port of its own server (3306); the daemon has no server, so it sends 0.
     assert sent[statement:] == REGISTER.replace(unhex("ea0c"), bytes(2)) + DUMP
 
 

@@ -1,4 +1,4 @@
-"""Sources on servers of their own: starts in their logs, refused dumps, several hosts."""
+"""Sources with separate servers: starts in the servers' logs, refused dumps, several hosts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def end_of(server: Instance) -> tuple[str, str, int]:
 
 @dataclass(frozen=True)
 class Written:
-    """A transaction: times at or before it and after its predecessor, and where the log ended before it."""
+    """A transaction, with times between the previous transaction and this one, and the end of the log before the
+    transaction."""
 
     moments: tuple[int, ...]
     gtids: str
@@ -89,8 +90,8 @@ class Written:
 
 
 def flush(server: Instance, times: int) -> None:
-    """Begin new files. Soon afterwards, MariaDB logs with which file a recovery begins. Wait until that is the newest
-    file."""
+    """Begin new files. Soon after a new file, MariaDB logs the file with which a recovery would begin. Wait until this
+    is the newest file."""
     server.execute(*["FLUSH BINARY LOGS"] * times)
     if server.mariadb:
         file, _ = server.binlog_position()
@@ -104,10 +105,10 @@ def flush(server: Instance, times: int) -> None:
 
 
 def write(server: Instance) -> list[Written]:
-    """Transactions over several files, one of them without any.
+    """Write transactions into several files; one file has no transaction.
 
-    MySQL 8.0 and later log the true time of each commit, which SET TIMESTAMP does not change; the others log the time
-    of the statement in seconds, which SET TIMESTAMP changes.
+    MySQL 8.0 and later log the true time of each commit, which SET TIMESTAMP does not change. The other servers log the
+    time of the statement in seconds, which SET TIMESTAMP changes.
     """
     exact = server.kind == "mysql97"
     flush(server, 1)
@@ -164,7 +165,7 @@ def test_starts_in_the_log_of_a_server(own: Own, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_offsets_in_the_log_of_a_server(own: Own, kind: str) -> None:
-    """Each event of a file, as the server lists them, and one byte after it."""
+    """Tests the offset of each event in the server's list of a file's events, and the offset one byte later."""
     server, endpoint = own(kind)
     server.execute("FLUSH BINARY LOGS")
     file, _ = server.binlog_position()
@@ -194,7 +195,7 @@ def test_offsets_in_the_log_of_a_server(own: Own, kind: str) -> None:
 
 
 def test_each_start_includes_transactions_that_the_server_counts_but_never_logged(own: Own) -> None:
-    """On a restored server, somebody has set gtid_purged by hand, and no file's head holds these GTIDs."""
+    """On a restored server, a person has set gtid_purged, and no file's head contains these GTIDs."""
     server, endpoint = own("mysql97")
     other = "00000000-0000-0000-0000-00000000000a:1-5:tag:1-3:7"
     server.execute(f"SET GLOBAL gtid_purged = '+{other}'", "INSERT INTO d.t VALUES (3)")
@@ -207,7 +208,7 @@ def test_each_start_includes_transactions_that_the_server_counts_but_never_logge
         assert found.gtids.contains(GtidSet.parse(view.purged))
         assert found.gtids.contains(GtidSet.parse(other))
     place = beginning
-    with Reading(source_of(endpoint), view.mode, place) as reading:  # from the log's beginning on
+    with Reading(source_of(endpoint), view.mode, place) as reading:  # from the log's beginning
         assert reading.transactions(1)
 
 
@@ -215,7 +216,7 @@ def test_each_start_includes_transactions_that_the_server_counts_but_never_logge
 
 
 class Reading:
-    """A dispatcher's stream, read on a loop of its own."""
+    """A dispatcher's stream, which is read on a separate event loop."""
 
     def __init__(
         self, source: ServerSource, mode: Mode, place: ExecutedPosition, number: int = 1
@@ -239,7 +240,7 @@ class Reading:
         return self._loop.run_until_complete(asyncio.wait_for(self.stream.batches(), 20))
 
     def transactions(self, count: int) -> int:
-        """Read until that many transactions came."""
+        """Read until `count` transactions were received."""
         seen = 0
         while seen < count:
             for batch in self._batches():
@@ -327,7 +328,7 @@ def test_a_damaged_log_of_the_server_is_reported(own: Own, kind: str) -> None:
     third = 4
     for _ in range(2):
         third += int.from_bytes(log[third + 9 : third + 13], "little")
-    # Another host can replace this one only if there are GTIDs.
+    # Only with GTIDs can another host replace the first host.
     hosts = [endpoint, replace(endpoint)] if kind == "mysql97" else [endpoint]
     for how, damage in DAMAGES.items():
         source = source_of(*hosts)
@@ -340,7 +341,7 @@ def test_a_damaged_log_of_the_server_is_reported(own: Own, kind: str) -> None:
             # A busy server may close a dump without sending its error. Then the daemon connects again.
             found = refusal(source, mode, make_executed(mode, "", name, 4))
         assert found.kind is ErrorKind.SERVER_LOG, (how, found)
-        assert source.endpoint is hosts[-1], how  # another host may have the file undamaged
+        assert source.endpoint is hosts[-1], how  # the other host's file may be undamaged
         if how == "gone":
             path.with_suffix(".away").rename(path)
         overwrite(path, log)
@@ -357,7 +358,7 @@ def test_a_damaged_log_of_the_server_is_reported(own: Own, kind: str) -> None:
 
 
 def overwrite(path: Path, data: bytes) -> None:
-    """Change the file in place, which keeps its owner and mode."""
+    """Overwrite the file in place, so that its owner and mode stay the same."""
     with path.open("r+b") as file:
         file.truncate(0)
         file.write(data)
@@ -380,20 +381,20 @@ def test_a_duplicate_server_uuid_is_reported_with_its_host(own: Own, kind: str) 
             if last is not None:
                 ends.append(last.end())
             last = reading
-        assert another.transactions(4) == 4  # dispatchers of one installation are no duplicates
+        assert another.transactions(4) == 4  # own dispatchers are no duplicates
     # 5.6 may end the first dump without a reason.
     named = ends.pop()
     assert all(end.kind is ErrorKind.DUPLICATE_SERVER_UUID for end in ends) or kind == "mysql56"
     assert named.kind is ErrorKind.DUPLICATE_SERVER_UUID
     assert "server uuid" in named.what and "server id" in named.what
-    # MariaDB shows its replicas to administrators only.
+    # MariaDB shows its replicas only to administrators.
     seen = f"; when this daemon connected, {socket.gethostname()} had this uuid and id"
     assert (seen in named.what) == (not server.mariadb)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_daemon_with_the_same_state_is_seen_by_both(own: Own, kind: str) -> None:
-    """Their dispatchers have different numbers, so the server ends neither."""
+    """The dispatchers of the two daemons have different server ids, so the server ends neither dump."""
     server, endpoint = own(kind)
     ours, theirs = (source_of(endpoint, name="copied") for _ in range(2))
     view = view_of(ours)
@@ -408,7 +409,7 @@ def test_another_daemon_with_the_same_state_is_seen_by_both(own: Own, kind: str)
             (theirs_as_seen,) = duplicates(ours)
             assert re.fullmatch(r"connection [0-9]+ from .+:[0-9]+", theirs_as_seen)
             assert len(duplicates(theirs)) == 2
-        server.execute("INSERT INTO d.t VALUES (9)")  # so that the server notices the end at once
+        server.execute("INSERT INTO d.t VALUES (9)")  # makes the server notice the dump's end
         until(lambda: duplicates(ours) == (), "the other one has ended")
     # A successor takes the lock over from a predecessor whose end the server has not noticed.
     with Reading(ours, view.mode, end):
@@ -444,7 +445,7 @@ def test_a_host_that_fails_is_replaced_and_one_that_works_stays(own: Own, closed
     for _ in range(2):
         assert view_of(source).server == server.execute("SELECT @@server_uuid")[0][0]
         assert source.endpoint is good
-    # Questions go to the current host, and a failed question does not change it.
+    # Surveys go to the current host, and a failed survey does not change the current host.
     assert source.survey(ViewRequest())[0].executed
     assert source.definitions([]) == []
     for _ in range(2):  # a second dispatcher on the same host changes nothing
@@ -559,7 +560,7 @@ def test_a_host_that_no_other_can_replace_is_refused_and_stays_current(
         assert caught.value.kind is ErrorKind.SERVER_SETTING
         assert str(without_place(caught.value)) in checked
         assert source.endpoint is endpoint
-    # If a host cannot be reached, the next one becomes current. The daemon refuses that host, too.
+    # If a host cannot be reached, the next host becomes current. The daemon also refuses that host.
     source = source_of(other, endpoint)
     kinds = []
     for _ in range(3):
@@ -570,5 +571,5 @@ def test_a_host_that_no_other_can_replace_is_refused_and_stays_current(
 
 
 def without_place(error: BinlogError) -> BinlogError:
-    """Return the error without `where`, which `check` prints beside it."""
+    """Return the error without `where`, because `check` prints the place separately."""
     return BinlogError(error.kind, error.what, remedy=error.remedy)

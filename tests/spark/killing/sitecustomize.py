@@ -1,31 +1,31 @@
-"""Lets a test kill a process of Spark's at a named point. Python imports this by itself in every
-process of a job whose `PYTHONPATH` holds this folder; the product knows nothing of it.
+"""Lets a test kill one of Spark's processes at a named point. If the `PYTHONPATH` of a job contains this folder, Python
+imports this module in every process of the job. The product does not refer to this module.
 
-A point is armed by a file of its name in the folder `KILL_FOLDER`. A point first disarms itself, so that a restarted
-process passes it.
+A test arms a point with a file of the point's name in the folder `KILL_FOLDER`. An armed point first disarms itself, so
+that a restarted process passes the point.
 
     decoding         an executor's worker has decoded the first batch of a payload; the worker dies
     slice_written    an executor's worker has written a slice into the log's folder; the worker dies
     chunk_read       an executor's worker has read the first rows of a range of a copy; the worker dies
 
-With `KILL_EXECUTOR` the worker's executor dies, too. If a worker's point is armed with `_slow` behind its name, the
-worker waits at this point until a second attempt of its task has reached it, too. Spark starts this attempt if it
-speculates.
+With `KILL_EXECUTOR`, the worker's executor also dies. If a worker's point is armed with `_slow` behind its name, the
+worker waits at this point until a second attempt of its task has also reached the point. With speculation, Spark starts
+such a second attempt.
 
 At all other points the driver and its JVM die:
 
     log_appended        a batch is in the log, and not acknowledged
     before_apply        a step of rows is about to be committed
     step_committed      a step of rows is committed: between two steps of a table, or between two tables
-    control_written     rows of the control table are written
+    control_written     rows of the control table have been written
     inside_rename       one folder of a RENAME is moved aside
-    copy_begun          the record says where the log stands at the beginning of a copy
+    copy_begun          the record contains the log's position at the beginning of a copy
     group_staged        a group of rows is in the copy
-    copy_read           all rows are in the copy; the record does not say so
-    before_swap_in      the record is about to say that the copy takes the table's place
+    copy_read           all rows are in the copy; the record does not say so yet
+    before_swap_in      the record is about to say that the copy replaces the table
     folder_in_place     a folder has moved to its place
     file_moved          one of the files of a folder has moved, in an object store
-    after_swap_in       the record says that the copy takes the table's place
+    after_swap_in       the record says that the copy replaces the table
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from typing import Any
 
 
 def _pass(point: str) -> bool:
-    """True if this process has to die at the point. At most one of several processes gets True."""
+    """Returns True if this process has to die at the point. At most one of several processes gets True."""
     try:
         Path(os.environ["KILL_FOLDER"], point).unlink()
     except FileNotFoundError:
@@ -53,7 +53,8 @@ def _pass(point: str) -> bool:
 
 
 def _worker_passes(point: str) -> None:
-    """A worker is at the point. If a test has armed the point, the worker waits, or dies alone or with its executor."""
+    """Handle that a worker has reached the point. If a test has armed the point, the worker waits, or dies alone or
+    with its executor."""
     if _pass(point):
         if os.environ.get("KILL_EXECUTOR"):
             # The worker was forked by Spark's Python daemon, which the executor has started.
@@ -100,7 +101,7 @@ def _die(point: str) -> None:
 
 
 def _between(owner: type, name: str, *, before: str = "", after: str = "") -> None:
-    """Let the driver die at the points before and after a method's call."""
+    """Patch a method so that the driver dies at the points before and after a call."""
     original: Callable[..., Any] = getattr(owner, name)
 
     def killing(*arguments: Any, **more: Any) -> Any:
@@ -137,13 +138,13 @@ def _patch_chunk_reader(module: ModuleType) -> None:
 
 
 def _patch_log(module: ModuleType) -> None:
-    # So that workers write some of the few rows of a test.
+    # A smaller limit, so that workers instead of the driver write some of the few rows of a test.
     vars(module)["DRIVER_BYTES_MAX"] = 100_000
     _between(module.LogAppender, "append", after="log_appended")
 
 
 def _patch_steps(module: ModuleType) -> None:
-    # So that workers decode some of the few rows of a test.
+    # Smaller limits, so that workers instead of the driver decode some of the few rows of a test.
     vars(module).update(DRIVER_BYTES_MAX=100_000, LOCAL_BYTES_MAX=100_000)
     _between(module.RowStep, "commit", before="before_apply", after="step_committed")
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 QUEUE_BYTES = 1 << 20
-TIMEOUT_S = 600  # on a busy machine a Python process of Spark's takes long to start
+TIMEOUT_S = 600  # on a busy machine, Spark's Python processes start slowly
 
 
 def has_delta() -> bool:
-    """True if there is a Delta Lake for the installed Spark."""
+    """True if a Delta Lake for the installed Spark exists."""
     try:
         delta_package()
     except BinlogError:
@@ -37,7 +37,7 @@ def has_delta() -> bool:
 
 @pytest.fixture(scope="session")
 def session(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """The session of the mirror's tests; one of its own if the installed Spark has no Delta."""
+    """The session of the mirror's tests, or a separate session if no Delta Lake exists for the installed Spark."""
     if has_delta():
         yield request.getfixturevalue("spark")
         return
@@ -60,7 +60,7 @@ def session(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 
 @dataclass
 class Shop:
-    """A database, and a daemon that delivers it to the consumer `shop` through a queue of `QUEUE_BYTES`."""
+    """A database, and a daemon that delivers its changes to the consumer `shop` through a queue of `QUEUE_BYTES`."""
 
     spark: SparkSession
     server: Server
@@ -81,7 +81,8 @@ class Shop:
         return given | {"table": f"{self.database}.t"}
 
     def stream(self, each: Callable[[int, list[int]], None] | None = None) -> Any:
-        """Returns a writer that adds (number, ids) of each batch to `batches`. `each` is called before."""
+        """Returns a writer that adds (number, ids) of each batch to `batches`. `each` is called before the batch is
+        added."""
 
         def collect(rows: DataFrame, number: int) -> None:
             ids = [row["after"]["id"] for row in rows.orderBy("seq", "ordinal").collect()]

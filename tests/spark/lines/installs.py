@@ -1,6 +1,6 @@
-"""PySpark and the matching delta-spark of each line, in a folder that comes first on PYTHONPATH.
+"""Installs PySpark and the matching delta-spark of each line in a folder, which is the first on PYTHONPATH.
 
-All other packages are those of `.venv`. pip verifies the packages by the hashes of the line's lock file.
+All other packages are from `.venv`. pip verifies the packages by the hashes of the line's lock file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OF_PYTEST = ("PYTEST_", "COV_")
 
 @dataclass(frozen=True, slots=True)
 class SparkLine:
-    """A line of Spark, such as 4.0. `lock`: the file with its packages."""
+    """A line of Spark versions, such as 4.0. `lock`: the file with the line's packages."""
 
     name: str
     lock: Path
@@ -40,7 +40,7 @@ class SparkLine:
         return self.version("delta-spark") is not None
 
     def folder(self) -> Path:
-        """Returns the folder with the packages, which are installed if they are missing. This takes a minute."""
+        """Returns the folder with the packages. Installs missing packages, which takes a minute."""
         digest = hashlib.blake2b(self.lock.read_bytes(), digest_size=4).hexdigest()
         final = cache_dir() / f"sparks/pyspark-{self.version('pyspark')}-{digest}"
         return cached_folder(final, self._install)
@@ -73,7 +73,7 @@ def environment(*folders: Path) -> dict[str, str]:
 
 
 def provision(line: SparkLine) -> None:
-    """Install the packages of a line, and fetch its Delta's jars."""
+    """Install the packages of a line, and fetch the jars of its Delta Lake."""
     folder = line.folder()
     if line.has_delta:
         jars = [sys.executable, "-m", "spark_sink.jars"]

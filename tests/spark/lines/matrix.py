@@ -1,5 +1,5 @@
-"""Writes docs/spark-versions.md. The lock files say which versions each run of the tests uses, and `tried.json` says
-which versions `python -m tests.spark.lines record` has tried.
+"""Writes docs/spark-versions.md. The lock files contain the versions that each run of the tests uses, and `tried.json`
+contains the versions that `python -m tests.spark.lines record` has tried.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ALL, CONTRACT, NOT_TRIED = "all tests", "contract", "not tried"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tried:
-    """A run of the contract in which no test failed. `delta`: None if there is none for this Spark; `python`: like
-    "3.11"; `passed`: how many tests; `on`: the date."""
+    """A run of the contract in which no test failed. `delta`: None if no Delta Lake exists for this Spark; `python`:
+    like "3.11"; `passed`: the number of passed tests; `on`: the date."""
 
     spark: str
     delta: str | None
@@ -37,7 +37,7 @@ def tried() -> list[Tried]:
 
 
 def add(new: Tried) -> None:
-    """Write a run into `tried.json`, in place of an earlier one with the same versions."""
+    """Write a run into `tried.json`. It replaces an earlier run with the same versions."""
     versions = (new.spark, new.delta, new.python)
     others = [each for each in tried() if (each.spark, each.delta, each.python) != versions]
     entries = sorted([*others, new], key=lambda each: (each.spark, each.delta or "", each.python))
@@ -46,12 +46,12 @@ def add(new: Tried) -> None:
 
 
 def line_name(version: str) -> str:
-    """Returns "4.0" for "4.0.5"."""
+    """Returns the line of a version: "4.0" for "4.0.5"."""
     return ".".join(version.split(".")[:2])
 
 
 def in_each_run() -> dict[tuple[str, str | None], str]:
-    """Returns what each run of the tests uses, by (Spark, Delta): which tests run with it."""
+    """Returns for each (Spark, Delta) that each run of the tests uses which tests run with it."""
     found: dict[tuple[str, str | None], str] = {}
     for line in (OWN, *LINES.values()):
         spark = line.version("pyspark")
@@ -61,7 +61,7 @@ def in_each_run() -> dict[tuple[str, str | None], str]:
 
 
 def text() -> str:
-    """Returns the page."""
+    """Returns the text of the page."""
     runs = tried()
     lines = sorted({line_name(spark) for spark, _ in in_each_run()})
     deltas = [*delta_line.LINES, None]

@@ -1,6 +1,6 @@
-"""What the source and the mirror promise on each line of Spark, over a real server and a real daemon.
+"""What the source and the mirror guarantee on each line of Spark, with a real server and a real daemon.
 
-`make test` runs this file with the Spark of `requirements.lock`, and by `test_lines` with each other line.
+`make test` runs this file with the Spark of `requirements.lock`. `test_lines` runs it with each other line.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def has_rows(listener: BinlogListener) -> bool:
 def test_a_batch_that_was_not_committed_is_read_again_with_the_same_rows(
     shop: Shop, *, committed: bool
 ) -> None:
-    """`committed`: True if the query has committed a batch before."""
+    """`committed`: True if the query has committed an earlier batch."""
     if committed:
         shop.insert(0)
         assert shop.run() == [0]
@@ -137,7 +137,7 @@ def test_a_mirror_copies_a_table_and_follows_it(shop: Shop, tmp_path: Path) -> N
         "INSERT INTO old VALUES (1, 1, '1000-01-01 00:00:00.000001', 1.5, 'é'), (2, 2, NULL, NULL, NULL)",
     )
     shop.execute("INSERT INTO old (id) VALUES (3)")
-    shop.insert(*range(25), size=LARGE)  # more than the queue holds
+    shop.insert(*range(25), size=LARGE)  # more than fits into the queue
     mirror()
     shop.execute(
         "UPDATE old SET a = 9 WHERE id = 1",

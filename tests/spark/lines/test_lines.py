@@ -1,4 +1,4 @@
-"""The contract with each line of Spark beside that of `requirements.lock`."""
+"""Runs the contract with each line of Spark other than the line of `requirements.lock`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mirror under test: a log of a fake daemon's transactions, and an applier that applies the log to the tables."""
+"""Fixture: a mirror with a log of a fake daemon's transactions, and an applier that applies the log to the tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Mirror:
     target: Target
     consumer: str = "shop"
     policy: TablePolicy = field(default_factory=TablePolicy)
-    place: Callable[[], Position] | None = None  # the server's real end, which a copy needs
+    place: Callable[[], Position] | None = None  # returns the end of the server's log
     fed: int = 0
     append: int = 0
     appender: LogAppender = field(init=False)
@@ -78,7 +78,7 @@ class Mirror:
         return replace(options, retry_first_s=0.05, **changes)
 
     def apply(self, **changes: Any) -> int:
-        """Apply all that the log holds. Returns the exit code."""
+        """Apply the whole log. Returns the exit code."""
         return Applier(self.spark, self.options(**changes)).run(threading.Event(), drain=True)
 
     def run(self, *, appends: int = 1) -> int:
@@ -90,7 +90,7 @@ class Mirror:
         self.control.write([], (self.consumer, 0))
 
     def ask(self, table: str, wish: Wish) -> None:
-        """Ask for something about a table."""
+        """Make a person's request about a table."""
         self.control.request(self.record(table).table_id, wish)
 
     def record(self, table: str) -> TableRecord:
@@ -106,7 +106,7 @@ class Mirror:
 
 @contextmanager
 def without_watermark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In the block, no watermark is stored, as if the applier were killed before it could store one."""
+    """In the block, the applier stores no watermark, as if it were killed before it could store one."""
     with monkeypatch.context() as patched:
         patched.setattr(RulesOfMirror, "_watermark", lambda _: None)
         yield

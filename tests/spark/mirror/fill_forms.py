@@ -71,7 +71,7 @@ NULLS = ["", " NOT NULL", " NULL"]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A definition of a column, and where it is added: the session's sql_mode, the table's character set."""
+    """A definition of a column to add, with the session's sql_mode and the table's character set."""
 
     definition: str
     sql_mode: str = "STRICT_TRANS_TABLES"
@@ -106,7 +106,7 @@ class Predicted:
     spark_type: str
 
 
-# Bits of sql_mode, as the log has them.
+# Bits of sql_mode in the log.
 _BITS = {
     "STRICT_TRANS_TABLES": STRICT_TRANS_TABLES,
     "NO_BACKSLASH_ESCAPES": 1 << 20,
@@ -133,8 +133,8 @@ def predicted(form: Form) -> Predicted | None:
 def differences(
     server: Server, database: str, accepted: Sequence[Predicted]
 ) -> tuple[int, list[str]]:
-    """Adds columns to a table that has a row. Returns how many forms the server accepts, and the forms for which the
-    mirror computes another value than the row has."""
+    """Adds columns to a table that has one row. Returns the number of forms that the server accepts, and the forms for
+    which the mirror computes another value than the row has."""
     added: dict[tuple[str, str], Predicted] = {}
     with closing(server.connect(database)) as connection, connection.cursor() as cursor:
         tables = (f"t{i}" for i in itertools.count())
@@ -145,7 +145,7 @@ def differences(
             cursor.execute(f"SET sql_mode = '{key[0]}'")
             for some in _batched(group):
                 _add_columns(cursor, tables, some, added)
-    # The image of a deleted row has all values; unlike an update, it is not checked against constraints.
+    # The image of a deleted row has all values. The server checks no constraints for a DELETE, unlike for an UPDATE.
     log = fresh_log(server)
     server.execute(
         *(f"DELETE FROM {table}" for table in {table for table, _ in added}), database=database
@@ -191,12 +191,12 @@ def _add_columns(
         try:
             cursor.execute(f"ALTER TABLE {table} ADD COLUMN c{i} {one.form.definition}")
         except pymysql.MySQLError:
-            continue  # the server refuses it, so no log holds it
+            continue  # the server refuses this definition, so no log contains it
         added[table, f"c{i}"] = one
 
 
 def _definitions(server: Server, database: str) -> dict[str, dict[str, Any]]:
-    """The definitions of a database's tables, for a server that logs no column names."""
+    """Returns the definitions of a database's tables, for a server that logs no column names."""
     found = server.execute(
         "SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME"
         f" FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = '{database}' ORDER BY ORDINAL_POSITION"

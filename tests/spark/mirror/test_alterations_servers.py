@@ -1,4 +1,4 @@
-"""Random ALTERs on real servers: the columns that the mirror predicts are those of the next table map."""
+"""Random ALTERs on real servers: the columns that the mirror predicts equal the columns of the next table map."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAMES = tuple("abcdefgh")
 
 
 def clause(chance: random.Random, mariadb: bool) -> str:
-    """A clause of ALTER TABLE; many do not fit the table, and the server refuses them."""
+    """Returns a clause of ALTER TABLE. Many clauses do not fit the table, and the server refuses them."""
     one, other, kind = chance.choice(_NAMES), chance.choice(_NAMES), chance.choice(_TYPES)
     place = chance.choice(
         ["", "", " FIRST", f" AFTER {chance.choice(_NAMES)}", f" AFTER `{other.upper()}`"]
@@ -68,7 +68,7 @@ def test_random_statements(
             with suppress(pymysql.err.MySQLError):
                 cursor.execute(f"ALTER TABLE t {clauses}")
                 done += 1
-                # Values would forbid many of the following changes of types.
+                # With values other than NULL, the server would refuse many of the following changes of types.
                 cursor.execute("INSERT INTO t (id) VALUES (NULL)")
     assert done > 60
     signature, checked, pending = Signature(()), 0, False

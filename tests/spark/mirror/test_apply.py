@@ -1,4 +1,5 @@
-"""The applier on a real server's log: each table equals MySQL's, on its own, and no step is applied twice."""
+"""The applier with a real server's log: each table equals MySQL's table, independent of other tables, and no step is
+applied twice."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def test_every_type_and_every_kind_of_change(
     target: Target,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`zone`: the time zone of the applier's sessions; `vectors`: whether the tables have deletion vectors."""
+    """`zone`: the time zone of the applier's sessions; `vectors`: True if the tables have deletion vectors."""
 
     def in_zone(self: StepSession, spark: Any, init: Any = StepSession.__init__) -> None:
         init(self, spark)
@@ -78,7 +79,8 @@ def test_every_type_and_every_kind_of_change(
     )
     assert mirror.run(appends=3) == 0
     if vectors:
-        # If a row of a file is deleted, the file gets a deletion vector, and the driver leaves such files to Spark.
+        # If a row of a file is deleted, the file gets a deletion vector. The driver does not handle such files; Spark
+        # does.
         for table, column in (("types", "id"), ("rare", "id"), ("pair of", "a")):
             name = f"delta.`{target.of(source, table)}`"
             enabled = "('delta.enableDeletionVectors' = 'true')"
@@ -102,13 +104,13 @@ def test_every_type_and_every_kind_of_change(
     one, two = sorted(target.rows(source, "rare"), key=lambda r: int(r["id"]))
     assert one["p"].asDict() == {
         "srid": 4326,
-        "wkb": b"\1\1\0\0\0" + struct.pack("<dd", 2, 1),  # stored as longitude, latitude
+        "wkb": b"\1\1\0\0\0" + struct.pack("<dd", 2, 1),  # WKB in the order longitude, latitude
     }
     assert (one["v"], one["j"], one["k"]) == ([1.0, -2.5], '{"a": [7, 2.5]}', "中文")
     assert set(two.values()) == {2, None}
     pairs = {(r["a"], r["b,c"]): r["v"] for r in target.rows(source, "pair of")}
     assert pairs == {(r["a"], r["b,c"]): r["v"] for r in source.rows("pair of")}
-    # Nothing is left to do, and entries that are read again change nothing.
+    # Everything is applied, and entries that are read again change nothing.
     commits = target.versions(source, "types")
     mirror.read_again()
     assert mirror.apply() == 0
@@ -226,7 +228,7 @@ def test_a_swap_of_tables_moves_their_folders_and_a_stopped_one_goes_on_under_it
     stopped = mirror.record("t")
     assert (stopped.word, len(target.rows(source, "t"))) == (TableState.STOPPED, 4)
     mirror.ask("t", Wish.SKIP)
-    # The rows that follow have other columns than the table, so the table stops again, under its new name.
+    # The next rows have other columns than the table, so the table stops again, with its new name.
     assert mirror.apply() == 1
     assert "other columns" in mirror.record("t").reason
 
@@ -261,11 +263,11 @@ def test_a_table_without_a_key_is_mirrored_by_counts_of_equal_rows(
     source.execute("DELETE FROM heap WHERE a IS NULL", "DELETE FROM heap WHERE b = 'z'")
     assert mirror.run() == 0
     assert equal()
-    # One step of two payloads, one of which has only inserts and the other only deletes.
+    # One step of two payloads: one payload has only inserts, the other only deletes.
     source.execute("INSERT INTO heap VALUES (5, 'e', 1, NULL)", "DELETE FROM heap WHERE a = 5")
     assert mirror.run(appends=2) == 0
     assert equal()
-    # The row to delete is missing in the Delta table. The table was complete, so it stops.
+    # The row to delete is missing in the Delta table. Because the table was complete, the applier stops it.
     path = target.of(source, "heap")
     mirror.spark.sql(f"DELETE FROM delta.`{path}` WHERE b = 'y'")
     source.execute("DELETE FROM heap WHERE b = 'y'")

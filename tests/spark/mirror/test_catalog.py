@@ -1,4 +1,4 @@
-"""Which entries a catalog gets, follows and loses, on a catalog in memory."""
+"""Which entries the mirror registers in a catalog, renames and removes, tested with a catalog in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ NOWHERE = Position("", "", "", 0, 0, 0)
 
 @dataclass
 class CatalogInMemory:
-    """`entries`: locations by name; `refuses`: names that it refuses; `calls`: the calls that have changed it."""
+    """`entries`: locations by name; `refuses`: names for which registration fails; `calls`: the calls that have changed
+    the catalog."""
 
     entries: dict[str, str] = field(default_factory=dict)
     refuses: set[str] = field(default_factory=set)
@@ -47,8 +48,8 @@ class CatalogInMemory:
 
 @dataclass
 class Tables:
-    """The tables and histories of the consumer `shop` under test, by id, as its rules have them. `told`: events that
-    the rules have not handled yet."""
+    """The records of the tables and histories of the consumer `shop`, by id, in memory of the rules. `told`: events
+    that the rules have not handled yet."""
 
     catalog: CatalogInMemory = field(default_factory=CatalogInMemory)
     records: dict[str, TableRecord] = field(default_factory=dict)
@@ -59,7 +60,7 @@ class Tables:
         self.start()
 
     def start(self) -> None:
-        """A job begins."""
+        """Begin a new job."""
         template = CatalogTemplate.parse("{database}.{table}")
         self.entries = CatalogEntries(self.catalog, template, TARGET, self._post)
 
@@ -82,7 +83,7 @@ class Tables:
         self.records[table_id] = replace(self.records[table_id], **fields)
 
     def rename(self, *moves: tuple[str, str]) -> None:
-        """Give tables their names, as one statement does: (id, name)."""
+        """Rename tables with one statement. `moves`: (id, new name)."""
         for table_id, name in moves:
             self.change(table_id, table=name, folder=folder_of(("shop", name)))
 
@@ -98,7 +99,7 @@ class Tables:
         return self.entries.forward(self.snapshots())
 
     def names(self) -> dict[str, str]:
-        """Returns table ids by the names under which they are registered, according to the records."""
+        """Returns, by name, the ids of the tables that the records show as registered under this name."""
         return {r.registered: r.table_id for r in self.records.values() if r.registered}
 
 
@@ -112,7 +113,7 @@ def test_tables_are_registered_when_they_can_be_read(tables: Tables) -> None:
     tables.table("partial", Live(complete=False))
     for state in (Creating(), Copying(NOWHERE), Stopped(7, Live()), Dropped()):
         tables.table(f"is_{state.word}", state)
-    tables.table("empty", folder="")  # no rows so far
+    tables.table("empty", folder="")  # a table without rows has no folder yet
     tables.bring()
     assert tables.catalog.entries == {
         "shop.orders": "file:/lake/shop/orders",
@@ -253,7 +254,7 @@ def test_a_history_is_registered_under_its_own_name(tables: Tables) -> None:
     begun = TableRecord(history, "shop", "shop", "orders", state=Creating(), history=True)
     tables.records[history] = begun
     tables.bring()
-    assert set(tables.catalog.entries) == {"shop.orders"}  # it has no rows so far
+    assert set(tables.catalog.entries) == {"shop.orders"}  # the other table has no rows yet
     tables.change(history, state=Live(), folder="shop/orders__history")
     tables.bring()
     assert tables.catalog.entries["shop.orders__history"] == "file:/lake/shop/orders__history"
@@ -282,7 +283,7 @@ def test_rounds_are_done_when_nothing_changes_and_the_records_say_so(tables: Tab
         assert not tables.forward()
         until(lambda: not tables.entries.is_running, "the round is done")
         assert set(tables.catalog.entries) == {"shop.orders", "shop.lines"}
-        # The rules do not have the event of the second registration yet.
+        # The rules have not handled the event of the second registration yet.
         assert not tables.entries.forward(tables.snapshots())
         until(tables.forward, "the records say so")
         assert tables.names() == {"shop.orders": "orders", "shop.lines": "lines"}
@@ -297,7 +298,7 @@ def test_what_the_rules_were_told_counts_before_they_have_taken_it_in(tables: Ta
     tables.change("orders", state=Dropped())
     tables.bring()
     assert tables.catalog.entries == {}
-    # Another table has the name in the catalog by now, and the records are older than that.
+    # Another table has the name in the catalog by now; the records are from before this change.
     tables.catalog.entries["shop.orders"] = "file:/lake/shop/orders"
     tables.records = {
         "orders": replace(before["shop"][0], state=Dropped(), registered="shop.orders")

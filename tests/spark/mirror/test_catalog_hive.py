@@ -1,4 +1,5 @@
-"""Mirrored tables by name in a Hive metastore with Derby: each SELECT equals the server, through renames and a drop."""
+"""Mirrored tables in a Hive metastore with Derby: each SELECT by a table's name equals the server's, also after renames
+and a drop."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 def test_a_select_by_name_equals_the_server_through_rename_swap_and_drop(
     mysql97: Server, new_database: Callable[[Server], str], tmp_path: Path
 ) -> None:
-    # The kind of catalog can only be chosen when a JVM starts, so this is a process of its own.
+    # The kind of catalog can be chosen only when a JVM starts, so this test starts a separate process.
     database = new_database(mysql97)
     mysql97.execute("FLUSH BINARY LOGS")
     server = {"kind": mysql97.kind, "host": mysql97.host, "port": mysql97.port}

@@ -1,4 +1,4 @@
-"""Delta's change data feed of a mirrored table has the changes that the log has, step by step."""
+"""Delta's change data feed of a mirrored table contains the changes of the log, step by step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = StructType([StructField("id", IntegerType()), StructField("v", Integer
 
 
 def feed_of(spark: SparkSession, path: str) -> list[Counter[Line]]:
-    """The lines of a table's feed, commit by commit."""
+    """Returns the lines of a table's feed, one counter for each commit."""
     reader = spark.read.format("delta").option("readChangeFeed", "true")
     feed: dict[int, Counter[Line]] = {}
     for row in reader.option("startingVersion", 0).load(path).collect():
@@ -73,7 +73,7 @@ def test_a_column_of_the_feed_is_refused(spark: SparkSession, tmp_path: Path) ->
 
 
 def logged(row: Any) -> list[Line]:
-    """The lines of a feed that a change of the log becomes."""
+    """Returns the lines that a change of the log makes in a feed."""
     before, after = (image and (image["id"], image["v"]) for image in (row["before"], row["after"]))
     if row["op"] == "update" and before[0] == after[0]:
         return [("update_preimage", *before), ("update_postimage", *after)]
@@ -92,7 +92,7 @@ def test_the_feed_equals_the_changes(mirror: Mirror, source: Source, target: Tar
         "DELETE FROM t WHERE id = 1",
         "INSERT INTO t VALUES (5, 5)",
     )
-    mirror.feed(appends=7)  # one for each transaction; the first one has created the database
+    mirror.feed(appends=7)  # one append per transaction; the first one creates the database
     assert mirror.apply(step_bytes_max=1) == 0
     assert_equal(source, target, "t")
     path = target.of(source, "t")

@@ -1,4 +1,4 @@
-"""The changelog of a table on a real server's log, and what it refuses."""
+"""The changelog of a table with a real server's log, and the requests that it refuses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_each_change_is_once_in_the_changelog_with_typed_values_across_statement
     source.execute(
         "ALTER TABLE t MODIFY v BIGINT, ADD w DECIMAL(5,2)",
         "UPDATE t SET id = 5, w = 1.25, v = 5000000000 WHERE id = 1",
-        # Larger than a payload of the log, so its rows are in several entries.
+        # This statement is larger than a payload of the log, so its rows are in several entries.
         "INSERT INTO t (id, big) VALUES " + ", ".join(f"({i}, REPEAT('x', 1000000))" for i in range(6, 12)),
         "TRUNCATE t",
     )  # fmt: skip

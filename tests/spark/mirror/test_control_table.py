@@ -1,4 +1,4 @@
-"""The control table as a Delta table, which several processes may write."""
+"""The control table is a Delta table that several processes may write."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """How ALTER TABLE converts values on real servers: every change of a type that the mirror follows, value by value.
 
-For each pair of types a column with extreme values is altered, once with a strict server and once with a lenient one.
-The log has the rows from before the change (inserted) and after it (updated). The earlier values, converted as the
-mirror does, must equal the later ones, except if a predicate says that a row cannot follow.
+For each pair of types, the test alters a column with extreme values, once with a strict server and once with a lenient
+server. The log has the rows from before the change (inserted) and after the change (updated). The earlier values,
+converted by the mirror, must equal the later values, except for rows for which a predicate says that the mirror cannot
+convert them.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ _PARTS = [
     "16777217",
     "0.1",
 ]
-# A lenient server cuts TINYTEXT at 255 bytes, even within a character, and no string can hold a part of a character. So
-# the long text is one that is not cut within a character.
+# A lenient server cuts TINYTEXT at 255 bytes, even within a character, but a string cannot contain a part of a
+# character. So the long text is chosen so that the cut is between two characters.
 _TEXTS = [
     "''",
     "'a'",
@@ -177,7 +178,7 @@ _COLUMNS_PER_TABLE = 25
 
 @dataclass
 class Case:
-    """A table with one column per pair of types, its values before and after its ALTER, by id."""
+    """A table with one column per pair of types, and its values by id, before and after the ALTER."""
 
     pairs: tuple[tuple[str, str], ...]
     name: str
@@ -193,7 +194,7 @@ def followed_pairs(*, strict: bool, mariadb: bool) -> Iterator[tuple[str, str]]:
     rules = ConversionRules(strict, InvalidDates.NULL)
     for old in TYPES:
         for new in TYPES:
-            # MariaDB's JSON is a text, also in the log.
+            # MariaDB's type JSON is a text type, also in the log.
             if mariadb and "json" in (old, new):
                 continue
             if isinstance(conversion(_of(old), _of(new), rules), Kept):
@@ -212,7 +213,7 @@ def _of(text: str) -> Any:
 
 
 def fill(server: Server, database: str, case: Case) -> None:
-    """Create the table, and insert each value in a row of its own."""
+    """Create the table, and insert each value in a separate row."""
     columns = ", ".join(f"c{i} {old} NULL" for i, (old, _) in enumerate(case.pairs))
     statements = [
         "SET sql_mode = ''",
@@ -227,7 +228,8 @@ def fill(server: Server, database: str, case: Case) -> None:
 
 
 def alter(server: Server, database: str, case: Case, mode: str) -> None:
-    """Run the ALTER; a row that a strict server refuses is deleted first. Then update all rows."""
+    """Run the ALTER, and then update all rows. If a strict server refuses the ALTER because of a row, delete the row
+    and try again."""
     columns = ", ".join(f"MODIFY c{i} {new} NULL" for i, (_, new) in enumerate(case.pairs))
     with closing(server.connect(database)) as connection, connection.cursor() as cursor:
         cursor.execute("SET time_zone = '+00:00'")
@@ -243,7 +245,7 @@ def alter(server: Server, database: str, case: Case, mode: str) -> None:
 
 
 def refused_row(cursor: Cursor, case: Case, error: Exception) -> str:
-    """Returns a condition for the row that the server's error shows, by its number or its value."""
+    """Returns an SQL condition for the row to which the server's error refers by number or value."""
     if at := re.search(r"at row (\d+)", str(error)):
         cursor.execute(f"SELECT id FROM {case.name} ORDER BY id LIMIT 1 OFFSET {int(at[1]) - 1}")
         (found,) = cursor.fetchall()
@@ -267,7 +269,7 @@ def read(server: Server, log: str, cases: dict[str, Case]) -> None:
 
 
 def add(case: Case, part: TableChanges) -> None:
-    """Keep the rows of one decoded batch; rows of several kinds may be in it."""
+    """Store the rows of one decoded batch, which may contain several kinds of changes."""
     ops = part.batch.column("op")
     inserted = part.batch.filter(pc.equal(ops, "insert")).column("after")
     if len(inserted):
@@ -283,7 +285,8 @@ def add(case: Case, part: TableChanges) -> None:
 
 
 def mirrored(spark: SparkSession, cases: list[Case]) -> dict[str, dict[int, dict[str, Any]]]:
-    """The rows that the mirror has after each change, by table and id. `refused_N`: the predicate of column N holds.
+    """Returns the rows that the mirror has after each change, by table and id. `refused_N`: True if the predicate of
+    column N is true for the row.
 
     All tables are columns of one frame, because a job per table would be slow.
     """

@@ -1,5 +1,5 @@
-"""The applier ends between any two of its writes, and another applier goes on. The tables are as if the first one had
-not ended."""
+"""The applier ends between any two of its writes, and another applier continues. The tables are the same as without
+this end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _moves(_: ControlTable, records: Iterable[TableRecord], *__: Any) -> bool:
     return any(record.move is not None for record in records)
 
 
-# After which call the applier ends: (description, class, method, number of the call, condition on its arguments).
+# The calls after which the applier ends: (description, class, method, number of the call, condition on its arguments).
 POINTS: list[tuple[str, type, str, int, Condition]] = [
     ("between two steps of a table", RowStep, "commit", 1, _always),
     ("between two tables", RowStep, "commit", 2, _always),
@@ -56,11 +56,12 @@ POINTS: list[tuple[str, type, str, int, Condition]] = [
 
 
 class _EndedError(BaseException):
-    """This is no `Exception`, so that no code handles it: a kill cannot be handled either."""
+    """Ends the applier. It is no `Exception`, so that no code handles it, as no code can handle a kill."""
 
 
 class Ending:
-    """Makes the applier end after a call of a method, by the event `stop`. After that, the applier writes no record."""
+    """Makes the applier end after a call of a method, by the event `stop`. After this call, the applier writes no
+    record."""
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
         self.stop = threading.Event()
@@ -70,7 +71,7 @@ class Ending:
         self._patch(ControlTable, "write", 0, _always)
 
     def after(self, owner: type, name: str, at: int, condition: Condition) -> None:
-        """End after the call number `at` of those for which the condition holds."""
+        """End after the `at`-th call for which the condition is true."""
         self._left = at
         self._patch(owner, name, 1, condition)
 
@@ -127,7 +128,8 @@ def test_the_applier_ends_at_each_point_and_goes_on(
 def test_tables_whose_creation_was_killed_are_created(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delta makes the folder of the commits before the first commit."""
+    """Delta creates the folder `_delta_log` before the first commit, so a kill can leave the folder without a
+    commit."""
     monkeypatch.setattr(delta_commit, "_CREATING_S", 0.5)
     log, control = LogAppender(spark, str(tmp_path)), ControlTable(spark, str(tmp_path))
     table = MirroredTable("one", str(tmp_path / "t"), "shop.t")
@@ -143,7 +145,7 @@ def test_tables_whose_creation_was_killed_are_created(
 def test_a_table_that_another_process_creates_at_the_same_time_is_used(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Delta refuses the place while its folder of commits is without a commit."""
+    """Delta raises an error for the place while its folder `_delta_log` has no commit."""
     path, waits = tmp_path / "t", list[float]()
     MirroredTable("one", str(tmp_path / "other"), "shop.t").create(spark, COLUMNS)
     (path / "_delta_log").mkdir(parents=True)
@@ -163,7 +165,7 @@ def test_a_table_that_another_process_creates_at_the_same_time_is_used(
 def test_a_creation_that_loses_to_another_process_uses_its_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Delta has a Python exception for each kind of conflict, and no common class for them."""
+    """Delta has a Python exception for each kind of conflict, without a common base class."""
     kinds = [
         kind
         for kind in vars(delta.exceptions.base).values()

@@ -1,4 +1,4 @@
-"""Which exceptions mean that a file is lost, and which mean that storage may answer later."""
+"""Which exceptions mean that a file is lost, and which mean that the storage is temporarily unavailable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_sink.mirror.lake.damage import MISSING, naming_damage, table_damage, 
 
 
 class LocalFiles:
-    """The part of `FileSystem` that is used, without a JVM."""
+    """Implements, without a JVM, the methods of `FileSystem` that the code uses."""
 
     def local(self, path: str) -> str:
         return path.removeprefix("file://")
@@ -80,7 +80,7 @@ def test_deltas_own_words_for_a_log_that_has_a_hole_are_kept(text: str) -> None:
 
 def test_a_file_that_spark_could_not_read_is_read_again(parquet: Path) -> None:
     text = f"[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file://{parquet}.  SQLSTATE: KD001"
-    assert table_damage(SYSTEM, RuntimeError(text)) == ""  # storage did not answer, and does now
+    assert table_damage(SYSTEM, RuntimeError(text)) == ""  # the storage answers again
     parquet.unlink()
     assert table_damage(SYSTEM, RuntimeError(text)) == f"file://{parquet}: {MISSING}"
 

@@ -1,4 +1,4 @@
-"""Commits of the driver equal those of Spark: rows, statistics, recorded versions, conflicts."""
+"""Commits of the driver equal commits of Spark: rows, statistics, recorded versions, conflicts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_rows_are_appended_replaced_and_deleted(spark: SparkSession, table: Mirr
     assert values(spark, table, "id < 100") == {0: 1, 1: 1, 2: 3, 3: 3}
     names = [file["path"] for file in files(spark, table)]
     assert (of_rows[0] in names, of_rows[100] in names) == (False, True)
-    # A version that the table records is not committed again.
+    # If the table already records a version, `replace` does not commit the version again.
     assert DriverTable(spark, table).replace(3, keys(range(200)), rows(range(1), 9))
     assert len(values(spark, table)) == 8
     assert DriverTable(spark, table).replace(4, keys(range(103)), rows(range(0), 0))
@@ -107,7 +107,7 @@ def test_files_that_spark_wrote_and_columns_that_changed_since(
     assert values(spark, table) == {0: 1 << 40, 1: 1 << 40, 2: 1, 3: 1}
     found = {tuple(row) for row in table.frame(spark).select("renamed", "at", "added").collect()}
     assert len(found) == 1
-    # Rows that the table cannot hold are left to Spark, whose error gives the reason.
+    # The driver does not commit rows that do not fit the table. Spark then tries to, and its error contains the reason.
     assert not DriverTable(spark, table).append(3, rows(range(9, 10), 0))
     narrow = table.frame(spark).schema.names
     wide = rows(range(9, 10), 0).rename_columns([n for n in narrow if n != "added"])

@@ -11,7 +11,7 @@ from tests.servers import Server
 from tests.spark.mirror.fill_forms import all_forms, differences, predicted
 from tests.support.commit_seed import commit_seed
 
-SAMPLE = 500  # forms, of which the mirror accepts about a third
+SAMPLE = 500  # the number of drawn forms; the mirror accepts about a third of them
 
 
 def test_some_forms_have_the_servers_values(

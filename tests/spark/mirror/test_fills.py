@@ -20,7 +20,7 @@ from tests.support.server_log import delivered_log, fresh_log
 
 NewDatabase = Callable[[Server], str]
 
-# Definitions whose value in existing rows the mirror knows.
+# Definitions for which the mirror can compute the value in existing rows.
 KNOWN = [
     "INT", "INT NULL", "INT DEFAULT NULL", "INT DEFAULT 5", "INT NOT NULL", "INT NOT NULL DEFAULT -7",
     "INT NOT NULL DEFAULT '12'", "INT DEFAULT 1.5", "INT DEFAULT -2.5", "INT DEFAULT '1.5'",
@@ -39,7 +39,7 @@ KNOWN = [
     "ENUM('x','y') DEFAULT 'Y'",
     "SET('x','y') NOT NULL", "SET('x','y') DEFAULT 'y,x'", "SET('x','y') DEFAULT ''", "JSON",
 ]  # fmt: skip
-# Definitions that need another copy of the table.
+# Definitions after which the mirror needs a new copy of the table.
 UNKNOWN = [
     "TIMESTAMP", "TIMESTAMP NOT NULL", "TIMESTAMP NULL DEFAULT '2024-01-01 00:00:00'",
     "TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP", "DATETIME DEFAULT CURRENT_TIMESTAMP",
@@ -63,7 +63,8 @@ LENIENT = [
 def adding(
     server: Server, database: str, definitions: list[str], sql_mode: str
 ) -> list[tuple[str, Any, AlterTable, TableMap, TableMap]]:
-    """(definition, the value in an existing row, the statement, the table before and after) of each ADD COLUMN."""
+    """Executes an ADD COLUMN for each definition. Returns (definition, the value in an existing row, the statement, the
+    table maps before and after) of each."""
     log = fresh_log(server)
     with closing(server.connect(database)) as connection, connection.cursor() as cursor:
         cursor.execute(f"SET sql_mode = '{sql_mode}'")

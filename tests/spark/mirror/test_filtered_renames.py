@@ -1,4 +1,4 @@
-"""RENAME TABLE between mirrored names and names that the settings leave out."""
+"""RENAME TABLE between mirrored names and names that the settings exclude."""
 
 from __future__ import annotations
 

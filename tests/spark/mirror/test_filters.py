@@ -1,4 +1,4 @@
-"""Which tables each consumer mirrors: its own `include` and `exclude` decide, and those of other consumers do not."""
+"""Which tables each consumer mirrors: only the consumer's own `include` and `exclude` decide this."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_table_that_is_taken_in_again_needs_a_copy(
     assert apply_with(spark, target, {"shop": {}}) == 0
     assert (
         mirror.control.records() == {}
-    )  # the entries are done, and the table that is left out has no record
+    )  # the entries are handled, and the excluded table has no record
     source.execute("CREATE TABLE u (id INT PRIMARY KEY)", "INSERT INTO u VALUES (1)")
     mirror.feed()
     assert apply_with(spark, target, {"shop": {}}) == 0

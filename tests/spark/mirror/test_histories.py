@@ -36,7 +36,7 @@ def versions(target: Target, source: Source, table: str = "t") -> list[dict[str,
 
 
 def require_current(target: Target, source: Source, *names: str, table: str = "t") -> None:
-    """The current versions are the rows of the server's table."""
+    """Assert that the current versions equal the rows of the server's table."""
     now = [{n: v[n] for n in names} for v in versions(target, source, table) if v["is_current"]]
     assert comparable(now) == comparable(source.rows(table))
 
@@ -69,7 +69,7 @@ def test_every_version_of_a_batch_is_in_the_history(
         (1, "d", False),
         (3, "b", True),
     ]
-    assert found[2]["valid_from"] == found[2]["valid_to"]  # within one transaction
+    assert found[2]["valid_from"] == found[2]["valid_to"]  # begun and ended in one transaction
 
 
 @pytest.mark.deep
@@ -124,13 +124,13 @@ def test_a_history_that_begins_later_goes_on_behind_swaps_and_drops(
         "UPDATE t SET v = 5 WHERE id = 2",
     )
     assert mirror.run() == 0
-    # The log holds all changes since the table was created, so the history begins at that point.
+    # The log contains all changes since the CREATE TABLE, so the history begins there.
     mirror.policy = HISTORY
     source.execute("UPDATE t SET v = 6 WHERE id = 2")
     assert mirror.run() == 0
     require_current(target, source, "id", "v")
     assert [v["v"] for v in versions(target, source) if v["id"] == 2] == [2, 5, 6]
-    # A change of the schema as gh-ost makes it: equal rows keep their version.
+    # A schema change by the method of gh-ost: rows that stay equal keep their version.
     source.execute(
         "RENAME TABLE t TO _del, _gho TO t",
         "INSERT INTO t VALUES (4, 4, 4)",
@@ -204,7 +204,7 @@ def test_rows_of_a_copy_begin_at_its_moment_and_end_what_they_replace(
         "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)",
     )
     assert mirror.run() == 0
-    # The state after a copy: other rows in the table's folder, as of the newest entry.
+    # Set the state after a copy: the table's folder has other rows, in their state at the newest entry.
     record = mirror.record("t")
     path = target.of(source, "t")
     mirror.spark.sql(f"UPDATE delta.`{path}` SET v = 20 WHERE id = 2")

@@ -1,5 +1,5 @@
-"""How histories follow the log, against a plain model: rows and statements in any cuts, with failures and restarts.
-Without Spark: the rules are stepped, and their works are done on the model."""
+"""How histories follow the log, compared with a simple model: rows and statements with any cuts between steps, failures
+and restarts. The tests need no Spark: they execute the works of the rules on the model."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ def entry(lsn: int, kind: EntryKind, query: str = "", rows: int = 0) -> LogEntry
 
 @dataclass
 class Server:
-    """A table, its log, and its rows at each entry. `versions`: the versions that the history must have."""
+    """A table of the server, its log, and its rows at each entry. `versions`: the versions that the history must
+    have."""
 
     entries: list[LogEntry] = field(default_factory=list)
     changes: dict[int, list[Change]] = field(default_factory=dict)
@@ -161,7 +162,8 @@ class Server:
 
 @dataclass
 class Steps:
-    """Steps on a history in memory. `failing`: for each next step whether it fails "before" or "after" its commit."""
+    """Executes steps on a history in memory. `failing`: for each of the next steps, "before" or "after" if it fails
+    before or after its commit."""
 
     server: Server
     history: History = field(default_factory=History)
@@ -215,8 +217,8 @@ class Steps:
 @dataclass
 class Scene:
     """A job with a mirrored table and its history. `to`: the lsn up to which the log can be read; `first`: the smallest
-    lsn that the log still has; `applied`: by id, the lsn that a Delta table records; `held`: works of the history that
-    are not done."""
+    lsn that the log still has; `applied`: by table id, the lsn that the Delta table records; `held`: works of the
+    history that are not done yet."""
 
     server: Server = field(default_factory=Server)
     durable: dict[str, TableRecord] = field(default_factory=dict)
@@ -230,7 +232,7 @@ class Scene:
         self.start()
 
     def start(self) -> None:
-        """Start the job again, with what the control table and the Delta tables hold."""
+        """Start the job again, with the content of the control table and the Delta tables."""
         policy = TablePolicy(history=True)
         options = MirrorOptions("shop", lambda _: policy, lambda _: False, str, retry_first_s=0.0)
         self.mirror = Mirror(options)
@@ -269,7 +271,7 @@ class Scene:
     # -- the mirrored table --------------------------------------------------------------------------------------
 
     def reach(self, lsn: int) -> None:
-        """The mirrored table applies everything up to `lsn`."""
+        """Let the mirrored table apply everything up to `lsn`."""
         for each in self.server.entries:
             if not self.to < each.lsn <= lsn:
                 continue
@@ -282,7 +284,7 @@ class Scene:
                 self.do((self.works or self.held).pop(0))
 
     def _copied(self, lsn: int) -> None:
-        """Set the state after a copy: other rows in the table's folder, as of an entry."""
+        """Set the state after a copy: the table's folder has other rows, in their state at the entry `lsn`."""
         mirrored = self.mirrored
         self.durable[mirrored.table_id] = replace(mirrored, from_lsn=lsn, copied_at=lsn)
         self.applied[mirrored.table_id] = lsn
@@ -330,7 +332,7 @@ class Scene:
         return bool(held)
 
     def rest(self) -> None:
-        """Let the history follow until it rests."""
+        """Let the history follow the log until it has no more work."""
         for _ in range(400):
             if not self.advance() and not self.works:
                 return
@@ -352,7 +354,7 @@ class Scene:
 
 
 def apply_all(scene: Scene, kinds: Iterable[tuple[str, list[Change]]], data: st.DataObject) -> None:
-    """Append to the log, and bring table and history forward at any pace."""
+    """Append to the log, and let table and history apply it at any relative speed."""
     for kind, changes in [("create", []), *kinds]:
         if kind == "copy":
             scene.reach(scene.server.entries[-1].lsn)
@@ -424,7 +426,7 @@ def test_a_table_that_has_rows_begins_with_them_where_the_log_still_has_all_sinc
         last = added(scene, ("create", []), *rows)
         scene.reach(last)
         del scene.durable[scene.record.table_id]
-        # The record as it is after a copy.
+        # The table's record after a copy.
         copied = replace(scene.mirrored, state=Live(), copied_at=first_lsn(1))
         scene.durable[copied.table_id] = copied
         scene.first = last if lost else 0
@@ -482,7 +484,7 @@ def test_a_history_waits_for_its_table_and_stops_alone_until_it_is_begun_anew() 
 def test_a_table_that_is_dropped_before_its_history_begins_leaves_nothing_to_wait_for() -> None:
     scene = Scene()
     scene.reach(added(scene, ("create", []), ("rows", [inserted(1, "a")])))
-    # The state if a person had requested the history later, and the job was killed then.
+    # The stored state as if a person had requested the history later, and the job was killed after that.
     scene.durable[scene.record.table_id] = replace(scene.record, state=Creating(), from_lsn=0)
     last = scene.server.add("drop")
     dropped = replace(scene.mirrored, state=Dropped(), from_lsn=last)

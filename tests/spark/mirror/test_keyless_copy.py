@@ -1,4 +1,4 @@
-"""The copy of a table without a key: transactions between the end of the log and the snapshot count once."""
+"""The copy of a table without a key: transactions between the end of the log and the snapshot take effect once."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_the_snapshot_shows_is_not_applied_again(
     target: Target,
     mysql97: Server,
 ) -> None:
-    """`together`: True if one append to the log holds the changes from before the snapshot and those from after it."""
+    """`together`: True if one append to the log contains the changes from before and from after the snapshot."""
     source.execute(
         "SET sql_log_bin = 0",
         "CREATE TABLE t (n INT, v VARCHAR(9))",

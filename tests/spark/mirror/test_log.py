@@ -1,4 +1,5 @@
-"""The log in a real Delta table: numbers, claims, the entries that are read, and the files that are read for them."""
+"""The log in a real Delta table: numbers of appends, claims, which entries are read, and which files are read for
+them."""
 
 from __future__ import annotations
 
@@ -232,7 +233,7 @@ def test_a_claim_fences_the_older_run(spark: SparkSession, appender: LogAppender
 def test_an_append_of_the_older_run_does_not_prevent_a_claim(
     spark: SparkSession, appender: LogAppender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The older run appends between the newer one's look at the log and its claim."""
+    """The older run appends after the newer run has read the log and before the newer run writes its claim."""
     appender.claim("shop")
     newer = LogAppender(spark, appender.log.path.removesuffix("/_binlog/log"))
     newest = newer.log.last_append
@@ -250,7 +251,7 @@ def test_an_append_of_the_older_run_does_not_prevent_a_claim(
 def test_an_append_that_a_claim_overtakes_is_refused(
     spark: SparkSession, appender: LogAppender
 ) -> None:
-    """The append has begun its transaction and reads its entries when the claim is committed."""
+    """When the claim is committed, the append has begun its transaction and is reading its entries."""
     appender.claim("shop")
     newer = LogAppender(spark, appender.log.path.removesuffix("/_binlog/log"))
 
@@ -309,10 +310,10 @@ def test_a_day_of_many_files_is_compacted_and_read_as_before(
     for number in range(2, 5):
         appender.append_entries([rows_of("t", 0), end_at(number, 1)], "shop", number)
     before = log.entries("shop", 0)
-    log.compact("shop")  # few files: nothing to do
+    log.compact("shop")  # the day has few files, so there is nothing to compact
     version = delta_version(spark, log.path)
     monkeypatch.setattr("spark_sink.mirror.log.binlog_log.COMPACTED_FILES", 2)
-    log.compact("shop")  # the day grows
+    log.compact("shop")  # the day has more files now
     assert delta_version(spark, log.path) == version
     monkeypatch.setattr("spark_sink.mirror.log.binlog_log.COMPACTED_FILES_TODAY", 2)
     log.compact("shop")

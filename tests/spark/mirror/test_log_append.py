@@ -1,4 +1,4 @@
-"""Micro-batches in the log: written by the driver, by workers and by Spark, from the same slices."""
+"""Micro-batches in the log: the driver, workers and Spark write the same entries from the same slices."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def choose(writer: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def logged(
     spark: SparkSession, source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch, writer: str
 ) -> tuple[list[LogEntry], dict[int, bytes], int, int]:
-    """Append all that the daemon has in one run. Returns the entries, all payloads, and the numbers of files and of
-    changes of rows that the appender has counted."""
-    source.daemon.acknowledged = source.daemon.base  # an earlier run has moved it
+    """Append everything that the daemon has, in one run. Returns the entries, all payloads, and the appender's counts
+    of files and row changes."""
+    source.daemon.acknowledged = source.daemon.base  # an earlier run has acknowledged more
     appender = LogAppender(spark, str(folder / "target"))
     options = options_of(source)
     parsed = SourceOptions.parse(options)
@@ -82,9 +82,9 @@ def test_every_writer_appends_the_same(
     }
     entries, payloads, files, _ = found["driver"]
     assert [rows for *_, rows in found.values()] == [9] * 3
-    assert files == 2  # the file of the claim, and that of the batch
+    assert files == 2  # one file of the claim, and one file of the batch
     kinds = [entry.kind for entry in entries]
-    assert kinds.count(EntryKind.STATEMENT) == 3  # the first is CREATE DATABASE
+    assert kinds.count(EntryKind.STATEMENT) == 3  # the first statement is CREATE DATABASE
     assert kinds[-1] is EntryKind.END
     assert kinds.count(EntryKind.END) == 1
     assert sum(entry.rows for entry in entries) == 9
@@ -135,7 +135,7 @@ def test_a_batch_that_a_claim_overtakes_is_refused(
 
 
 def test_a_batch_without_slices_has_a_number(spark: SparkSession, tmp_path: Path) -> None:
-    """A new query that was killed before its first commit plans such a batch."""
+    """If a new query was killed before its first commit, it plans a batch without slices."""
     from spark_sink.source.slices import SLICE_SCHEMA  # noqa: PLC0415
 
     appender = LogAppender(spark, str(tmp_path / "target"))

@@ -16,7 +16,7 @@ FENCED = StageFault(ErrorKind.SESSION_FENCED, "session fenced: a newer session r
 
 
 class Stage:
-    """A log stage whose query fails as a test says. `lost`: another job has claimed the consumer."""
+    """A log stage whose query fails as a test specifies. `lost`: True if another job has claimed the consumer."""
 
     def __init__(self, *, lost: bool = False, now: bool = False) -> None:
         values = {"url": "http://127.0.0.1:8085", "target": "/t", "consumers": ["shop"]}

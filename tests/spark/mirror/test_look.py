@@ -79,7 +79,7 @@ class Scene:
         return self.look.first(self.rows(applied), drain=drain)
 
     def again(self) -> list[Event]:
-        """Ask for a look now. Returns the events that it posts."""
+        """Read log and control table now. Returns the events that this posts."""
         self.posted.clear()
         self.look.ask(())
         self.run()
@@ -116,7 +116,7 @@ def test_a_log_that_ends_before_its_tables_ends_the_consumer() -> None:
 
 @pytest.fixture(name="scene")
 def _scene() -> Scene:
-    """A log with three appends, at which the job has looked."""
+    """Returns a log with three appends, which the job has already seen."""
     scene = Scene(newest=3)
     scene.first()
     return scene

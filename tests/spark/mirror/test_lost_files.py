@@ -1,5 +1,5 @@
-"""Files of the target that are deleted or damaged: tables and consumers that need them stop, and the reason contains
-the files' names; all others go on."""
+"""Files of the target are deleted or damaged. Tables and consumers that need these files stop, with a reason that
+contains the files' names. All other tables and consumers continue."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ TABLES = (
 
 
 def damage(file: Path) -> None:
-    """Overwrite a file, and forget the checksum that Hadoop keeps beside it."""
+    """Overwrite a file, and delete the checksum file that Hadoop has written for it."""
     file.write_bytes(b"not a file of Parquet, nor JSON")
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
 def log_files(target: Target) -> list[Path]:
-    """The files of the log, oldest first."""
+    """Returns the files of the log, oldest first."""
     found = (target.path / "_binlog" / "log").rglob("part-*.parquet")
     return sorted(found, key=lambda file: file.stat().st_mtime_ns)
 
@@ -178,7 +178,7 @@ def test_a_file_of_the_log_that_is_put_back_is_applied_in_full(
     aside = file.rename(target.path / "aside")
     source.execute("INSERT INTO lost VALUES (4, 4)")
     assert mirror.run() == 1
-    # As long as the file is missing, `retry` does not leave the entry out.
+    # As long as the file is missing, `retry` does not skip the entry.
     mirror.ask("lost", Wish.RETRY)
     assert mirror.apply() == 1
     assert mirror.record("lost").word is TableState.STOPPED

@@ -1,4 +1,4 @@
-"""What maintenance does to real tables, and that the mirror goes on afterwards."""
+"""The effect of maintenance on real tables; the mirror continues afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def tables_of(mirror: Mirror) -> MaintainedTables:
-    """The tables of a mirror's consumer, as they are in the control table."""
+    """Returns the tables of a mirror's consumer from the control table."""
     rows = mirror.control.rows()
     records = [*rows.records.values(), *rows.histories.values()]
     own = tuple(record for record in records if record.consumer == mirror.consumer)

@@ -48,7 +48,7 @@ def test_a_scrape() -> None:
         for sample in family.samples
     }
     assert 60 <= seen["lag_seconds", "shop"] < 120
-    assert seen["lag_seconds", "billing"] == 0  # no entry has come since
+    assert seen["lag_seconds", "billing"] == 0  # no entry was added since
     assert seen["applied_rows_total", "shop"] == 3
     assert seen["tables", "shop", "stopped"] == 2 and seen["tables", "billing", "stopped"] == 0
     assert seen["stage_up", "shop", "log"] == 1 and seen["stage_up", "shop", "apply"] == 0

@@ -1,4 +1,5 @@
-"""Tables that move: in an object store, file by file, killed at each request in turn; and places that are taken."""
+"""Moves of tables: in an object store, files move one by one, and the test kills the process after each request. Also:
+places that are not free."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from spark_sink.mirror.values.policies import TablePolicy
 
 
 class KilledError(Exception):
-    """The process ends here."""
+    """The process is killed at this point."""
 
 
 @dataclass
@@ -31,7 +32,7 @@ class ObjectStore:
 
     objects: dict[str, str] = field(default_factory=dict)
     requests_left: int = 10**9
-    at_once: bool = False  # True: a file system, in which a folder moves at once
+    at_once: bool = False  # True: a file system, which moves a folder in one operation
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def _request(self) -> None:
@@ -69,7 +70,7 @@ class ObjectStore:
                     del self.objects[key]
 
     def put_table(self, folder: str, table_id: str, rows: str) -> None:
-        """Add a Delta table of two files and two commits. The first commit shows whose table it is."""
+        """Add a Delta table of two files and two commits. The first commit contains the table's id."""
         for n in (1, 2):
             self.objects[f"t/{folder}/part-{n}"] = f"{rows}{n}"
             self.objects[f"t/{folder}/_delta_log/{n - 1:020}.json"] = table_id
@@ -82,7 +83,7 @@ class ObjectStore:
 
 
 class Mover(FolderMover):
-    """Without Spark."""
+    """A `FolderMover` without Spark."""
 
     def __init__(self, files: ObjectStore, *theirs: str) -> None:
         """`theirs`: names of tables that the consumer billing mirrors."""
@@ -99,7 +100,7 @@ class Mover(FolderMover):
 
 
 class Moves:
-    """Moves of tables, as the rules order them: step by step, with the records after each step."""
+    """Executes moves of tables like the rules: step by step, with new records after each step."""
 
     def __init__(self, *records: TableRecord) -> None:
         options = MirrorOptions("shop", lambda _: TablePolicy(), lambda _: False, str)
@@ -126,15 +127,15 @@ class Moves:
 
 
 def moving(name: str, to: str, source: str = "") -> TableRecord:
-    """The record of the table that had the name, and is about to move."""
+    """Returns the record of a table that had the name `name`, and is about to move."""
     folder = folder_of(("shop", to))
     move = Move(source or folder_of(("shop", name)))
     return TableRecord(name, "shop", "shop", to, folder=folder, move=move)
 
 
 def killed_after_each_request(store: ObjectStore, *records: TableRecord) -> Iterator[ObjectStore]:
-    """Moves the tables in processes, each of which is killed one request later than the one before. Yields the store
-    after each."""
+    """Moves the tables in several processes. Each process is killed one request later than the previous process. Yields
+    the store after each process."""
     for requests in count(1):
         moves = Moves(*records)
         now = replace(store, objects=dict(store.objects), requests_left=requests)
@@ -181,7 +182,7 @@ def test_the_folder_of_a_dropped_table_is_replaced_and_that_of_another_is_not() 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["file system", "object store"])
 class TestATakenPlace:
-    """At shop/x, there is a folder that does not belong to the mirror."""
+    """The place shop/x contains a folder that does not belong to the mirror."""
 
     @pytest.fixture
     def store(self, at_once: bool) -> ObjectStore:
@@ -229,7 +230,7 @@ class TestATakenPlace:
         assert moves.record("a").move is None
 
     def test_a_repair_moves_tables_of_several_statements(self, store: ObjectStore) -> None:
-        """One table has made several steps of its move, and another table's place was not free."""
+        """One table has completed several steps of its move, and the place of another table was not free."""
         store.put_table("shop/b", "b", "rows of b")
         moves, mover = Moves(moving("b", "c")), Mover(store)
         if not store.at_once:
@@ -254,7 +255,7 @@ class TestATakenPlace:
 
 
 def test_a_table_that_has_not_left_a_place_is_not_deleted_there() -> None:
-    """Its move belongs to another statement, which was killed before its first step."""
+    """The move of this table belongs to another statement. The job was killed before the first step of that move."""
     store = ObjectStore(at_once=True)
     store.put_table("shop/a", "a", "rows of a")
     store.put_table("_binlog/copies/new", "new", "copied")

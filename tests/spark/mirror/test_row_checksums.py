@@ -74,7 +74,7 @@ def test_one_other_value_is_found(rows: list[dict[str, Any]], data: st.DataObjec
     )
     before, after = buckets(batch(rows)), buckets(batch(changed))
     zeros = name in ("f", "v") and "-0.0" in repr((rows[at][name], changed[at][name]))
-    if zeros:  # Arrow calls them equal, their bits differ
+    if zeros:  # Arrow treats these values as equal, but their bits differ
         return
     assert len(before.different(after)) == (0 if same else 1)
     if not same:

@@ -1,5 +1,5 @@
-"""Versions of rows against a plain model: random histories, cut in any entries, batches and steps, with repeated
-steps."""
+"""Versions of rows compared with a simple model: random histories, divided at random into entries, batches and steps,
+with repeated steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def key_of(values: dict[str, Any]) -> Key:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Change]:
-    """Changes that a server can log: of a row that exists, or that does not exist yet."""
+    """Draws changes that a server can log: updates and deletes of existing rows, inserts of new rows."""
     rows: dict[Key, dict[str, Any]] = {}
     changes: list[Change] = []
     for number in range(draw(st.integers(0, 24))):
@@ -51,7 +51,7 @@ def histories(draw: st.DrawFn) -> list[Change]:
 
 
 def model(changes: list[Change], points: list[Point]) -> list[Version]:
-    """The versions of all rows, change by change."""
+    """Computes the versions of all rows, change by change."""
     current: dict[Key, tuple[str, Point]] = {}
     versions: list[Version] = []
     for (_, before, after), point in zip(changes, points, strict=True):
@@ -66,7 +66,7 @@ def model(changes: list[Change], points: list[Point]) -> list[Version]:
 
 @dataclass
 class History:
-    """A history table. It merges steps as Delta does, and skips a step that it has recorded."""
+    """A history table in memory. It merges steps as Delta does, and skips a step that it has already recorded."""
 
     recorded: int = -1
     versions: list[Version] = field(default_factory=list)
@@ -108,7 +108,7 @@ def batch(changes: list[Change], first: int) -> pa.RecordBatch:
 
 
 def cut(draw: Any, size: int, most: int = 4) -> list[tuple[int, int]]:
-    """Cuts of `size` things: (first, end) of each part."""
+    """Divides `size` items at random. Returns (first, end) of each part."""
     cuts = sorted(draw(st.lists(st.integers(0, size), max_size=most)))
     return list(itertools.pairwise([0, *cuts, size]))
 
@@ -130,7 +130,7 @@ def test_any_cut_with_repeated_steps_gives_the_versions_of_the_model(
     history = History()
     done = 0
     for a, z in cut(data.draw, len(decoded), most=8):
-        # After a crash the applier begins again at the recorded version, and the same commit may be made twice.
+        # After a crash, the applier begins again at the recorded version, and may make the same commit twice.
         for first in (a, done) if data.draw(st.booleans()) else (a,):
             step = decoded[first:z]
             if step:

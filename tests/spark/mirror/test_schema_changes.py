@@ -142,8 +142,8 @@ def test_a_column_that_is_dropped_and_added_again_is_empty(mirror: Mirror) -> No
     assert mirror.rows() == [(1, None, None), (2, None, None)]
 
 
-# (type, value, type after the change, value after the change). Each line is a column of one table, since a table and
-# its commits take seconds.
+# (type, value, type after the change, value after the change). All lines are columns of one table, because a table per
+# line would take seconds.
 WIDENED = [
     ("tinyint", "-5", "smallint", -5),
     ("tinyint", "-5", "int", -5),
@@ -170,7 +170,8 @@ Cases = list[tuple[str, str, str, Any]]
 
 
 def table_of(cases: Cases, spark: SparkSession, path: Path) -> Mirror:
-    """A table with a column v0, v1, ... for each case, a row of their values and a row of NULL."""
+    """Creates a table with a column v0, v1, ... for each case, a row with the cases' values, and a row with NULL in all
+    columns."""
     columns = {f"v{number}": before for number, (before, *_) in enumerate(cases)}
     table = Mirror(spark, str(path), signature(id="int", **columns))
     values = ", ".join(value for _, value, *_ in cases)
@@ -220,7 +221,7 @@ def test_an_added_column_has_its_default_in_existing_rows(mirror: Mirror) -> Non
     stamp = datetime.fromisoformat("2024-01-01 10:00:00.5")
     rest = ("it's", Decimal("0.00"), stamp, bytearray(b"\0\xff"), None)
     assert mirror.rows() == [(1, 7, 10, "x", *rest), (2, 7, None, "y", *rest)]
-    with mirror.by_metadata():  # also after a rewrite, which gives columns new names in the files
+    with mirror.by_metadata():  # also after a rewrite, which renames the columns in the files
         mirror.alter("RENAME COLUMN n TO m, DROP s")
 
 

@@ -29,7 +29,7 @@ from tests.support.server_log import fresh_log, read_log
 
 NewDatabase = Callable[[Server], str]
 FORMATS = ["STATEMENT", "MIXED", "ROW"]
-# The session ends with temporary tables, which the server drops then.
+# When the session ends, it still has temporary tables, and the server drops these tables.
 ON_TEMPORARY = [
     "CREATE TEMPORARY TABLE t (a INT)",
     "TRUNCATE TABLE t",
@@ -53,7 +53,7 @@ ON_TABLES = [
 
 
 def logged(server: Server, database: str, binlog_format: str, statements: Sequence[str]) -> Share:
-    """What a consumer gets of the statements of one session, over tables t and u."""
+    """Executes the statements in one session that has tables t and u. Returns what a consumer gets."""
     tables = "CREATE TABLE t (x INT PRIMARY KEY)", "CREATE TABLE u (x INT PRIMARY KEY)"
     server.execute(*tables, database=database)
     file = fresh_log(server)
@@ -109,7 +109,7 @@ CREATE_SELECT = ["CREATE TABLE c AS SELECT 1 AS a"]
 
 @pytest.fixture(params=["mysql97", "mariadb1011", "mariadb118"])
 def creating_server(request: pytest.FixtureRequest) -> Server:
-    """MySQL 5.6 has no CREATE TABLE ... SELECT with GTIDs."""
+    """Parameter: the servers with CREATE TABLE ... SELECT. MySQL 5.6 does not support this statement with GTIDs."""
     server: Server = request.getfixturevalue(request.param)
     return server
 
@@ -118,7 +118,7 @@ def creating_server(request: pytest.FixtureRequest) -> Server:
 def test_create_table_select_as_a_statement_stops_the_consumer(
     creating_server: Server, new_database: NewDatabase, binlog_format: str
 ) -> None:
-    """The log does not hold the table's rows."""
+    """The consumer stops because the log does not contain the table's rows."""
     database = new_database(creating_server)
     share = logged(creating_server, database, binlog_format, CREATE_SELECT)
     fault = f"CREATE TABLE ... SELECT as a statement, in database '{database}'"

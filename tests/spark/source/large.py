@@ -1,4 +1,4 @@
-"""One large transaction on a real server, and a real daemon that serves it."""
+"""One large transaction on a real server, and a real daemon that delivers it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.daemon.harness import PASSWORD, Daemon
 from tests.servers import Server
 
 MIB = 1 << 20
-TEXT_BYTES = 64 * 78  # of a row's text, which differs from row to row
+TEXT_BYTES = 64 * 78  # the size of a row's text; each row has another text
 
 
 @contextmanager
 def daemon_of(server: Server, database: str, folder: Path, queue: str) -> Iterator[Daemon]:
-    """A daemon whose consumer `shop` reads `database`, from the server's present position on."""
+    """A daemon whose consumer `shop` reads `database`, beginning at the server's present position."""
     user = f"large{os.getpid() % 10**6}"
     server.add_user(user, PASSWORD)
     consumer = {
@@ -46,7 +46,7 @@ def create(server: Server, database: str, engine: str = "InnoDB") -> None:
 
 
 def insert(rows: int) -> str:
-    """A statement that inserts `rows` rows (at most 100,000) of 5 kB into `t`."""
+    """Returns a statement that inserts `rows` rows (at most 100,000) of 5 kB into `t`."""
     digits = " UNION ALL ".join(f"SELECT {n} AS n" for n in range(10))
     number = "a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n"
     tables = ", ".join(f"({digits}) {name}" for name in "abcde")

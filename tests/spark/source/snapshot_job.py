@@ -1,7 +1,7 @@
 """A query that begins with a snapshot, in a process that a test kills: `python -m ... OPTIONS FOLDER TRIGGER`.
 
-Its sink keeps each batch once: a batch is a file of Arrow rows in FOLDER/batches, which gets its name at the end.
-OPTIONS: those of the source, as JSON; TRIGGER: `available` or `continuous`.
+The sink of the query stores each batch once, as a file of Arrow rows in FOLDER/batches. The file gets its final name
+when it is complete. OPTIONS: the options of the source, as JSON; TRIGGER: `available` or `continuous`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "1g",
-    "spark.python.authenticate.socketTimeout": "300s",  # a busy machine starts workers late
+    "spark.python.authenticate.socketTimeout": "300s",  # on a busy machine, workers start slowly
 }
 
 

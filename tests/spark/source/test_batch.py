@@ -1,4 +1,4 @@
-"""The batch reader, called as Spark calls it, without Spark."""
+"""The batch reader. The tests call it in the same way as Spark, without Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def span(slices: Any) -> tuple[Position, Position]:
 
 
 def changed(daemon: FakeDaemon) -> list[str]:
-    """The calls that change something."""
+    """Returns the received calls that change something in the daemon."""
     return [
         name
         for name, body in daemon.calls
@@ -189,7 +189,8 @@ def test_a_full_queue_ends_a_batch_with_a_warning(
     assert span(new_reader().partitions()) == (position(0), ends[2])
     (record,) = caplog.records
     assert "the queue is full, so the batch ends at epoch 1, seq 3" in record.getMessage()
-    # If the queue has room, the daemon is only late. And a batch does not give up an end that the options name.
+    # If the queue has room, the daemon is only slow, so the batch waits. If the options name an end, the batch always
+    # waits for this end.
     for options in ({}, {"endingOffsets": ends[3].to_json()}):
         daemon.max_bytes = 50 if options else 70
         with pytest.raises(BinlogError, match=r"has read up to epoch 1, seq 3 .* gets no further"):

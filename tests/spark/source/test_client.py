@@ -26,7 +26,7 @@ def daemon() -> Iterator[FakeDaemon]:
 
 
 class Clock:
-    """Time that passes only by sleeping."""
+    """A clock that advances only when the client sleeps."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -187,7 +187,7 @@ def test_the_token_is_sent_and_never_shown(daemon: FakeDaemon, tmp_path: Path) -
     file.write_text("secret-1\n")
     address = DaemonEndpoint(daemon.url, token_file=str(file))
     assert connect(address, Clock()).open_session(None).number == 2
-    file.write_text("secret-2\n")  # rotated: read again at each call
+    file.write_text("secret-2\n")  # a rotated token, which the client reads at its next call
     with pytest.raises(BinlogError) as caught:
         connect(address, Clock()).open_session(None)
     assert "secret" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The stream reader, called as Spark calls it, without Spark."""
+"""The stream reader. The tests call it in the same way as Spark, without Spark."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_a_time_is_sent_to_the_daemon(daemon: FakeDaemon, new_reader: Any) -> No
 def test_a_batch_that_was_planned_before_a_crash_keeps_its_start(
     daemon: FakeDaemon, new_reader: Any, place: str, *, more: bool
 ) -> None:
-    """Spark asks the new process for the initial offset, and then for the batch. By then, `latest` is another
+    """Spark asks the new process for the initial offset, and then for the batch. At that time, `latest` denotes another
     position."""
     daemon.add(b"x" * 10)
     killed = new_reader(startingOffsets=place)
@@ -348,7 +348,7 @@ def test_available_now_ends_at_the_position_of_its_start(
     assert end == tip.as_dict()
     assert reader.partitions(start, end)
     assert reader.latestOffset(end, ALL) == end
-    assert daemon.acknowledged.seq < tip.seq  # no call was needed to know that this is the end
+    assert daemon.acknowledged.seq < tip.seq  # known to be the end without a call
 
 
 def test_available_now_over_nothing_but_markers(daemon: FakeDaemon, new_reader: Any) -> None:
@@ -568,7 +568,7 @@ def test_available_now_from_a_checkpoint_that_the_daemon_accepts_and_the_server_
     reader = new_reader()
     reader.prepareForTriggerAvailableNow()
     daemon.transactions.pop()
-    # The daemon answers as for a reader that may be ahead of a lagging replica.
+    # The daemon's answer for a reader that may be ahead of a lagging replica.
     answer = {
         "session": 1,
         "position": tip.as_dict(),

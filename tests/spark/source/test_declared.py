@@ -1,4 +1,4 @@
-"""The stream reader that declares its consumer, called as Spark calls it, without Spark."""
+"""The stream reader that declares its consumer. The tests call it in the same way as Spark, without Spark."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def new_reader(daemon: FakeDaemon) -> Iterator[NewReader]:
 
 
 class Checkpoint:
-    """What Spark stores of a query: the end of each batch."""
+    """The checkpoint in which Spark stores the end of each batch of a query."""
 
     def __init__(self) -> None:
         self.ends: list[str] = []
 
     def run(self, reader: DeclaredStreamReader) -> list[DeclaredPartition]:
-        """Plan and commit batches until there is nothing new. Returns the partitions of all."""
+        """Plan and commit batches until there is nothing new. Returns the partitions of all batches."""
         planned: list[DeclaredPartition] = []
         while True:
             start = json.loads(self.ends[-1]) if self.ends else reader.initialOffset()
@@ -119,7 +119,7 @@ def test_a_query_killed_after_any_batch_goes_on(
     checkpoint = Checkpoint()
     checkpoint.run(new_reader())
     names = set(daemon.declared)
-    # The batch after the last committed one was planned, and is planned again.
+    # The batch after the last committed batch was planned before the restart, and is planned again.
     again = new_reader()
     ends = [json.loads(end) for end in checkpoint.ends]
     start = ends[committed - 1] if committed else again.initialOffset()
@@ -184,7 +184,7 @@ def test_available_now_ends_at_the_head_of_its_start(
 def test_the_executors_read_with_the_consumer_of_the_partition(
     daemon: FakeDaemon, new_reader: NewReader
 ) -> None:
-    """Spark sends the executors the reader of another process, which does not know the name."""
+    """Spark sends the reader of another process to the executors. That reader does not have the consumer's name."""
     daemon.add(b"x" * 10)
     (part,) = Checkpoint().run(new_reader(raw="slices"))
     sent = pickle.loads(pickle.dumps(new_reader(raw="slices")))

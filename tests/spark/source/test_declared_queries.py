@@ -1,4 +1,4 @@
-"""Queries whose consumers the source declares, over a real server and a real daemon, with Spark and without it."""
+"""Queries whose consumers the source declares, with a real server and a real daemon, with and without Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def database(mysql97: Server, new_database: Callable[[Server], str]) -> str:
 
 @pytest.fixture
 def daemon(mysql97: Server, database: str, tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon whose settings have no consumer, but a token that may declare consumers of the database."""
+    """A daemon whose settings have no consumer, but have a token that may declare consumers of the database."""
     user = f"declared{os.getpid() % 10**6}"
     mysql97.add_user(user, PASSWORD)
     source = {
@@ -73,7 +73,8 @@ def daemon(mysql97: Server, database: str, tmp_path: Path) -> Iterator[Daemon]:
 
 
 class PlannedQuery:
-    """A query that is planned and read without Spark. `offsets`: its checkpoint; `read`: the transactions so far."""
+    """A query that is planned and read without Spark. `offsets`: the query's checkpoint; `read`: the transactions that
+    it has read so far."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -82,7 +83,7 @@ class PlannedQuery:
         self.reader = DeclaredStreamReader(options, StructType())
 
     def restart(self) -> None:
-        """Go on as in another process, which knows only the checkpoint."""
+        """Continue like a new process, which has only the checkpoint."""
         self.reader.stop()
         self.reader = DeclaredStreamReader(self.options, StructType())
 
@@ -122,7 +123,7 @@ def test_a_query_goes_on_at_its_checkpoint(mysql97: Server, database: str, daemo
     query.until_read(2)
     daemon.restart(kill=True)
     insert(3)
-    query.until_read(3)  # the same process
+    query.until_read(3)  # reads on in the same process
     query.restart()
     insert(4)
     query.until_read(4)
@@ -155,7 +156,7 @@ def test_typed_tables_need_no_consumer_of_the_settings(
         to_end(changes(table), tmp_path / table, collect)
 
     for table in found:
-        run(table)  # declares its consumer, which begins at the end of the log
+        run(table)  # declares the query's consumer, which begins at the end of the log
     names = set(daemon.api.rows())
     assert len(names) == 2
     mysql97.execute(
@@ -184,7 +185,7 @@ def test_typed_tables_need_no_consumer_of_the_settings(
     assert set(offset) == {"consumer"} and offset["consumer"] in names
     with pytest.raises(AnalysisException, match="does not permit"):
         changes("payroll")
-    # A removed consumer is declared again, and its query goes on at the checkpoint.
+    # The source declares a removed consumer again, and the query continues at its checkpoint.
     daemon.api.raw("DELETE", f"/v1/consumers/{offset['consumer']}")
     mysql97.execute("INSERT INTO orders VALUES (4, 4.50)", database=database)
     run("orders")

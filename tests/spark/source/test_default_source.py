@@ -46,7 +46,7 @@ def test_importing_it_loads_nothing_and_asking_for_its_class_nothing_heavy() -> 
 
 
 def test_an_old_pyspark_does_not_break_the_other_sources() -> None:
-    """Spark gives up all modules if one fails."""
+    """If the import of one such module fails, Spark ignores all of them."""
     done = run(
         "import sys, pyspark_binlog_dispatcher as module\n"
         "sys.modules['pyspark.sql.streaming.datasource'] = None\n"

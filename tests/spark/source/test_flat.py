@@ -30,7 +30,7 @@ def schema_of(table: dict[str, Any], **options: str) -> pa.Schema:
 
 
 def three_changes() -> Delivered:
-    """A row is inserted, gets another key, and is deleted."""
+    """Returns a log in which a row is inserted, gets another key, and is deleted."""
     log = Delivered()
     mapped = (19, table_map([Spec("id", Type.LONG), Spec("Op", Type.LONG)]))
     one, two = [integer(1, 4), integer(5, 4)], [integer(2, 4), integer(6, 4)]
@@ -120,7 +120,7 @@ def test_a_column_that_the_stream_lacks() -> None:
     with pytest.raises(BinlogError, match=r"'name' is not in the stream; column 'day' is not in"):
         read(two_layouts(), narrow, flat="after")
     assert [row["id"] for row in read(two_layouts(), narrow, **FLAT)] == [1, 2]
-    # A column that neither `columns` nor `select` chooses is not missed.
+    # If `columns` or `select` does not choose a column, a layout without this column is no fault.
     for chosen in ({"columns": "id, price"}, {"select": "id, price, op"}, {"select": "op, seq"}):
         assert len(read(two_layouts(), narrow, flat="after", **chosen)) == 2
     with pytest.raises(BinlogError, match=r"'name' is not in the stream \("):

@@ -1,4 +1,4 @@
-"""Flat rows and the option `ops` in a real Spark, fed from a real server's log."""
+"""Flat rows and the option `ops` in a real Spark, with transactions from a real server's log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def column(name: str, mysql_type: str) -> dict[str, Any]:
 
 @pytest.fixture
 def table(source: Source) -> str:
-    """A table whose rows were inserted, changed, given another key, and deleted; and another table."""
+    """Creates a table whose rows were inserted, changed, given another key, and deleted, and a second table."""
     source.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20), at DATETIME(6))",
         "CREATE TABLE u (id INT PRIMARY KEY)",
@@ -61,7 +61,7 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def flattened(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a nested row as it is with `flat` and the prefix `_`."""
+    """Returns a nested row in the form that it has with `flat` and the prefix `_`."""
     kept = "before" if row["op"] == "delete" else "after"
     own: dict[str, Any] = {
         f"_{name}": row[name] for name in row if not name.startswith(("before", "after"))
@@ -90,7 +90,8 @@ def test_a_stream_and_a_batch_have_the_nested_rows_made_flat(
     assert rows_of(batch(**flat)) == wanted
     assert wanted[5]["id"] == 9 and wanted[5]["_key"] == {"id": 1} and wanted[6]["name"] == "x"
     assert streamed(spark, source, tmp_path / "c", **flat) == wanted
-    # Rows of a new column stop the stream; restarted, it has the column, from its checkpoint on.
+    # Rows with a new column stop the stream. After a restart, the stream continues at its checkpoint, with the new
+    # column.
     source.execute("ALTER TABLE t ADD COLUMN extra INT", "INSERT INTO t VALUES (4, 'n', NULL, 7)")
     source.feed()
     with pytest.raises(StreamingQueryException, match="column 'extra' is not in the stream"):

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.rotate(2, of="large transactions")
 
 ROWS = 4000  # 20 MB
 Table = dict[int, tuple[int, str]]
-# Epoch, seq, ordinal; table; operation; id before and after; the row after.
+# (epoch, seq, ordinal), table, operation, id before, id after, row after.
 Change = tuple[tuple[int, int, int], str, str, int | None, int | None, tuple[int, str] | None]
 
 
@@ -56,7 +56,8 @@ def daemon(server: Server, database: str, queue: str, tmp_path: Path) -> Iterato
 
 
 def write(server: Server, database: str) -> None:
-    """One transaction of several statements on two tables, with rows that are undone; a small one before and after."""
+    """Write one transaction of several statements on two tables, some of whose rows are undone, and a small transaction
+    before and after it."""
     create(server, database)
     server.execute(
         "BEGIN",
@@ -101,14 +102,14 @@ def change_of(row: dict[str, Any]) -> Change:
 
 
 def check_order(changes: list[Change]) -> None:
-    """Slices, and the entries of a slice, have the changes of each table in order."""
+    """Assert that slices, and the entries of a slice, have the changes of each table in order."""
     for table in "tu":
         order = [change[0] for change in changes if change[1] == table]
         assert order == sorted(set(order))
 
 
 def replayed(changes: Iterable[Change]) -> dict[str, Table]:
-    """Returns the tables that the changes make, in the order of the changes."""
+    """Applies the changes in their order. Returns the resulting tables."""
     tables: dict[str, Table] = {"t": {}, "u": {}}
     for _, table, _, before, after, row in changes:
         if before is not None:
@@ -220,7 +221,7 @@ def test_slices_can_be_read_again_after_a_restart_of_the_daemon(
             daemon.stop()
             daemon.start()
             restarts += 1
-            # Read each slice by itself, the last one first.
+            # Read each slice separately, the last slice first.
             again = [list(raw_reader(daemon).read(part)) for part in reversed(slices)]
             assert again == read[::-1]
         start = end

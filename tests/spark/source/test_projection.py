@@ -193,7 +193,7 @@ def test_selected_columns_of_a_typed_stream() -> None:
         ("update", {"id": 2}),
     ]
     assert [row["before"] for row in read(log, WIDE, select="before", **given)] == [None, {"id": 2}]
-    # Without images, rows of another layout are no fault.
+    # If the stream has no images, rows of another layout are no fault.
     assert read(log, WIDE, select="op", metadata="key", schemaChanges="project") == [
         {"op": "insert", "key": {"id": 1}},
         {"op": "update", "key": {"id": 2}},

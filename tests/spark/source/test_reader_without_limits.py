@@ -1,4 +1,5 @@
-"""The stream reader for a Spark without admission control, called as Spark 4.0 calls it, without Spark."""
+"""The stream reader for a Spark without admission control. The tests call it in the same way as Spark 4.0, without
+Spark."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def test_the_next_call_acknowledges_the_batch_that_was_planned(
     reader = new_reader()
     assert reader.latestOffset() == one
     two = daemon.add(b"x" * 10)
-    # Not planned, so not acknowledged: Spark would ask again for the end of the same batch.
+    # Spark has not planned the batch, so the reader does not acknowledge it, and returns the end of the same batch
+    # again.
     assert reader.latestOffset() == two.as_dict()
     assert daemon.acknowledged == position(0)
     reader.partitions(reader.initialOffset(), two.as_dict())
@@ -177,7 +179,7 @@ def test_the_first_batch_is_no_larger_than_the_queue(
     assert reader.latestOffset() == ends[2].as_dict()
     assert "the first batch of this run ends at" in caplog.text
     assert "start it again for the rest" in caplog.text
-    # Later batches take half of the queue, so that the daemon can fill the other half.
+    # Later batches have at most half of the queue, so that the daemon can fill the other half.
     reader.partitions(reader.initialOffset(), ends[2].as_dict())
     reader.latestOffset()
     limits = [body["max_bytes"] for name, body in daemon.calls if name == "poll"]

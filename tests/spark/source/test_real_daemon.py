@@ -1,4 +1,4 @@
-"""Streams from places of the log, and batches, over a real server and a real daemon."""
+"""Streams that begin at places of the log, and batches, with a real server and a real daemon."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def database(mysql97: Server, new_database: Callable[[Server], str]) -> str:
 
 @pytest.fixture
 def daemon(mysql97: Server, database: str, tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon whose consumer `shop` reads the database, from the server's present position on. One token may only
-    read."""
+    """A daemon whose consumer `shop` reads the database, beginning at the server's present position. One of its tokens
+    may only read."""
     user = f"places{os.getpid() % 10**6}"
     mysql97.add_user(user, PASSWORD)
     consumer = {
@@ -116,7 +116,8 @@ def test_a_query_begins_at_places_of_a_real_log(
 
 
 class TypedStream:
-    """A query with the option `table` whose runs share a checkpoint. `rows`: the images of all inserts that it read."""
+    """A query with the option `table` whose runs use the same checkpoint. `rows`: the images of all inserts that the
+    query has read."""
 
     def __init__(self, spark: SparkSession, given: dict[str, str], checkpoint: Path) -> None:
         self._spark, self._given, self._checkpoint = spark, given, checkpoint
@@ -140,7 +141,7 @@ class TypedStream:
 def typed(
     spark: SparkSession, mysql97: Server, database: str, daemon: Daemon, tmp_path: Path
 ) -> TypedStream:
-    """A stream of `t`, which has read the row 1."""
+    """Returns a stream of `t` that has read the row 1."""
     mysql97.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, a INT)",
         "INSERT INTO t VALUES (1, 1)",
@@ -204,7 +205,7 @@ def test_rows_of_a_wider_type_are_read_as_json_as_the_message_says(
 
 
 def rows_of(reader: BinlogBatchReader) -> tuple[int, Position | None]:
-    """Returns the rows of a batch, and where it ends."""
+    """Returns the number of rows of a batch, and the position at which the batch ends."""
     count, end = 0, None
     for part in reader.partitions():
         for entry in reader.read(part):
@@ -274,13 +275,14 @@ def test_invalid_dates_are_what_the_option_says(
     )
     with pytest.raises(StreamingQueryException, match="column 'day': an invalid date"):
         stream(spark, options(daemon, FULL, invalidDates="error"), tmp_path / "error")
-    # The last batch of a stream is acknowledged when the next one is requested, so all three come again.
+    # A stream acknowledges its last batch only when Spark requests the next batch, so all three rows are delivered
+    # again.
     as_null = stream(spark, options(daemon, FULL), tmp_path / "null")
     assert [row["day"] for row in as_null] == [None, "2026-02-28", None]
 
 
 def purge(server: Server, statement: str) -> None:
-    """Execute a statement and purge the log that holds it."""
+    """Execute a statement, and purge the log file that contains it."""
     server.execute(statement, "FLUSH BINARY LOGS")
     newest = server.binlogs()[-1][0]
 

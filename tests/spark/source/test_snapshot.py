@@ -1,4 +1,5 @@
-"""Streams that begin with the rows that exist, over real servers, real daemons and a Spark that is killed."""
+"""Streams that begin with the existing rows of the tables, with real servers, real daemons and a Spark that the test
+kills."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass
 class Snapshotting:
-    """A query in a process of its own. `folder`: of its checkpoint and its batches."""
+    """A query in a separate process. `folder`: contains the query's checkpoint and batches."""
 
     folder: Path
     options: dict[str, str]
@@ -83,7 +84,7 @@ class Snapshotting:
         assert self.process.wait(600) == 0, self.log[-6000:]
 
     def planned(self) -> int:
-        """The number of batches that Spark has written to its log."""
+        """Returns the number of batches that Spark has written to its offset log."""
         folder = self.folder / "c" / "offsets"
         return sum(path.name.isdigit() for path in folder.iterdir()) if folder.exists() else 0
 
@@ -161,7 +162,7 @@ def test_a_stream_delivers_the_rows_and_then_the_changes(
         assert path.is_dir() or READER_PASSWORD.encode() not in path.read_bytes()
 
 
-@pytest.mark.deep  # it starts another Spark beside that of the session
+@pytest.mark.deep  # starts another Spark in addition to the session's Spark
 @pytest.mark.timeout(3600)
 def test_a_query_that_is_killed_under_load_delivers_each_version_in_order(
     mysql97: Server, database: str, tmp_path: Path
@@ -181,7 +182,7 @@ def test_a_query_that_is_killed_under_load_delivers_each_version_in_order(
         assert len(result.reads) > 20_000
 
 
-@pytest.mark.deep  # it starts another Spark, too
+@pytest.mark.deep  # also starts another Spark
 @pytest.mark.timeout(1200)
 def test_the_example_shows_the_present_rows(mysql97: Server, database: str, tmp_path: Path) -> None:
     fill(mysql97, database, "t", 5)
@@ -221,10 +222,10 @@ def test_the_example_shows_the_present_rows(mysql97: Server, database: str, tmp_
 def test_millions_of_rows_under_load_through_ten_kills(
     mysql97: Server, database: str, tmp_path: Path
 ) -> None:
-    """`SNAPSHOT_ROWS`: how many rows the table has."""
+    """The environment variable `SNAPSHOT_ROWS` is the number of the table's rows."""
     rows = int(os.environ.get("SNAPSHOT_ROWS", "5000000"))
     fill(mysql97, database, "t", rows)
-    # Some 50 batches of rows, so that each run plans several.
+    # About 50 batches of rows, so that each run plans several batches.
     size = max(1 << 20, rows * 250 // 50)
     options = {"tables": f"{database}.t", "maxBytesPerTrigger": str(size)}
     with (

@@ -1,7 +1,8 @@
-"""Snapshots of real servers by a real daemon, planned and read in this process, without Spark's engine.
+"""Snapshots of real servers with a real daemon. The batches are planned and read in the test's process, without Spark's
+engine.
 
-A `Query` does what Spark does with a reader. It keeps the ends of batches, lets the reader plan an uncommitted batch
-again after a kill, and sends pickled copies of the reader and its partitions to its tasks.
+A `Query` calls a reader in the same way as Spark. It stores the ends of batches, lets the reader plan an uncommitted
+batch again after a kill, and passes pickled copies of the reader and its partitions to its tasks.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ pytestmark = [pytest.mark.rotate(3, of="snapshots of servers"), pytest.mark.time
 
 
 class Query:
-    """`offsets`: the ends of all planned batches, after the beginning; `kept`: the rows of the batches that a sink has
-    got; `commits`: how many batches are committed."""
+    """`offsets`: the initial offset, then the ends of all planned batches; `kept`: the rows of the batches that a sink
+    has received; `commits`: the number of committed batches."""
 
     def __init__(self, options: dict[str, str], folder: Path) -> None:
         secret = folder / "secret"
@@ -44,7 +45,7 @@ class Query:
         self.begin()
 
     def begin(self) -> None:
-        """Start a process."""
+        """Start a new process of the query."""
         self.close()
         source = BinlogDataSource(self.options)
         self.schema = source.schema()
@@ -68,7 +69,7 @@ class Query:
             self.offsets = [json.dumps(self.reader.initialOffset())]
         start = json.loads(self.offsets[self.commits])
         if len(self.offsets) == self.commits + 1:
-            # Batches without a limit come later: the first one would have all rows that are left.
+            # Batches without a limit come later, because the first such batch has all remaining rows.
             unlimited = self.commits % 5 == 4 and self.is_behind_a_chunk()
             # Two tasks read at least 1,000 rows each, so a table of `killed_under_load` has two chunks.
             limit = ReadAllAvailable() if unlimited else ReadMaxBytes(20_000)
@@ -151,7 +152,7 @@ def seed() -> int:
 def killed_under_load(
     server: Server, database: str, folder: Path, make_query: MakeQuery, kind: str, seed: int
 ) -> Query:
-    """Returns a query that was killed again and again while the table changed. It has read all rows and changes."""
+    """Returns a query that was killed repeatedly while the table changed, and has read all rows and changes."""
     chosen, rows = random.Random(seed), 3000
     fill(server, database, "t", rows, kind)
     fill(server, database, "u", 10)
@@ -234,7 +235,7 @@ def test_an_alter_is_followed_and_a_rename_ends_the_snapshot(
         while not query.kept:
             query.step()
         mysql97.execute("ALTER TABLE t ADD COLUMN more INT DEFAULT 5", database=database)
-        for _ in range(2):  # the rows of two chunks, or the statement and the rows of one
+        for _ in range(2):  # the rows of two chunks, or the statement and the rows of one chunk
             assert query.step()
         rows = [row for table in query.kept.values() for row in table.to_pylist()]
         assert {'"more":5' in row["after"] for row in rows if row["op"] == "read"} == {False, True}

@@ -1,4 +1,4 @@
-"""`format("binlog")` in a real Spark, fed from a real server's log."""
+"""`format("binlog")` in a real Spark, with transactions from a real server's log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stream(spark: SparkSession, source: Source, **options: str) -> DataFrame:
 
 
 class Batches:
-    """Collects what `foreachBatch` gets."""
+    """Collects the batches that Spark passes to `foreachBatch`."""
 
     def __init__(self) -> None:
         self.rows: list[list[dict[str, Any]]] = []
@@ -189,7 +189,7 @@ def test_a_list_of_tables(spark: SparkSession, source: Source, tmp_path: Path) -
     some_history(source)
     source.execute("CREATE TABLE v (id INT)", "RENAME TABLE v TO u2", "INSERT INTO u2 VALUES (3)")
     source.feed()
-    # The source does not ask the server about names that match a pattern only.
+    # The source asks the server only about exact names, not about patterns.
     batches = Batches()
     frame = stream(spark, source, tables=f"{source.database}.u*, other.t")
     to_end(frame, tmp_path / "c", batches)
@@ -238,7 +238,7 @@ def test_a_batch_waits_for_its_bytes(spark: SparkSession, source: Source, tmp_pa
 def test_a_query_goes_on_through_takeovers(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
-    """The first address refuses connections when the query begins, the second one later."""
+    """The first address refuses connections when the query begins, the second address refuses them later."""
     some_history(source)
     batches = Batches()
     with listening(source.daemon) as dead, listening(source.daemon) as b:

@@ -23,7 +23,7 @@ TIMEOUT_S = 600
 
 
 def python_processes(jvm: int) -> list[int]:
-    """The pids of the Python processes that a JVM has started, and of those that they have forked."""
+    """Returns the pids of the Python processes that a JVM has started, and of the processes that these have forked."""
     parents = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -76,7 +76,7 @@ def test_a_worker_needs_little_more_than_its_slice(
     tmp_path: Path,
 ) -> None:
     server, database = mysql97, new_database(mysql97)
-    create(server, database, "BLACKHOLE")  # only the log is needed
+    create(server, database, "BLACKHOLE")  # stores no rows: the test needs only the log
     forms = {"raw": {"raw": "true"}, "json": {}, "typed": {"table": f"{database}.t"}}
     options = (forms | {"log": {"raw": "slices"}})[form]
     appender = LogAppender(spark, str(tmp_path / "target"))
@@ -103,13 +103,13 @@ def test_a_worker_needs_little_more_than_its_slice(
         peaks = Peaks(gateway.proc.pid)
 
         def read() -> bool:
-            """True once all that the server has written is acknowledged."""
+            """Returns True if everything that the server has written is acknowledged."""
             peaks.sample()
             assert query.isActive, query.exception()
             return bool(daemon.api.row("shop")["acknowledged"]["seq"] >= tip_seq(server))
 
         try:
-            # Kernels are compiled, or loaded from their cache, by the first batch.
+            # The first batch compiles the kernels, or loads them from their cache.
             server.execute(insert(400), database=database)
             until(read, "the small transaction is read", timeout_s=TIMEOUT_S)
             idle = peaks.largest

@@ -67,7 +67,7 @@ def spread(values: pa.Array, lengths: NDArray[np.int64]) -> pa.Array:
     n = int(lengths.sum())
     if 16 * len(values) > n:
         return values.take(fixed(pa.int64(), np.repeat(np.arange(len(values)), lengths)))
-    # With long runs, copying each string repeatedly is several times faster than a look-up per row.
+    # If the lengths are large, copying each string repeatedly is several times faster than a look-up per row.
     raw = [value.encode() for value in values.to_pylist()]
     sizes = np.repeat(np.fromiter(map(len, raw), np.int32, len(raw)), lengths)
     offsets = np.zeros(n + 1, dtype=np.int32)

@@ -1,10 +1,10 @@
 """The Arrow types of columns and of decoded changes.
 
-`docs/types.md` lists the Arrow type of each MySQL type; `column_type` is that table in code. Spark reads these types
+`docs/types.md` lists the Arrow type of each MySQL type; `column_type` implements that list. Spark reads these types
 without a cast: no unsigned integers (each becomes the next wider type), no dictionaries, times in microseconds.
 
 This module loads no kernels: the driver of a stream needs only the schema, and importing numba takes longer than all
-its other imports.
+other imports of the driver.
 """
 
 from __future__ import annotations

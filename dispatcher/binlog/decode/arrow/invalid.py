@@ -6,8 +6,8 @@ from dispatcher.model.errors import ErrorKind
 
 
 class Invalid(Exception):
-    """A cell that is invalid for its type, or whose value the log does not hold. `row`: its number in the column;
-    `why`: the reason, without the value."""
+    """A cell that is invalid for its type, or whose value the log does not contain. `row`: the cell's number in the
+    column; `why`: the reason, without the value."""
 
     def __init__(
         self,

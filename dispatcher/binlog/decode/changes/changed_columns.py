@@ -1,8 +1,8 @@
 """Lists the columns that an update changed, by the bytes of its two images.
 
-A column that only the after-image holds counts as changed; a column that the after-image lacks counts as unchanged:
-with binlog_row_image=MINIMAL the after-image holds the columns that the statement set, and with NOBLOB it lacks the
-BLOBs that did not change.
+A column that only the after-image contains counts as changed: with binlog_row_image=MINIMAL the after-image contains
+the columns that the statement set. A column that the after-image lacks counts as unchanged: with NOBLOB the after-image
+lacks the BLOBs that did not change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ABSENT, _PREFIX = row_walk.ABSENT, 15
 
 @njit
 def differ(buf: U8, before: Int, after: Int, width: Int) -> bool:
-    """True if two cells hold different bytes."""
+    """True if two cells have different bytes."""
     if after == _ABSENT or before == after:
         return False
     if before < 0 or after < 0:  # one of the cells is NULL, ABSENT or a change of JSON

@@ -1,9 +1,10 @@
 """Kernels that write JSON objects, a column at a time: each call appends a member to the object of every row.
 
-In `out`, each row has room for its whole object and for `BLOCK` bytes behind it, which `copy_short` may overwrite.
-`cursor[i]` is where the next member of row i begins. A column's `state` says for each row what is written: the value,
-null, or no member. `key` is the member's name as JSON with its colon, followed by `BLOCK` more bytes. Each member ends
-with a comma; `finish` replaces the last comma by the closing brace, and `gather` copies the objects together.
+In `out`, each row has room for its whole object and for `BLOCK` bytes after the object, which `copy_short` may
+overwrite. `cursor[i]` is the offset at which the next member of row i begins. A column's `state` says for each row what
+the kernel writes: the value, null, or no member. `key` is the member's name as JSON with its colon, followed by `BLOCK`
+more bytes. Each member ends with a comma. `finish` replaces the last comma by the closing brace, and `gather`
+concatenates the objects.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ VALUE, NULL, ABSENT = 0, 1, 2
 
 # The forms in which `put_texts` writes a text.
 PLAIN = 0  # unchanged
-QUOTED = 1  # between quotes; it needs no escapes
+QUOTED = 1  # between quotes; the text needs no escapes
 ESCAPED = 2
 BASE64 = 3  # bytes, between quotes
 
@@ -47,7 +48,7 @@ _NO_DAY = 1 << 62
 
 
 def _short_escapes() -> U8:
-    """Returns for each byte: the letter behind the backslash; `u` for \\u00xx; 0 if the byte needs no escape."""
+    """Returns for each byte: the letter after the backslash; `u` for \\u00xx; 0 if the byte needs no escape."""
     table: U8 = np.zeros(256, dtype=np.uint8)
     for code in (*range(0x20), ord('"'), ord("\\")):
         table[code] = ord(json.dumps(chr(code))[2])
@@ -119,11 +120,11 @@ def _digits(value: Int, count: Int, out: U8, o: Int) -> Int:
 @njit
 def put_times(values: I64, form: Int, state: I8, key: U8, cursor: I64, out: U8) -> None:
     """Write dates and times of the years 0 to 9999, given as days (DATE) or microseconds since 1970: as `2024-02-29`
-    (DATE), `2024-02-29T10:00:00.000000` (DATETIME), or with a Z behind it (INSTANT)."""
+    (DATE), `2024-02-29T10:00:00.000000` (DATETIME), or the latter with a final Z (INSTANT)."""
     known, text = (
         np.int64(_NO_DAY),
         np.int64(0),
-    )  # the last date and the place of its text: many rows have the same date
+    )  # the previous row's date and the offset of its text: many rows have the same date
     for i in range(len(values)):
         if state[i] == ABSENT:
             continue
@@ -190,7 +191,7 @@ def _clock(micros: Int, out: U8, o: Int) -> Int:
 
 @njit
 def add_text_sizes(offsets: I32, data: U8, form: Int, sizes: I64) -> Int:
-    """Add to `sizes` how many bytes each text takes as JSON without its quotes. Returns how many bytes need escapes."""
+    """Add to `sizes` the bytes of each text as JSON, without its quotes. Returns how many bytes need escapes."""
     escapes = np.int64(0)
     for i in range(len(sizes)):
         start, end = np.int64(offsets[i]), np.int64(offsets[i + 1])

@@ -7,8 +7,8 @@ and times are ISO 8601, with Z for an instant (TIMESTAMP) and without zone other
 `{"srid":4326,"wkb":"AQEAAAA..."}`, and a vector is an array of numbers. A column that is missing in the row image has
 no key, unlike a column that is NULL.
 
-The value of a JSON column is a JSON string that holds its text. A nested object would lose what most JSON readers do
-not keep: the difference of 1.0 and 1, integers beyond 2^53, decimals, the order of keys.
+The value of a JSON column is a JSON string that contains the column's JSON text. If it were a nested object, most JSON
+readers would lose parts of it: the difference between 1.0 and 1, integers beyond 2^53, decimals, the order of keys.
 
 Only kernels (`json_kernels`) and Arrow's functions process the rows.
 """
@@ -35,8 +35,8 @@ IMAGES = ("before", "after")
 
 
 def json_text(batch: pa.RecordBatch, images: Collection[str] = IMAGES) -> pa.RecordBatch:
-    """Returns the same rows with the `images` as JSON strings, null for null. If the batch has the lists
-    `before_absent` and `after_absent`, the columns in a row's list get no key in the row's image."""
+    """Returns the same rows with the `images` as JSON strings; an image that is null stays null. If the batch has the
+    lists `before_absent` and `after_absent`, the columns in a row's list get no key in the row's image."""
     names = batch.schema.names
     columns, fields = list(batch.columns), list(batch.schema)
     for name in images:
@@ -100,7 +100,8 @@ def _states(values: pa.Array) -> NDArray[np.int8]:
 
 @dataclass(slots=True)
 class _Member:
-    """A column as the members of objects. `room`: the most bytes that a member needs, without the bytes of a text."""
+    """A column as one member of each row's object. `room`: the largest number of bytes that a member needs, without the
+    bytes of a text value."""
 
     values: pa.Array
     state: NDArray[np.int8]
@@ -116,7 +117,7 @@ class _Member:
         rows: NDArray[np.int8],
         missing: NDArray[np.bool_] | None,
     ) -> _Member:
-        """`rows`: the states of the objects. An object that is null gets no member."""
+        """`rows`: the states of the objects. The kernel writes no member into an object that is null."""
         state = _states(values)
         state[rows != json_kernels.VALUE] = json_kernels.ABSENT
         if missing is not None:

@@ -2,8 +2,8 @@
 nothing.
 
 `query` needs one more pass over the bytes. `transaction_rows` and `transaction_end` need one more pass over the rows,
-because the number of rows is known only at the end of a transaction. A part of a transaction holds neither this number
-nor the text of a statement that began before the part: `CutTransaction` supplies them.
+because the number of rows is known only at the end of a transaction. A part of a transaction contains neither this
+number nor the text of a statement that began before the part: `CutTransaction` supplies them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ COUNTED = frozenset({Metadata.TRANSACTION_ROWS, Metadata.TRANSACTION_END})
 
 @dataclass(frozen=True, slots=True)
 class CutTransaction:
-    """The facts that a part of a transaction does not hold. `rows`, `last_ordinal`: how many selected rows and
-    statements the whole transaction has, and the ordinal of the last of them. `query`: text of the statement in which
-    the part begins; None if the transaction begins in the bytes, or the text is unknown."""
+    """The facts that a part of a transaction does not contain. `rows`: how many selected rows and statements the whole
+    transaction has; `last_ordinal`: the ordinal of the last of these rows and statements. `query`: text of the
+    statement in which the part begins; None if the transaction begins in the bytes, or the text is unknown."""
 
     epoch: int
     seq: int
@@ -63,7 +63,7 @@ class MetadataColumns:
     # -- counting ------------------------------------------------------------------------------------------------
 
     def count(self, events: I64, rows: I64) -> None:
-        """Count `rows[i]` rows of events[i]."""
+        """Add `rows[i]`, the number of rows of events[i], to the counts of the transactions."""
         filled = rows > 0
         events, rows = events[filled], rows[filled]
         txns = events[:, row_walk.TXN]
@@ -72,18 +72,19 @@ class MetadataColumns:
         np.maximum.at(self._last, txns, last)
 
     def count_statement(self, txn: int, ordinal: int) -> None:
-        """Count a statement as one row. `txn`: its transaction's line in the transactions array."""
+        """Count a statement as one row. `txn`: the index of its transaction in the transactions array."""
         self._rows[txn] += 1
         self._last[txn] = max(int(self._last[txn]), ordinal)
 
     def counted(self, epoch: int, seq: int) -> tuple[int, int]:
-        """Returns how many rows of a transaction were counted, and the ordinal of the last one, -1 if none."""
+        """Returns how many rows of a transaction were counted, and the ordinal of the last of these rows, -1 if
+        none."""
         here = self._lines(epoch, seq)
         return int(self._rows[here].sum()), int(self._last[here].max(initial=-1))
 
     def ends_in(self, begins_in: str | None) -> str | None:
-        """Returns the text of the statement in which the bytes end. `begins_in`: text of the statement in which they
-        begin."""
+        """Returns the text of the statement in which the bytes end. `begins_in`: text of the statement in which the
+        bytes begin."""
         return self._text(-1, begins_in)
 
     def _lines(self, epoch: int, seq: int) -> NDArray[np.bool_]:
@@ -92,7 +93,7 @@ class MetadataColumns:
         return here
 
     def settle(self) -> None:
-        """For each transaction of which the log holds only a part, replace its counts by the counts of the whole
+        """For each transaction of which the log contains only a part, replace its counts by the counts of the whole
         transaction."""
         for one in self._cut:
             here = self._lines(one.epoch, one.seq)
@@ -101,7 +102,7 @@ class MetadataColumns:
     # -- the columns ---------------------------------------------------------------------------------------------
 
     def of_statement(self, txn: int, ordinal: int, query: str) -> dict[str, Any]:
-        """Returns the values of a statement's row. `txn`: its transaction's line in the transactions array."""
+        """Returns the metadata of a statement's row. `txn`: the index of its transaction in the transactions array."""
         values = {
             Metadata.SERVER_ID: int(self._server_ids(np.array([txn]))[0]),
             Metadata.QUERY: query,

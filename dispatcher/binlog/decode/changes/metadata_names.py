@@ -1,4 +1,4 @@
-"""The names of the columns that `metadata` builds. This module does not import the libraries that build them."""
+"""The names of the columns that `metadata` builds. This module does not import the libraries that build the columns."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ class Metadata(StrEnum):
     QUERY = "query"  # the statement, if the server logs it
     KEY = "key"  # the primary key's columns; for an update or delete the values before the change
     CHANGED = "changed"  # names of the columns that an update changed
-    TRANSACTION_ROWS = "transaction_rows"  # selected rows and statements of the transaction
-    TRANSACTION_END = "transaction_end"  # True for the last of these rows and statements
+    TRANSACTION_ROWS = "transaction_rows"  # count of the transaction's selected rows and statements
+    TRANSACTION_END = "transaction_end"  # True for the transaction's last selected row or statement

@@ -1,4 +1,4 @@
-"""Lists the columns that row images do not hold.
+"""Lists the columns that row images lack.
 
 If binlog_row_image is not FULL, the server omits columns from row images. An omitted column may have any value, so it
 must not be mistaken for NULL.
@@ -20,8 +20,8 @@ from dispatcher.binlog.table_map.column_types import Column
 
 
 class MissingColumns(NamedTuple):
-    """Lists of column names. `before`, `after`: each event's line in `lists`; -1 if the image of the event holds all
-    columns, or if the event has no such image."""
+    """Lists of column names. `before`, `after`: for each event, the index of its list in `lists`; -1 if the image of
+    the event contains all columns, or if the event has no such image."""
 
     lists: pa.Array
     before: I64
@@ -29,7 +29,8 @@ class MissingColumns(NamedTuple):
 
     @classmethod
     def of(cls, buf: U8, events: I64, columns: Sequence[Column]) -> MissingColumns | None:
-        """Find the missing columns of rows events of one layout. Returns None if all events hold all columns."""
+        """Find the missing columns of rows events of one layout. Returns None if the images of all events contain all
+        columns."""
         n = len(events)
         offsets = np.empty(2 * n, dtype=np.int64)
         if not row_walk.bitmaps(buf, events, len(columns), offsets[:n], offsets[n:]):
@@ -42,7 +43,7 @@ class MissingColumns(NamedTuple):
         )
         lines[present] = index.ravel()
         lists = [_names(bits.tobytes(), columns) for bits in distinct]
-        # The bitmaps of a partial update may have all columns set.
+        # In the bitmap of a partial update, the bits of all columns may be set. Then no column is missing.
         lines[np.isin(lines, [i for i, names in enumerate(lists) if not names])] = -1
         return cls(_array(lists), lines[:n], lines[n:])
 

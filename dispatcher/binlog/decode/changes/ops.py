@@ -1,4 +1,5 @@
-"""The kinds of changes, by their names in the column `op`. This module does not import the libraries that decode."""
+"""The kinds of changes, by their names in the column `op`. This module does not import the libraries that decode
+changes."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from enum import StrEnum
 
 
 class Op(StrEnum):
-    """The kinds of changes. Those of rows come first, in the order of `row_walk.INSERT`, `UPDATE` and `DELETE`."""
+    """The kinds of changes. The kinds of row changes come first, in the order of `row_walk.INSERT`, `UPDATE` and
+    `DELETE`."""
 
     INSERT = "insert"
     UPDATE = "update"

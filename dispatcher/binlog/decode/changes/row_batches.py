@@ -1,4 +1,5 @@
-"""Decodes rows events of one layout to Arrow batches: the columns of a change's envelope, and its two images."""
+"""Decodes rows events of one layout to Arrow batches: the columns of the envelope, and the two images of each
+change."""
 
 from __future__ import annotations
 
@@ -31,14 +32,14 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 BATCH_ROWS = 65_536
-BATCH_BYTES = 128 << 20  # limit of row images: a batch of large rows has fewer rows
+BATCH_BYTES = 128 << 20  # limit of the row images in a batch: a batch of large rows has fewer rows
 
 _OPS = arrow_buffers.string_array(ROW_OPS)
 
 
 class WalkedRows(NamedTuple):
-    """The `n` rows of a batch. `cells`: offsets of the cells in `log.buf[base:]`. `cells.event`: lines in `events`.
-    `sparse`: True if some events do not hold all columns."""
+    """The `n` rows of a batch. `cells`: offsets of the cells in `log.buf[base:]`. `cells.event`: the index in `events`
+    of each row's event. `sparse`: True if the images of some events lack columns."""
 
     log: Index
     events: NDArray[np.int64]
@@ -65,7 +66,7 @@ def decoded_rows(
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[DecodedRows]:
     """Decode rows events of one layout, in batches of at most `batch_rows` rows and about `batch_bytes` bytes of
-    events. A batch's arrays of cells are valid until the next batch is built.
+    events. The arrays of `walked.cells` are valid until the next batch is built.
 
     Raises `BinlogError` MALFORMED_EVENT, ROW_IMAGE, or what the columns' decoders raise.
     """
@@ -80,23 +81,25 @@ def walked_rows(
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[WalkedRows]:
-    """Find the cells of rows events of one layout, in the batches of `decoded_rows`. The arrays of cells are valid
+    """Find the cells of rows events of one layout, in the batches of `decoded_rows`. The arrays of `cells` are valid
     until the next batch is built. Raises `BinlogError` MALFORMED_EVENT, ROW_IMAGE."""
     sizes = events[:, row_walk.END] - events[:, row_walk.OFFSET]
-    # A row has at least its null bits, so the size of the events bounds the number of rows, and thus of the arrays.
+    # A row has at least its null bits, so the size of the events bounds the number of rows, and thus the size of the
+    # arrays.
     columns = len(decoder.widths)
     runs = list(_runs(sizes, batch_bytes))
     most = max(int(sizes[run].sum()) for run in runs) if runs else 0
     cells = row_walk.RowCells.room(columns, min(batch_rows, most // ((columns + 7) // 8)))
     for run in runs:
-        # Events of other tables may lie between the events of a run. A large event is cut between its rows.
+        # Events of other tables may lie between the events of a run. An event larger than a batch is cut between its
+        # rows.
         span = batch_bytes if sizes[run][0] > batch_bytes else max(batch_bytes, BATCH_BYTES)
         yield from _walked_run(index, events[run], decoder, cells, span)
 
 
 def _runs(sizes: NDArray[np.int64], bytes_max: int) -> Iterator[slice]:
-    """Divide events of these sizes into runs of about `bytes_max` bytes. Only the first event of a run may be larger
-    than that."""
+    """Divide events of these sizes into runs of about `bytes_max` bytes. Only a run's first event may exceed
+    `bytes_max`."""
     group = (np.cumsum(sizes) - 1) // bytes_max
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(sizes)], strict=True):
@@ -207,8 +210,8 @@ def _unchanged(
     cells: row_walk.RowCells,
     n: int,
 ) -> pa.Array:
-    """Add to `after`, for partial updates, the JSON columns that did not change and whose values the log does not
-    hold."""
+    """Add to the lists `after`, for partial updates, the JSON columns that did not change and whose values the log
+    lacks."""
     partial = events[cells.event[:n], row_walk.TYPE] == EventType.PARTIAL_UPDATE_ROWS
     if not partial.any():
         return after

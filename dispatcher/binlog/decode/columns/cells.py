@@ -1,9 +1,9 @@
 """Kernels that decode one column of a batch from the offsets of its cells.
 
-`at` holds the offset of each row's cell in `buf`, or a negative number if the row has no cell. `row_walk` has checked
-that every cell lies inside its event, so these kernels check only the values. A kernel returns -1, or the row of the
-first cell that is invalid for its type. There are few kernels, each with one signature, because every executor loads
-all of them when it starts.
+`at` contains the offset of each row's cell in `buf`, or a negative number if the row has no cell. `row_walk` has
+checked that every cell lies inside its event, so these kernels check only the values. A kernel returns the row of the
+first cell that is invalid for its type, or -1 if all cells are valid. There are few kernels, each with one signature,
+because every executor loads all of them when it starts.
 
 `temporals` decodes dates and times, `charset.transcode` converts character sets.
 
@@ -28,7 +28,7 @@ U64 = NDArray[np.uint64]
 def integers(buf: U8, at: I32, width: Int, signed: bool, out: I64) -> None:
     """Read little-endian integers of `width` bytes, or the bits of floats. NULL becomes 0."""
     shift = np.int64(64 - 8 * width)
-    last = np.int64(len(buf) - 8)  # eight bytes can be read up to here
+    last = np.int64(len(buf) - 8)  # last offset at which eight bytes can be read
     for i in range(len(at)):
         p = np.int64(at[i])
         if p < 0:
@@ -96,7 +96,7 @@ def read_decimal_texts(
 @part
 def value_length(buf: U8, at: Int, prefix: Int) -> Int:
     """Read the length in the `prefix` bytes at `at`; 0 if `prefix` is 0."""
-    # Written out, so that the common sizes compile to one load.
+    # Without a call of `little`, so that the common sizes compile to one load.
     if prefix == 1:
         return np.int64(buf[np.uint64(at)])
     if prefix == 2:
@@ -106,7 +106,7 @@ def value_length(buf: U8, at: Int, prefix: Int) -> Int:
 
 @njit
 def lengths(buf: U8, at: I32, prefix: Int, least: Int, offsets: I64) -> None:
-    """Compute the offsets of the concatenated values. Each value gets at least `least` bytes."""
+    """Compute the offsets of the concatenated values. The room for each value is at least `least` bytes."""
     total = np.int64(0)
     offsets[0] = 0
     for i in range(len(at)):
@@ -119,7 +119,7 @@ def lengths(buf: U8, at: I32, prefix: Int, least: Int, offsets: I64) -> None:
 @njit
 def copy_values(buf: U8, at: I32, prefix: Int, offsets: I64, out: U8) -> None:
     """Copy the bytes of each value, and pad a value that is shorter than its room with zero bytes. `out` must have
-    `short_copy.BLOCK` more bytes behind the last value."""
+    `short_copy.BLOCK` more bytes after the last value."""
     for i in range(len(at)):
         p = np.int64(at[i])
         if p < 0:

@@ -1,8 +1,8 @@
 """Builds a decoder for each column, which decodes the cells of a batch to an Arrow array.
 
-A decoder is built once per layout from the column's definition: sizes, labels, character set. It decodes whole arrays.
-Python runs once per value only for MariaDB's compressed columns (zlib) and for changes of JSON, and once per distinct
-value for SET, UUID and INET.
+A decoder is built once per layout from the column's definition: sizes, labels, character set. It decodes the cells of a
+whole batch at once. Python runs once per value only for MariaDB's compressed columns (zlib) and for changes of JSON,
+and once per distinct value for SET, UUID and INET.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _read_integers(buf: Bytes, at: Offsets, width: int, signed: bool) -> Long:
 
 def _integers(buf: Bytes, at: Offsets, width: int, signed: bool, target: pa.DataType) -> Decoded:
     values = _read_integers(buf, at, width, signed)
-    if pa.types.is_decimal(target):  # BIGINT UNSIGNED: the 64 bits are the low half
+    if pa.types.is_decimal(target):  # BIGINT UNSIGNED: the 64 bits are the low half of 128 bits
         wide = np.zeros((len(at), 2), dtype=np.int64)
         wide[:, 0] = values
         values = wide
@@ -197,7 +197,7 @@ def set_texts(
     numbers: NDArray[np.uint64], labels: Sequence[str], valid: NDArray[np.bool_]
 ) -> Decoded:
     """Returns the texts of SET values. `numbers`: the values, with one bit per label. Raises `Invalid`."""
-    # There are few distinct values, so the text of each is built once.
+    # There are few distinct values, so build the text of each distinct value only once.
     distinct, index = np.unique(numbers, return_inverse=True)
     if len(distinct) and int(distinct[-1]) >= 1 << len(labels):
         raise Invalid(int(numbers.argmax()), "a SET member without a label")
@@ -248,7 +248,7 @@ def _text_decoder(column: Column, target: pa.DataType) -> Decode:
 def _uncompressed(offsets: Long, data: Bytes) -> tuple[Long, Bytes]:
     """Decompress values of MariaDB's compressed columns. Raises `Invalid`.
 
-    A value is empty, or begins with a header byte. Behind header 0 follows the plain value. In other headers the low
+    A value is empty, or begins with a header byte. After header 0, the plain value follows. In other headers the low
     three bits are the size of the length; the length (big-endian) and the value follow, in zlib's format, or as raw
     deflate if bit 3 is set. Source: MariaDB source, sql/field_comp.cc.
     """
@@ -317,7 +317,8 @@ def _json_texts(offsets: Long, data: Bytes, valid: NDArray[np.bool_]) -> Decoded
 
 
 def decode_partial_json(buf: Bytes, at: Offsets, before: Offsets) -> Decoded:
-    """Decode JSON cells of after-images. Some of them hold changes to the before-image's cell. Raises `Invalid`."""
+    """Decode JSON cells of after-images. Some of the cells contain only the changes to the before-image's cell. Raises
+    `Invalid`."""
     changed = at <= row_walk.DIFF
     parts = []
     for row, (cell, old) in enumerate(zip(at.tolist(), before.tolist(), strict=True)):
@@ -356,7 +357,7 @@ def geometry_structs(offsets: Long, data: Bytes, valid: NDArray[np.bool_]) -> De
     """Decode adjacent geometries: the SRID, four bytes, then the well-known binary form. Raises `Invalid`.
 
     INSERT IGNORE stores an empty cell in a NOT NULL column for which it has no value (MySQL 5.6, MariaDB). SELECT shows
-    the cell as ''; here it becomes SRID 0 and an empty form.
+    the cell as ''. The decoder returns SRID 0 and an empty form for it.
     """
     lengths = np.diff(offsets)
     present = valid & (lengths > 0)

@@ -1,8 +1,8 @@
 """Decodes the columns of row images to Arrow arrays, a whole batch at a time: no Python runs per cell.
 
 An invalid date such as '0000-00-00' becomes NULL and is counted, unless `InvalidDates` says otherwise: no target can
-hold such a date, and it must not stop the mirroring of a table. For any other value that Arrow cannot represent, the
-decoder raises an error with the value's offset.
+store such a date, and an invalid date must not stop the mirroring of a table. For any other value that Arrow cannot
+represent, the decoder raises an error with the value's offset.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class TableDecoder:
         invalid_dates: InvalidDates = InvalidDates.NULL,
         columns: Sequence[int] | None = None,
     ) -> None:
-        """`columns`: indexes of the columns to decode, in this order; None for all. Other columns may have any type,
-        because their cells are skipped.
+        """`columns`: indexes of the columns to decode, in this order; None for all. The other columns may have any
+        type, because the decoder skips their cells.
 
         Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE with table and column.
         """
@@ -72,7 +72,7 @@ class TableDecoder:
 
         `at`: (columns, rows) offsets in `buf`. `base`: the offset of `buf` in the log, for messages. `missing`: True
         for rows without this image; None if all rows have it. `before`: offsets of the before-images' cells, needed if
-        cells of `at` hold changes to them.
+        cells of `at` contain only changes to the cells of the before-images.
         """
         arrays, invalid_dates = [], 0
         for i, decode, json in zip(self._columns, self._decoders, self._json, strict=True):

@@ -1,8 +1,8 @@
 """Kernels that decode dates and times, to days or microseconds, or to the text that the server prints.
 
 The server may store invalid dates ('0000-00-00', 2024-00-00, 2023-02-29, any date in the year 0), which no target can
-hold. `column_types.InvalidDates` says what they become. As text they keep their value, but then the whole column is a
-string.
+store as dates. `column_types.InvalidDates` says whether they become NULL or text. As text they keep their value, but
+then the whole column is a string.
 
 Sources: MySQL source, mysys/my_time.cc (my_datetime_packed_from_binary, my_timestamp_from_binary,
 my_time_packed_from_binary), sql/field.cc; checked against servers by the tests.
@@ -88,8 +88,8 @@ def datetime_status(days: Int, hour: Int, minute: Int, second: Int, micros: Int)
 
 @njit
 def dates(buf: U8, at: I32, out: I64, valid: Bool) -> None:
-    """Decode DATE to days since 1970, as `temporals` does."""
-    known, days = np.int64(-1), np.int64(0)  # the last date: many rows have the same date
+    """Decode DATE to days since 1970, with the arguments and results of `temporals`."""
+    known, days = np.int64(-1), np.int64(0)  # the previous row's date: many rows have the same date
     for i in range(len(at)):
         p = np.int64(at[i])
         out[i] = 0
@@ -106,9 +106,9 @@ def dates(buf: U8, at: I32, out: I64, valid: Bool) -> None:
 
 @njit
 def datetimes(buf: U8, at: I32, digits: Int, out: I64, valid: Bool) -> Int:
-    """Decode DATETIME2, as `temporals` does. The value is big-endian: 1 bit sign, 17 bits year * 13 + month, then day,
-    hour, minute, second and fraction."""
-    known, days = np.int64(-1), np.int64(0)  # the last date: many rows have the same
+    """Decode DATETIME2, with the arguments and results of `temporals`. The value is big-endian: 1 bit sign, 17 bits
+    year * 13 + month, then day, hour, minute, second and fraction."""
+    known, days = np.int64(-1), np.int64(0)  # the previous row's date: many rows have the same date
     for i in range(len(at)):
         p = np.int64(at[i])
         out[i] = 0
@@ -150,7 +150,7 @@ def old_datetime(buf: U8, p: Int) -> tuple[Int, Int]:
 def time_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
     """Decode TIME2, or the old format, which is the decimal number hhmmss.
 
-    TIME2 holds hours, minutes, seconds and fraction in one big-endian number with an offset. The parts of a negative
+    TIME2 contains hours, minutes, seconds and fraction in one big-endian number with an offset. The parts of a negative
     value are the parts of the number's magnitude.
     """
     if form == TIME_OLD:
@@ -173,7 +173,7 @@ def time_of(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int]:
 
 @njit
 def instants_and_times(buf: U8, at: I32, form: Int, digits: Int, out: I64, valid: Bool) -> Int:
-    """Decode all forms except DATE and DATETIME2, as `temporals` does."""
+    """Decode all forms except DATE and DATETIME2, with the arguments and results of `temporals`."""
     for i in range(len(at)):
         p = np.int64(at[i])
         out[i] = 0
@@ -246,7 +246,7 @@ def datetime_parts(buf: U8, p: Int, form: Int, digits: Int) -> tuple[Int, Int, I
 @part
 def put_temporal(buf: U8, p: Int, form: Int, digits: Int, out: U8, o: Int) -> Int:
     """Write a DATE, DATETIME or TIMESTAMP (in UTC) as the server prints it. Returns -1 for a value that no server
-    stores. Needs room for 26 bytes."""
+    stores. `out` needs room for 26 bytes."""
     year, month, day, second, micros = datetime_parts(buf, p, form, digits)
     if year > 9999 or year < 0 or month > 12 or second > 86_399 or micros >= MICROS:
         return np.int64(-1)
@@ -270,8 +270,8 @@ def put_temporal(buf: U8, p: Int, form: Int, digits: Int, out: U8, o: Int) -> In
 
 @njit
 def temporal_texts(buf: U8, at: I32, form: Int, digits: Int, offsets: I64, out: U8) -> Int:
-    """Write dates and times as `put_temporal` does. Returns the row of a value that no server stores, or -1. `out`:
-    room for 26 bytes a row."""
+    """Write a column of dates and times, each as `put_temporal` does. Returns the row of a value that no server stores,
+    or -1. `out`: room for 26 bytes a row."""
     o = np.int64(0)
     for i in range(len(at)):
         p = np.int64(at[i])

@@ -1,9 +1,9 @@
 """Indexes a delivered binlog: frames the events, verifies checksums and records offsets.
 
-The index consists of arrays. One array has a line for each rows event and each query except BEGIN and COMMIT. The
-others have a line for each transaction, each distinct TABLE_MAP and each FORMAT_DESCRIPTION. No row is read. No byte is
-copied, except that MariaDB's compressed events are decompressed first. An unknown event without the ignorable flag is
-an error, because it may hold data.
+The index consists of arrays. The array `events` has a line for each rows event and each query except BEGIN and COMMIT.
+The arrays `txns`, `versions` and `formats` have a line for each transaction, each distinct TABLE_MAP and each
+FORMAT_DESCRIPTION. No row is read. No byte is copied, except that MariaDB's compressed events are decompressed first.
+An unknown event without the ignorable flag is an error, because it may contain data.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Index:
 def _framed(data: bytes | memoryview) -> tuple[U8, I64]:
     """Return the bytes as an array, and the number of events by action. Raises `BinlogError` for a truncated event."""
     buf: U8 = np.frombuffer(data, dtype=np.uint8)
-    buf.flags.writeable = False  # never writeable, so that each kernel has one signature
+    # `buf` is always read-only, so that each kernel is compiled for one signature.
+    buf.flags.writeable = False
     counts = np.zeros(kernels.ACTIONS_COUNT, dtype=np.int64)
     if (at := kernels.frame(buf, counts)) >= 0:
         raise _error(buf, kernels.CUT, at)

@@ -21,12 +21,12 @@ from dispatcher.binlog.kernel.short_copy import same_bytes
 
 # Columns of the transactions array.
 RECORD = 0  # offset of the first RECORD event of the transaction
-GTID = 1  # offset of its GTID event, -1 if it has none
+GTID = 1  # offset of the transaction's GTID event, -1 if there is none
 EPOCH = 2
 SEQ = 3
 POSITION = 4
 COMMIT_US = 5
-FILE = 6  # line in the list of file names
+FILE = 6  # index in the list of file names
 GTID_INDEX = 7
 TXN_FIELDS = 8
 
@@ -34,21 +34,22 @@ TXN_FIELDS = 8
 TABLE_ID = 0
 BODY = 1
 BODY_END = 2
-MAPPED_TXN = (
-    3  # the last transaction with this version; then its TABLE_MAP's offset, and index in it
-)
+# The last transaction with this version; then offset and index of the TABLE_MAP in that transaction.
+MAPPED_TXN = 3
 MAPPED_AT = 4
 MAPPED_INDEX = 5
 VERSION_FIELDS = 6
 
-# The state: number of used lines in each array, current transaction (-1 = none), index of the next event in it.
+# The state: number of used lines in each array, current transaction (-1 = none), index of the next event in this
+# transaction.
 N_EVENTS, N_TXNS, N_VERSIONS, N_FORMATS, N_FILES, TXN, NEXT = range(7)
 STATE_FIELDS = 7
 
 # Error codes.
 OK, CUT, CHECKSUM, UNSUPPORTED, NO_RECORD, NO_MAP, RECORD_DIFFERS, SHORT = range(8)
 
-# What the kernel does with an event, by type. Events whose action is ROWS to GTID_EVENT must be in a transaction.
+# What the kernel does with an event, by type. An event with one of the actions from ROWS to GTID_EVENT must be in a
+# transaction.
 FAIL, SKIP, UNKNOWN, ROWS, QUERY, MAP, GTID_EVENT, FORMAT, IGNORABLE, COMPRESSED = range(10)
 ACTIONS_COUNT = 10
 
@@ -60,8 +61,8 @@ _FORMAT_SIZE_MIN = header.HEADER_SIZE + 57 + 1 + header.CHECKSUM_SIZE
 
 
 class Arrays(NamedTuple):
-    """The arrays that `index` fills, with the sizes that `frame` counted. `files`: (offset, size) of names. `formats`:
-    offsets of FORMAT_DESCRIPTION events. `slots`: the hash table; version + 1, or 0 for a free slot."""
+    """The arrays that the kernel `index` fills. `frame` counts their sizes. `files`: (offset, size) of names.
+    `formats`: offsets of FORMAT_DESCRIPTION events. `slots`: the hash table; version + 1, or 0 for a free slot."""
 
     events: I64
     txns: I64
@@ -154,7 +155,7 @@ def slot_of(arrays: Arrays, table_id: Int) -> Int:
 
 @part
 def read_record(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
-    """Read a RECORD: begin a transaction, or continue the current one after events that were left out."""
+    """Read a RECORD: begin a transaction, or continue the current transaction after events that were left out."""
     txns, files, state = arrays.txns, arrays.files, arrays.state
     if buf[at + record.VERSION_AT] != record.RECORD_VERSION:
         return RECORD_DIFFERS

@@ -29,8 +29,8 @@ class Part:
 
 
 class Layouts:
-    """The distinct layouts of an index. Each is parsed when it is first used, so a table that is not decoded cannot
-    raise an error."""
+    """The distinct layouts of an index. Each layout is parsed when it is first used, so a table that is not decoded
+    cannot raise an error."""
 
     def __init__(self, index: Index) -> None:
         bodies = [index.buf[start:end].tobytes() for start, end in index.versions[:, 1:3].tolist()]
@@ -58,7 +58,8 @@ class Layouts:
 def log_parts(
     index: Index, layouts: Layouts, statement: Callable[[Index, int], T | None]
 ) -> Iterator[Part | T]:
-    """Yields the parts, and between them the values that `statement` returns for the lines of queries, without None."""
+    """Yields the parts in stream order. Between the parts, yields what `statement` returns for each line of a query,
+    without the values None."""
     events = index.events
     queries = np.flatnonzero(events[:, row_walk.TYPE] == EventType.QUERY)
     found = {line: statement(index, line) for line in queries.tolist()}

@@ -2,16 +2,17 @@
 
 A row image is a bit per column (1 = NULL, least significant first), and then the cells that are not NULL, without an
 index: the offset of a cell is known only after the lengths of all cells before it. So one kernel walks once over all
-rows and writes the offsets of the cells, by column. The decoders in `cells` then process whole columns. A cell's offset
-is relative to the batch's first byte and has 32 bits, which halves the memory written. So a batch never spans more than
-2^31 bytes.
+rows and writes the offsets of the cells into one array per column. The decoders in `cells` then process whole columns.
+A cell's offset is relative to the batch's first byte and has 32 bits, which halves the memory written. So a batch never
+spans more than 2^31 bytes.
 
-For each of its images, an event has a bitmap of the columns in it. Usually all columns are set, and the walk does not
-read the bitmap again. Otherwise the walk uses the slower `sparse_image`, and marks a missing column as `ABSENT`, which
-is not NULL. The after-image of a PARTIAL_UPDATE_ROWS event begins with a bit per JSON column of the table. A cell whose
-bit is set holds changes to the before-image's cell; its offset is stored as DIFF - offset.
+For each of its images, an event has a bitmap of the columns that the image contains. Usually the bits of all columns
+are set, and the walk does not read the bitmap again for each row. Otherwise the walk uses the slower `sparse_image`,
+and marks a missing column as `ABSENT`, which is not NULL. The after-image of a PARTIAL_UPDATE_ROWS event begins with a
+bit per JSON column of the table. If the bit is set, the column's cell contains changes to the before-image's cell, and
+the walk writes DIFF - offset in place of the cell's offset.
 
-Every length is checked against the end of its event before it is used. If the bytes do not fit, the walk ends with an
+Every length is checked against the end of its event before it is used. If a length exceeds it, the walk ends with an
 error code and an offset, because a kernel cannot raise a typed error.
 
 Source: MySQL source, libs/mysql/binlog/event/rows_event.h (Rows_event), sql/rpl_record.cc (pack_row, unpack_row).
@@ -41,11 +42,11 @@ OFFSET = 0  # offset of the event's header
 END = 1  # end of the event's body, before the checksum
 TYPE = 2
 INDEX = 3  # index in the delivered transaction
-TXN = 4  # line in the transactions array
-VERSION = 5  # line in the table map versions array; -1 for a query
+TXN = 4  # index in the transactions array
+VERSION = 5  # index in the table map versions array; -1 for a query
 MAP_OFFSET = 6  # offset of the TABLE_MAP in force
 MAP_INDEX = 7
-FORMAT = 8  # line in the list of FORMAT_DESCRIPTION offsets
+FORMAT = 8  # index in the list of FORMAT_DESCRIPTION offsets
 EVENT_FIELDS = 9
 
 WALK_FIELDS = 6  # size of the state of `walk`
@@ -54,12 +55,12 @@ INSERT = 0
 UPDATE = 1
 DELETE = 2
 
-# Values that are stored in place of a cell's offset.
+# Values in place of a cell's offset.
 NULL = -1
 ABSENT = -2
 DIFF = -3  # stored as DIFF - offset
 
-JSON_WIDTH = 16  # bit in the negative width of a JSON column
+JSON_WIDTH = 16  # bit in the width of a JSON column, which is negative
 _PREFIX = 15
 
 PARTIAL_UPDATE = int(EventType.PARTIAL_UPDATE_ROWS)
@@ -70,12 +71,12 @@ _PADDING = 144
 _AHEAD = 6  # distance, in events, from the walked event to the prefetched one
 _SPAN = 0x7FFFFFF0  # less than 2^31, so that DIFF - offset fits
 
-# Error codes of `walk`. Without an error it returns a number of rows.
+# Error codes of `walk`. Without an error `walk` returns a number of rows.
 CUT_SHORT = -1  # a cell or bitmap reaches past the end of its event
 OTHER_WIDTH = -2  # the event has another number of columns than its TABLE_MAP
-NO_COLUMNS = -3  # the row images hold no column, so rows have no bytes and cannot be counted
+NO_COLUMNS = -3  # the row images contain no column, so rows have no bytes and cannot be counted
 TOO_MANY_ROWS = -4  # more than 2^24 rows in one event
-TOO_LARGE = -5  # a batch of one row does not fit into 2^31 bytes
+TOO_LARGE = -5  # one row does not fit into a batch of 2^31 bytes
 OTHER_OPTIONS = -6  # a partial update with unknown options
 
 
@@ -112,7 +113,7 @@ def columns_present(buf: U8, at: Int, columns: Int) -> tuple[bool, bool]:
 @part
 def rows_start(buf: U8, offset: Int, end: Int, kind: Int, columns: Int) -> tuple[Int, Int]:
     """Return (offset of a rows event's first row image or an error code, offset of the first image's bitmap of columns
-    or -1 if every image holds every column)."""
+    or -1 if every image contains every column)."""
     none = np.int64(-1)
     at = offset + HEADER_SIZE + TABLE_HEAD_SIZE
     if kind >= _WRITE_ROWS:
@@ -144,8 +145,8 @@ def rows_start(buf: U8, offset: Int, end: Int, kind: Int, columns: Int) -> tuple
 
 @part
 def image(buf: U8, at: Int, end: Int, widths: I32, base: Int, cells: I32, row: Int) -> Int:
-    """Walk over a row image with all columns, and write its cells' offsets to cells[:, row]. Return the offset behind
-    the image, or -1 if it reaches past `end`."""
+    """Walk over a row image with all columns, and write its cells' offsets to cells[:, row]. Return the offset after
+    the image, or -1 if the image reaches past `end`."""
     # All indices are unsigned, because numba checks at every load whether a signed index is negative.
     columns = len(widths)
     nulls = _U64(at)
@@ -206,8 +207,8 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
     partial: bool,
     old: I32,
 ) -> Int:
-    """Walk over a row image with the columns in the bitmap at `bits`. Return the offset behind it, or an error code.
-    `partial`: True for the after-image of a partial update. `old`: the before-image's cells."""
+    """Walk over a row image with the columns in the bitmap at `bits`. Return the offset after the image, or an error
+    code. `partial`: True for the after-image of a partial update. `old`: the before-image's cells."""
     columns = len(widths)
     diffs = np.int64(-1)
     if partial:
@@ -250,7 +251,7 @@ def sparse_image(  # noqa: C901, PLR0913 - numbers that live in registers
                 return np.int64(CUT_SHORT)
             length = little(buf, here, width)
         if changes:
-            # With an empty list of changes, the cell is the before-image's, which may be NULL or ABSENT.
+            # With an empty list of changes, the value is in the before-image's cell, which may be NULL or ABSENT.
             cell_offset = DIFF - cell_offset if length else np.int64(old[c, row])
         cells[c, row] = np.int32(cell_offset)
         here += width + length
@@ -274,8 +275,8 @@ def cell_offset(cell: int) -> int:
 
 class RowCells(NamedTuple):
     """The arrays that `walk` fills, with room for len(op) rows. `before`, `after`: (columns, rows) offsets of cells, or
-    NULL, ABSENT or DIFF - offset; undefined if a row has no such image. `event`: line in the events array. `op`:
-    INSERT, UPDATE, DELETE."""
+    NULL, ABSENT or DIFF - offset; undefined if a row has no such image. `event`: the index of the row's event in the
+    events array. `op`: INSERT, UPDATE, DELETE."""
 
     before: I32
     after: I32
@@ -285,7 +286,8 @@ class RowCells(NamedTuple):
 
     @classmethod
     def room(cls, columns: int, rows: int) -> RowCells:
-        # The padding keeps the lines from lying a power of two apart, where they would share one set of the L1 cache.
+        # Without the padding, the distance of two columns' arrays would be a power of two, and they would share one set
+        # of the L1 cache.
         wide = rows + _PADDING
         return cls(
             np.empty((columns, wide), np.int32),
@@ -309,7 +311,7 @@ def images(  # noqa: PLR0913 - numbers that live in registers
     after: I32,
     row: Int,
 ) -> Int:
-    """Walk over the one or two images of a row. Return the offset behind them, or an error code."""
+    """Walk over the one or two images of a row. Return the offset after the images, or an error code."""
     op = operation(kind)
     if bits < 0:
         if op != INSERT:
@@ -318,7 +320,8 @@ def images(  # noqa: PLR0913 - numbers that live in registers
             at = image(buf, at, end, widths, base, after, row)
         return at
     if op != INSERT:
-        never = kind < 0  # with a constant, numba would compile the function a second time
+        # With a constant in place of `never`, numba would compile the function a second time.
+        never = kind < 0
         at = sparse_image(buf, at, end, widths, base, before, row, bits, never, before)
     if op != DELETE and at >= 0:
         second = bits + ((len(widths) + 7) >> 3) if op == UPDATE else bits
@@ -332,9 +335,9 @@ def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max
     """Find the cells of the next rows: as many as `out` has room for, but only up to about `bytes_max` bytes.
 
     `events`: rows events of one layout. `widths`: see `cell_widths`. `state`: `WALK_FIELDS` numbers, 0 at first. The
-    first three are read and written: the current line of `events`, the offset of the next row (0 = the event's first),
-    that row's number in its event. The other three are only written: the offset to which cell offsets are relative, the
-    offset of an error, how many of the events do not hold all columns.
+    first three are read and written: the index of the current event in `events`, the offset of the next row (0 = the
+    event's first row), the number of this row in its event. The other three are only written: the offset to which cell
+    offsets are relative, the offset of an error, how many of the events have images that lack columns.
 
     Returns the number of rows, 0 at the end, or an error code.
     """
@@ -382,8 +385,8 @@ def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max
 
 @njit
 def count(buf: U8, events: I64, widths: I32, rows: I64) -> Int:
-    """Write the number of rows of each event to `rows`. Returns -1, or the line of an event that does not fit its
-    layout; then rows[line] is the error code."""
+    """Write the number of rows of each event to `rows`. Returns -1, or the index of an event that does not fit its
+    layout; then `rows` contains the error code at this index."""
     scratch = np.empty((len(widths), 1), dtype=np.int32)
     first = np.int64(0)
     for line in range(len(events)):
@@ -402,8 +405,8 @@ def count(buf: U8, events: I64, widths: I32, rows: I64) -> Int:
 
 @njit
 def bitmaps(buf: U8, events: I64, columns: Int, before: I64, after: I64) -> Int:
-    """Write the offsets of the column bitmaps of each event's two images; -1 if an image holds all columns or does not
-    exist. Returns how many are not -1. `walk` must have checked the events."""
+    """Write the offsets of the column bitmaps of each event's two images; -1 if an image contains all columns or does
+    not exist. Returns how many of the offsets are not -1. `walk` must have checked the events."""
     present = np.int64(0)
     for line in range(len(events)):
         kind = events[line, TYPE]

@@ -1,9 +1,9 @@
 """Copies one table's events out of delivered bytes into a separate delivered binlog.
 
-The copy holds the rows events and the events that their decoding needs: a FORMAT_DESCRIPTION if it differs from the
-last one; at the beginning of each transaction its RECORD and GTID event; a RECORD wherever events are left out, so that
-each event keeps its index and each row its ordinal; and the TABLE_MAP in force. The copy has no BEGIN or COMMIT, so
-only this project's decoder can read it.
+The copy contains the rows events and the events that are needed to decode them: a FORMAT_DESCRIPTION if it differs from
+the previous one; at the beginning of each transaction its RECORD and GTID event; a RECORD at each place where events
+are left out, so that each event keeps its index and each row its ordinal; and the TABLE_MAP in force. The copy has no
+BEGIN or COMMIT, so only this project's decoder can read it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dispatcher.binlog.kernel.jit import njit
 
 @njit
 def put(buf: U8, at: Int, out: U8, o: Int) -> Int:
-    """Copy a whole event, unless `out` is empty. Returns the offset behind it in `out`."""
+    """Copy a whole event, unless `out` is empty. Returns the offset after the event in `out`."""
     size = little(buf, at + SIZE_AT, 4)
     if len(out):
         copy(out, o, buf, at, size)
@@ -39,7 +39,7 @@ def put(buf: U8, at: Int, out: U8, o: Int) -> Int:
 
 @njit
 def put_record(buf: U8, at: Int, first_event: Int, tail: Int, out: U8, o: Int) -> Int:
-    """Copy a RECORD with `first_event` as the index of the event that follows."""
+    """Copy a RECORD, and set the field `first_event` of the copy."""
     end = put(buf, at, out, o)
     if len(out):
         for i in range(4):
@@ -56,7 +56,7 @@ def assemble(
     buf: U8, events: I64, txns: I64, formats: I64, bytes_max: Int, out: U8
 ) -> tuple[Int, Int]:
     """Copy as many `events` as fit into `bytes_max`, but at least one. Returns (events copied, bytes). If `out` is
-    empty, only measure."""
+    empty, copy nothing and only compute the size."""
     o = np.int64(4)
     if len(out):
         out[0], out[1], out[2], out[3] = 0xFE, 0x62, 0x69, 0x6E

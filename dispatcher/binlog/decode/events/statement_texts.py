@@ -45,8 +45,9 @@ def begins_transaction(buf: U8, at: Int, end: Int) -> bool:
 
 @njit
 def text_offsets(buf: U8, events: I64, texts: I64) -> None:
-    """Fill `texts`: for each rows event, offset and end of its text event, or NO_TEXT or CONTINUED. `texts` has one
-    more line than `events`, for the statement in which the bytes end. `index` must have checked the bytes."""
+    """Fill `texts`: for each rows event, offset and end of its text event, or NO_TEXT or CONTINUED. The last line of
+    `texts`, after those of `events`, is for the statement in which the bytes end. `index` must have checked the
+    bytes."""
     at = np.int64(len(header.MAGIC))
     line = np.int64(0)
     text = np.int64(CONTINUED)
@@ -72,7 +73,7 @@ def text_offsets(buf: U8, events: I64, texts: I64) -> None:
             if buf[at + header.HEADER_SIZE + header.ROWS_FLAGS_AT] & header.STMT_END_F:
                 text = np.int64(NO_TEXT)
         elif begins_transaction(buf, at, at + size):
-            # Bytes that begin inside a transaction also begin with its first RECORD, which must not reset the text.
+            # Bytes that begin inside a transaction begin with a RECORD, too. This RECORD must not reset the text.
             if transactions:
                 text = np.int64(NO_TEXT)
             transactions += 1

@@ -1,1 +1,1 @@
-"""How numbers and GTIDs are written as text."""
+"""Formats numbers and GTIDs as text."""

@@ -1,8 +1,8 @@
 """Formats GTID events as text, a batch at a time: a log of small transactions has as many GTID events as rows.
 
 The server id of a MariaDB GTID is in the event's header. The event of a MySQL GTID with a tag (see `event.gtid`) begins
-with four fields, which are read here: flags, the source as 16 integers, the number, the tag. An anonymous GTID has no
-text.
+with four fields, which this module parses: flags, the source as 16 integers, the number, the tag. An anonymous GTID has
+no text.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dispatcher.binlog.kernel.intrinsics import copy, prefetch
 from dispatcher.binlog.kernel.jit import njit
 from dispatcher.binlog.kernel.short_copy import same_bytes
 
-# Enough for a UUID (36), ':', a tag (32), ':', 20 digits; and for 10 + 10 + 20 digits and two '-'.
+# Room for a UUID (36), ':', a tag (32), ':' and 20 digits, or for 10 + 10 + 20 digits and two '-'.
 _TEXT_MAX = 96
 _TAG_MAX = 32
 _UUID_TEXT = 36
-_AHEAD = 8  # distance, in events, from the event that is read to the prefetched one
+_AHEAD = 8  # distance, in events, from the event that is read to the prefetched event
 _BODY_AT = header.HEADER_SIZE
 _ANONYMOUS = int(EventType.ANONYMOUS_GTID)
 _MARIADB = int(EventType.MARIADB_GTID)
@@ -50,8 +50,8 @@ def put_uuid_byte(out: U8, o: Int, k: Int, byte: Int) -> Int:
 
 @njit
 def varied(buf: U8, at: Int, end: Int) -> tuple[Int, Int]:
-    """Return (value, offset behind it) of an integer of MySQL's serialization library. The offset is -1 if the integer
-    is truncated."""
+    """Return (value, offset after the integer) of an integer of MySQL's serialization library. The offset is -1 if the
+    integer is truncated."""
     if at < 0 or at >= end:
         return np.int64(0), np.int64(-1)
     first = np.int64(buf[at])
@@ -68,7 +68,8 @@ def varied(buf: U8, at: Int, end: Int) -> tuple[Int, Int]:
 
 @njit
 def put_tagged(buf: U8, body: Int, end: Int, out: U8, start: Int) -> Int:
-    """Write `uuid:tag:number` of a GTID_TAGGED event. Return the offset behind it, or -1 if the event is damaged."""
+    """Write `uuid:tag:number` of a GTID_TAGGED event. Return the offset after the text, or -1 if the event is
+    damaged."""
     o, at = start, body
     for _ in range(3):  # version, size, last mandatory field
         _, at = varied(buf, at, end)
@@ -109,7 +110,7 @@ def gtid_texts(buf: U8, at: I64, offsets: I32, out: U8) -> Int:
     known, text = (
         np.int64(-1),
         np.int64(0),
-    )  # the last source and the offset of its text: most rows have the same source
+    )  # the previous source and the offset of its text: most rows have the same source
     for i in range(len(at)):
         prefetch(buf, at[min(i + _AHEAD, len(at) - 1)] + header.HEADER_SIZE)
         p = at[i]

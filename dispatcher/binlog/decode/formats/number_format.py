@@ -3,11 +3,11 @@
 A double is printed as the decimal with the fewest digits that parses to the same double; if there are several such
 decimals, the nearest is printed. The algorithm is Schubfach (R. Giulietti, "The Schubfach way to render doubles"):
 three products with a 128-bit power of ten give the interval of decimals that round to the double, and at most two
-candidates are compared. It needs neither a loop nor big integers. The powers are computed once, when the module is
-loaded. The notation is the one of `my_gcvt` (strings/dtoa.cc): plain if the point lies within 15 places (or among the
-digits), else with an exponent.
+candidates are compared. Schubfach needs neither a loop nor big integers. The powers are computed once, when the module
+is loaded. The notation is the one of `my_gcvt` (strings/dtoa.cc): plain if the point lies within 15 places (or among
+the digits), else with an exponent.
 
-Every kernel writes at `out[o]` and returns the offset behind the text. The caller provides the room.
+Every kernel writes its text at `out[o]` and returns the offset after the text. The caller makes `out` large enough.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def unsigned(value: Int, out: U8, o: Int) -> Int:
     power = _TEN
     while value >= power and count < 20:
         count += 1
-        power *= _TEN  # overflows only if `count` becomes 20, and then is not compared again
+        power *= _TEN  # overflows only if `count` becomes 20; then the loop ends without another comparison
     return put_digits(value, count, out, o)
 
 
@@ -130,7 +130,7 @@ def shortest(bits: Int) -> tuple[Int, Int]:
     q = biased - 1075 if biased else np.int64(-1074)
     if -53 < q <= 0 and (c & ((_ONE << _U(-q)) - _ONE)) == _U(0):
         return c >> _U(-q), np.int64(0)
-    # If `closer`, the next smaller double is only half as far away as the next larger one.
+    # `closer`: True if the next smaller double is only half as far away as the next larger double.
     closer = fraction == _U(0) and biased > 1
     odd = c & _ONE
     k = (q * 1262611 - (524031 if closer else 0)) >> 22
@@ -171,7 +171,8 @@ def double(bits: Int, out: U8, o: Int) -> Int:
     while digits % _TEN == _U(0):
         digits //= _TEN
         exponent += 1
-    # Write the digits behind the room of the longest prefix, "0." and 14 zeros, and move them from there.
+    # Write the digits after room for the longest prefix ("0." and 14 zeros), then move the digits to their final
+    # offset.
     start = o + 16
     count = unsigned(digits, out, start) - start
     point = count + exponent
@@ -205,7 +206,8 @@ def _plain(out: U8, o: Int, start: Int, count: Int, point: Int) -> Int:
 
 @njit
 def mantissa(out: U8, o: Int, start: Int, count: Int) -> Int:
-    """Move `count` digits from `start` to `o`, with a point behind the first digit, and write an `e` behind them."""
+    """Move `count` digits from `start` to `o`, with a point after the first digit, and write an `e` after the
+    digits."""
     out[o] = out[start]
     o += 1
     if count > 1:
@@ -256,7 +258,7 @@ def decimal_digits(  # noqa: C901 - sign, groups, zeros and point are one walk o
     begun = False
     done = np.int64(0)
     while done < precision:
-        # Groups have nine digits, counted from the point; the first and the last one may be shorter.
+        # A group has nine digits, counted from the point. The first and the last group may have fewer digits.
         n: Int = (whole - done) % 9 if done < whole else min(precision - done, 9)
         if n == 0:
             n = np.int64(9)
@@ -296,7 +298,7 @@ def decimal_digits(  # noqa: C901 - sign, groups, zeros and point are one walk o
 
 @njit
 def decimal128(low: Int, high: Int, scale: Int, out: U8, o: Int) -> Int:
-    """Write a 128-bit two's complement number, given as two uint64, with `scale` digits behind the point: `-12.50`,
+    """Write a 128-bit two's complement number, given as two uint64, with `scale` digits after the point: `-12.50`,
     `0.05`. Needs room for 42 bytes."""
     if high >> _U(63):
         low = ~low + _ONE
@@ -314,11 +316,12 @@ def decimal128(low: Int, high: Int, scale: Int, out: U8, o: Int) -> Int:
             o = put_digits(low - whole * power, scale, out, o + 1)
         return np.int64(o)
     end = o + 40
-    # The number of digits is known only at the end: write them backwards from the end of the room, then move them.
+    # The number of digits is known only after the last division. So write the digits backwards from the end of the
+    # room, then move the digits to `o`.
     at = end
     digits = np.int64(0)
     while digits <= scale or high or low:
-        if high:  # divide by ten in steps, because a dividend has at most 64 bits
+        if high:  # divide by ten in several steps, because a dividend has at most 64 bits
             rest = high % _TEN
             high //= _TEN
             upper = rest << _32 | low >> _32
@@ -398,7 +401,7 @@ def temporal(data: U8, p: Int, form: Int, out: U8, o: Int) -> Int:
 
 @part
 def base64(data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
-    """Write bytes in the encoding of RFC 4648, padded."""
+    """Write bytes as base64 (RFC 4648), with padding."""
     p, left = np.int64(p), np.int64(size)
     while left > 0:
         bits = np.int64(data[p]) << 16

@@ -6,7 +6,7 @@ text), and except for a removal the value (length, binary JSON); lengths are pac
 to the value of the before-image.
 
 A path names one location: `$.a."b c"[2]`, also `$[last]` and `$[last-1]`, as in the statement. The server was able to
-apply the changes. So if they do not apply here, the value is not the one that the server changed.
+apply the changes to its value. So if a change does not fit `before`, `before` differs from the server's value.
 
 Source: sql-common/json_diff.cc (read_json_diff, apply_json_diff), sql-common/json_path.cc (parse_path).
 """
@@ -66,7 +66,8 @@ class _Cell:
     back: bool
 
     def find(self, length: int) -> tuple[int, bool]:
-        """Return (index, True if the index exists). If it does not exist, return the nearest index for an insertion."""
+        """Return (index, True if the index exists). If the index does not exist, return the nearest index for an
+        insertion."""
         if self.back:
             return max(length - 1 - self.number, 0), self.number < length
         return min(self.number, length), self.number < length

@@ -2,15 +2,15 @@
 
 A document is a type byte and a value. A container (object or array, each small or large) begins with its number of
 values and its size in bytes. A key entry (offset, length) per key and a value entry (type, offset) per value follow.
-The entry of a literal, or of an integer that fits, holds the value in place of the offset. Offsets count from the
-container's first byte. Keys are stored and printed in the server's order, by length and then by bytes. All numbers are
-little-endian, with 2 bytes, or with 4 in large containers.
+The entry of a literal, or of an integer that fits into the entry, contains the value in place of the offset. Offsets
+count from the container's first byte. Keys are stored and printed in the server's order, by length and then by bytes.
+All numbers are little-endian, with 2 bytes, or with 4 in large containers.
 
 A value without a JSON type is opaque, with the code of an SQL type. The server prints a DECIMAL as a number, dates and
-times as `"2024-02-29 10:00:00.000000"`, and others (BIT, BLOB, geometry) as `"base64:type16:AQ=="`. An empty document,
-which INSERT IGNORE stores in a NOT NULL column, is `null`. Server versions differ only in opaque VAR_STRING: 5.7 stores
-it for binary strings and prints it as base64, 8.0 stores it for some texts and prints it as a string. Here it becomes a
-string if it is UTF-8, else base64.
+times as `"2024-02-29 10:00:00.000000"`, and values of other types (BIT, BLOB, geometry) as `"base64:type16:AQ=="`. An
+empty document, which INSERT IGNORE stores in a NOT NULL column, is `null`. Server versions differ only in opaque
+VAR_STRING: 5.7 stores it for binary strings and prints it as base64, 8.0 stores it for some texts and prints it as a
+string. This module writes an opaque VAR_STRING as a string if it is UTF-8, else as base64.
 
 The server escapes `"`, the backslash and control characters in strings, but neither `/` nor non-ASCII characters.
 A string that is not UTF-8 is an error, as in text columns. (MySQL 9.7 stores the bytes of a UTF-16 literal in a JSON
@@ -51,8 +51,8 @@ _GREATEST_TEXT = 0x7FFFFFFF
 def json_strings(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None) -> pa.StringArray:
     """Convert the documents data[offsets[i]:offsets[i + 1]] to strings; null if not valid[i].
 
-    `data` may begin before the first document and end behind the last. Offsets must not decrease. Raises `Invalid` for
-    the first document that no server can have written, or for more than 2 GiB of text.
+    `data` may begin before the first document and end after the last document. Offsets must not decrease. Raises
+    `Invalid` for the first document that no server can have written, or for more than 2 GiB of text.
     """
     if not data.flags.writeable:
         data = data.copy()  # for read-only arrays numba would compile the kernel a second time

@@ -1,13 +1,13 @@
 """The kernel that converts a column of MySQL's binary JSON to text. `jsonb` describes the format.
 
-The kernel is one loop without recursion: a stack of at most 100 frames holds the containers around the current value.
-The kernel writes into the caller's buffer and stops before a document that may not fit. The text of a document of n
-bytes has at most TEXT_FACTOR * n + TEXT_MORE bytes.
+The kernel is one loop without recursion: a stack of at most 100 frames contains the containers around the current
+value. The kernel writes into the caller's buffer and stops before a document that may not fit. The text of a document
+of n bytes has at most TEXT_FACTOR * n + TEXT_MORE bytes.
 
 The kernel uses each byte of a document at most once. All documents that a server writes allow this (a document that was
-changed in place has holes, but no overlaps). For malformed documents the rule bounds time and memory: offsets that
-share a value, or form a cycle, use up the document's bytes. So no value may be longer than the number of bytes that are
-still unused.
+changed in place has holes, but no overlaps). For malformed documents the rule bounds time and memory: if offsets point
+to the same value, or form a cycle, the document has no unused bytes left at some point. So no value may be longer than
+the number of bytes that are still unused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OPAQUE = 15
 MAX_DEPTH = 100
 GREATEST_UTF8 = np.int64(
     0xFF
-)  # for `invalid_utf8`, as the greatest byte that it allows: all bytes are allowed
+)  # the argument `greatest` of `invalid_utf8`: every byte value is allowed
 
 # A container on the stack: type, offset, size in bytes, number of values, values written, offset of the value entries,
 # bytes before the first key or value.
@@ -49,7 +49,7 @@ FRAME_FIELDS = 7
 TEXT_FACTOR = 6
 TEXT_MORE = 128
 
-# Error codes. They are negative, because the same variables also hold offsets.
+# Error codes. Error codes are negative, because the same variables also contain offsets.
 CUT_SHORT = -1
 NO_TYPE = -2
 NO_LITERAL = -3
@@ -70,7 +70,7 @@ _OPAQUE = np.frombuffer(b"base64:type", dtype=np.uint8)
 
 
 def _escapes() -> U8:
-    """Returns for each byte: 0 = not escaped, 117 = escaped as \\\\u00xx, else the letter behind the backslash."""
+    """Returns for each byte: 0 = not escaped, 117 = escaped as \\\\u00xx, else the letter after the backslash."""
     table = np.zeros(256, dtype=np.uint8)
     table[:32] = ord("u")
     for byte, letter in zip(b'\b\t\n\f\r"\\', b'btnfr"\\', strict=True):
@@ -112,7 +112,7 @@ def _quoted(data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
 
 @njit
 def _base64(kind: Int, data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
-    """Write `"base64:type16:AQ=="`, with an escaped line break after each 76 characters, as the server does."""
+    """Write `"base64:type16:AQ=="`, with an escaped line break after each 76 characters, as in the server's output."""
     out[o] = 34
     o = _word(_OPAQUE, out, o + 1)
     o = number_format.unsigned(np.uint64(kind), out, o)
@@ -129,8 +129,8 @@ def _base64(kind: Int, data: U8, p: Int, size: Int, out: U8, o: Int) -> Int:
 
 @njit
 def _length(data: U8, p: Int, limit: Int) -> tuple[Int, Int]:
-    """Return (length, offset behind it) of a string or opaque value. A byte holds 7 bits of the length. The length is
-    -1 if it is invalid."""
+    """Return (length, offset after the length field) of a string or opaque value. A byte of the field contains 7 bits
+    of the length. If the field is invalid, the length is -1."""
     value = np.int64(0)
     for k in range(5):
         if p + k >= limit:
@@ -186,7 +186,7 @@ def _opaque(  # noqa: C901, PLR0911 - one branch per type
 def _scalar(  # noqa: C901, PLR0911 - one branch per type
     data: U8, kind: Int, p: Int, limit: Int, out: U8, o: Int
 ) -> tuple[Int, Int]:
-    """Write the value of type `kind` at `p`. Return (offset behind the text or an error code, size of the value)."""
+    """Write the value of type `kind` at `p`. Return (offset after the text or an error code, size of the value)."""
     if kind == STRING:
         size, at = _length(data, p, limit)
         if size < 0:
@@ -243,7 +243,7 @@ def _open(data: U8, kind: Int, p: Int, limit: Int, frames: I64, depth: Int) -> I
 
 @njit
 def _key(data: U8, frame: I64, budget: Int, out: U8, o: Int) -> tuple[Int, Int]:
-    """Write the next key of an object. Return (offset behind the text or an error code, size of the key)."""
+    """Write the next key of an object. Return (offset after the text or an error code, size of the key)."""
     width = np.int64(4 if frame[KIND] & LARGE else 2)
     at = frame[BASE] + 2 * width + frame[DONE] * (2 + width)
     offset, size = little(data, at, width), little(data, at + width, 2)
@@ -258,8 +258,8 @@ def _key(data: U8, frame: I64, budget: Int, out: U8, o: Int) -> tuple[Int, Int]:
 
 @njit
 def _wrong(code: Int, squeezed: bool) -> Int:
-    """Returns the error code of a value: OVERLAP if the value is too long only because other values have used its bytes
-    (`squeezed`)."""
+    """Returns the error code of a value: OVERLAP if the value is too long only because other values have already used
+    its bytes (`squeezed`), else `code`."""
     return np.int64(OVERLAP) if squeezed and code in (CUT_SHORT, NO_LENGTH) else code
 
 
@@ -267,7 +267,8 @@ def _wrong(code: Int, squeezed: bool) -> Int:
 def _document(  # noqa: C901 - one loop: its state lives in registers
     data: U8, start: Int, stop: Int, frames: I64, out: U8, o: Int
 ) -> tuple[Int, Int]:
-    """Write one document, which is not empty. Return (offset behind the text, 0) or (error code, byte of the error)."""
+    """Write one document, which is not empty. Return (offset after the text, 0) or (error code, offset of the error in
+    the document)."""
     # The current value, the offset at or before which it must end, and the number of unused bytes of the document.
     kind, p, limit, inlined = np.int64(data[start]), start + 1, stop, False
     left = stop - p
@@ -331,7 +332,7 @@ def write(
 
     Document i is data[offsets[i]:offsets[i + 1]], and its text is out[out_offsets[i]:out_offsets[i + 1]]; "" if not
     valid[i]. The kernel stops early if `out` may be too small for the next document (bad[0] = 0), or if that document
-    is not JSON (bad = [error code, byte in the document]).
+    is malformed (bad = [error code, offset in the document]).
     """
     frames = np.empty((MAX_DEPTH, FRAME_FIELDS), dtype=np.int64)
     bad[0] = 0

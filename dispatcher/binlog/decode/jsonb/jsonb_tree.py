@@ -4,9 +4,9 @@ A value is a type and bytes (`Raw`). Offsets in a container are relative to its 
 its place in the document. A change rebuilds the containers around its location and copies all other bytes.
 
 A container of few values is built as the server builds it: keys sorted by length and then by bytes, keys before values,
-the small form if 16 bits are enough, literals and small integers in their entries. A container may also have millions
-of values, for which a tree of Python objects would take fifty times the bytes. So in a container of many values, the
-tables of entries are changed as arrays, and a new value is appended behind the others. `jsonb` describes the format.
+the small form if 16 bits are enough, literals and small integers in their entries. For a container of millions of
+values, a tree of Python objects would take fifty times the bytes. So in a container of many values, this module changes
+the tables of entries as arrays, and appends a new value after the other values. `jsonb` describes the format.
 
 Source: sql-common/json_binary.cc (serialize_json_object, serialize_json_array, attempt_inline_value, lookup_index).
 """
@@ -103,8 +103,8 @@ def key(container: Raw, index: int) -> bytes:
 
 
 def find_key(container: Raw, name: bytes) -> tuple[int, bool]:
-    """Return (index, True if it exists) of a key of an object. A key that does not exist gets the index that it would
-    have. Raises `Malformed`."""
+    """Return (index, True if it exists) of a key of an object. For a key that does not exist, the index is the one at
+    which the key would be inserted. Raises `Malformed`."""
 
     def order(index: int) -> tuple[int, bytes]:
         existing = key(container, index)
@@ -115,8 +115,8 @@ def find_key(container: Raw, name: bytes) -> tuple[int, bool]:
 
 
 def parts(container: Raw) -> tuple[list[bytes] | None, list[Raw]]:
-    """Return (keys or None, values) of a container. Raises `Malformed`. Overlapping values also raise `Malformed`, so
-    that a rebuilt container is never larger than the original."""
+    """Return (keys or None, values) of a container. Raises `Malformed`. Raises `Malformed` also for overlapping values,
+    so that a rebuilt container is never larger than the original container."""
     values: list[Raw] = []
     keys: list[bytes] | None = [] if container.is_object else None
     used = _layout(container)[1]
@@ -184,7 +184,7 @@ def remove_member(container: Raw, index: int) -> Raw:
 
 
 class _Tables:
-    """A container's entries as arrays. Offsets count from the start of `body`, the bytes behind the entries."""
+    """A container's entries as arrays. Offsets count from the start of `body`, the bytes after the entries."""
 
     def __init__(self, container: Raw) -> None:
         self.kind, self.width = container.kind, container.width
@@ -278,7 +278,7 @@ def _bytes(numbers: I64, width: int) -> _Table:
 
 
 def _layout(container: Raw) -> tuple[int, int]:
-    """Returns (offset of a container's value entries, offset behind them)."""
+    """Returns (offset of a container's value entries, offset after the value entries)."""
     width, count = container.width, container.members
     entries = 2 * width + (0 if container.kind & kernels.ARRAY else count * (2 + width))
     return entries, entries + count * (1 + width)
@@ -300,7 +300,7 @@ def _inlined(kind: int, width: int) -> bool:
 
 
 def _raw(kind: int, data: bytes, at: int, limit: int) -> Raw:
-    """Return the value of type `kind` at `at`. Raises `Malformed` unless it ends at or before `limit`."""
+    """Return the value of type `kind` at `at`. Raises `Malformed` if the value ends after `limit`."""
     if kind <= kernels.GREATEST_CONTAINER:
         width = _LARGE_WIDTH if kind & kernels.LARGE else 2
         if 2 * width > limit - at:
@@ -320,7 +320,7 @@ def _raw(kind: int, data: bytes, at: int, limit: int) -> Raw:
 
 
 def _length(data: bytes, at: int, limit: int) -> int:
-    """Return the offset behind a string whose length begins at `at`. A byte holds 7 bits of the length. Raises
+    """Return the offset after a string whose length begins at `at`. A byte contains 7 bits of the length. Raises
     `Malformed`."""
     value = 0
     for k in range(min(5, limit - at)):
@@ -332,7 +332,7 @@ def _length(data: bytes, at: int, limit: int) -> int:
 
 
 def _build(keys: Sequence[bytes] | None, values: Sequence[Raw], width: int) -> bytes | None:
-    """Build a container. Return None if it is too large for numbers of this width."""
+    """Build a container. Return None if the container is too large for numbers of this width."""
     outside = [b"" if _inlined(value.kind, width) else value.data for value in values]
     head = 2 * width + len(keys or ()) * (2 + width) + len(values) * (1 + width)
     size = head + sum(map(len, keys or ())) + sum(map(len, outside))
@@ -351,7 +351,7 @@ def _build(keys: Sequence[bytes] | None, values: Sequence[Raw], width: int) -> b
 
 
 def _entry(value: Raw, width: int) -> bytes:
-    """Return a literal or small integer as its entry holds it: in `width` bytes, sign-extended if its type is
+    """Return a literal or small integer as it is stored in an entry: in `width` bytes, sign-extended if its type is
     signed."""
     sign = value.kind in (kernels.INT16, kernels.INT32)
     number = int.from_bytes(value.data, "little", signed=sign)

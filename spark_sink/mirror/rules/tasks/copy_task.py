@@ -1,16 +1,17 @@
-"""The task that copies a table, up to the point at which a replay takes over. Pure.
+"""The task that copies a table, until a replay can continue. Pure.
 
-1. S is the newest position that the log is known to hold. The table's entries behind S stay in the log (`Copying`).
-2. The copier waits until the server has executed S, reads the rows into a folder of the copy, and then asks the server
-   what it has executed: R (`Copied`).
-3. The task waits until the log has passed R. Then a `ReplayTask` applies the entries from S up to that point to the
-   copy (`Replaying`). After that the copy equals the server's table at that point. The steps are MERGEs, because the
-   copy may already show transactions up to R. Rows of a table without a key cannot be merged, so the copier reads them
-   in one snapshot (`exact`), and the replay leaves out the transactions that the snapshot shows.
+1. S is the newest position that the rules have found in the log. The table's entries behind S are left in the log
+   (`Copying`).
+2. The copier waits until the server has executed S, reads the rows into the copy's folder, and then asks the server for
+   its executed position, R (`Copied`).
+3. The task waits until the log has passed R. Then a `ReplayTask` applies the entries from S up to the entry that passed
+   R to the copy (`Replaying`). After this entry, the copy equals the server's table. The steps of the replay are
+   MERGEs, because the copy may already show transactions up to R. Rows of a table without a key cannot be merged, so
+   the copier reads them in one snapshot (`exact`), and the replay leaves out the transactions that the snapshot shows.
 
-A change of the table's columns or of its name between S and R begins the copy again. The task waits until the table's
-entries up to S, and later those up to R, are executed or left in the log, because there may be a RENAME or a DROP among
-them. The record shows which of the three stages has ended, so after a crash at most one stage is repeated.
+If the table's columns or its name change between S and R, the copy begins again. The task waits until the table's queue
+has executed the entries up to S, and later up to R, or has left them in the log, because a RENAME or a DROP may be
+among them. The record shows which of the three stages have ended, so after a crash at most one stage is repeated.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class CopyTask(Task):
         self._cleared = False
         self._copied: State | None = None  # the state in which the rows are copied
         self._stopped = False
-        self._cursor = -1  # the lsn up to which R was looked for
+        self._cursor = -1  # the lsn up to which the log was searched for R
         self._found: int | None = None  # the lsn at which the log has passed R
 
     @property
@@ -63,8 +64,8 @@ class CopyTask(Task):
                 self.ended = True
 
     def watch(self) -> None:
-        """End the task if the table no longer waits for its copy. Let a running copy end if the table has another state
-        or a request by now, or if the job ends."""
+        """End the task if the table no longer waits for its copy. Stop a running copy if the table now has another
+        state or a request, or if the job ends."""
         record = self.record
         if self.run is None and not isinstance(record.state, Creating | Copying | Copied):
             self.ended = True
@@ -85,7 +86,8 @@ class CopyTask(Task):
                 self._tell(_no_position(record))
                 return
             if last_lsn(end.append) < self.state.read_to:
-                # Entries behind this end are lost. A replay that begins here would stop the table at them again.
+                # The log has lost entries behind this end. A replay from this end would stop the table at these
+                # entries.
                 self._tell(_no_end(record))
                 return
             self._begin = last_lsn(end.append), end.position
@@ -97,7 +99,7 @@ class CopyTask(Task):
             return
         begun = replace(record, state=Copying(position), from_lsn=lsn)
         begun = replace(begun, epoch=position.epoch, server=position.server)
-        if begun.lies_at == copy_folder(begun.table_id):  # an earlier copy that never got its place
+        if begun.lies_at == copy_folder(begun.table_id):  # an earlier copy that never moved
             begun = replace(begun, folder="", move=None)
         self.state.save(begun, why="its copy begins")
         self._begin, self._cleared, self._cursor, self._found = None, False, -1, None
@@ -144,7 +146,7 @@ class CopyTask(Task):
             self._tell(_too_short(record))
 
     def _look(self, copied: Copied) -> None:
-        """Look for the first END entry whose position holds R."""
+        """Search the log for the first END entry whose position contains R."""
 
         def read(answer: Answer) -> None:
             if isinstance(answer, LogLost):
@@ -182,7 +184,7 @@ class CopyTask(Task):
             self._report(failure.text)
 
     def _tell(self, fault: BinlogError) -> None:
-        """Report why the copy cannot go on now, and try again later."""
+        """Report why the copy cannot continue now, and try again later."""
         self.failed(Failure(str(fault), fault))
 
     def _report(self, text: str) -> None:
@@ -192,7 +194,7 @@ class CopyTask(Task):
 
 
 def _first_behind(entries: Sequence[LogEntry], executed: Position) -> int | None:
-    """Returns the lsn of the first END entry whose position holds all of `executed`; None if there is none."""
+    """Returns the lsn of the first END entry whose position contains `executed`; None if there is none."""
     for entry in entries:
         position = entry.position if entry.kind is EntryKind.END else None
         if position is not None and contains_executed(position, executed):
@@ -201,8 +203,8 @@ def _first_behind(entries: Sequence[LogEntry], executed: Position) -> int | None
 
 
 def _waits_for_log(record: TableRecord, obstacle: str, begins: str) -> BinlogError:
-    """Returns the error of a copy for which the log has no S yet. `begins`: what the log must do first, for the
-    remedy."""
+    """Returns the error for a copy that cannot begin, because the log has no S yet. `obstacle` and `begins` are parts
+    of the message and of the remedy."""
     return BinlogError(
         ErrorKind.RANGE_UNAVAILABLE,
         f"table {record.label} cannot be copied {obstacle}",

@@ -1,4 +1,4 @@
-"""Begins a move of folders as a work of a task, and writes the result of the move into the records. Pure."""
+"""Begins a move of folders, which is a work of a task, and updates the records with the result of the move. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from spark_sink.mirror.rules.transitions import in_its_place, place_taken
 def begin_move(
     task: Task, moving: Sequence[TableRecord], then: Callable[[FoldersMoved], None]
 ) -> None:
-    """Move the folders of these tables to the places that their records name. `then` is called when the records have
-    the result.
+    """Begin to move the folders of the tables `moving` to the places that their records name. `then` is called when the
+    move, or its step, has ended and the records are updated.
 
-    Until the last step of the move has ended, and after a failure, it is not known where the folders lie. During that
-    time only the same move may follow (`MirrorState.unsure`).
+    Until the last step of the move has ended, and after a failure, the rules do not know where the folders are. Until
+    then, the tables may have no other work than the same move (`MirrorState.unsure`).
     """
     state = task.state
     ids = [record.table_id for record in moving]
@@ -37,8 +37,8 @@ def begin_move(
 
 
 def must_wait(state: MirrorState, moving: Sequence[TableRecord]) -> bool:
-    """True if another table, which has to move away first, still lies in one of the places. In an object store a move
-    takes several steps, so the files of two tables would otherwise be in one folder."""
+    """True if another table's folder still has to move out of one of the places of `moving`. In an object store, where
+    a move takes several steps, the files of two tables would otherwise be in one folder."""
     ids = {record.table_id for record in moving}
     places = {record.folder for record in moving}
     others = (record for record in state.tables() if record.table_id not in ids)
@@ -46,7 +46,7 @@ def must_wait(state: MirrorState, moving: Sequence[TableRecord]) -> bool:
 
 
 def after_move(state: MirrorState, ids: Sequence[str], moved: FoldersMoved) -> None:
-    """Write the result of a move of the folders of these tables into their records."""
+    """Update the records of the tables `ids` with the result of a move of their folders."""
     after = []
     for record in (state.records[table_id] for table_id in ids):
         if (fault := moved.refused.get(record.table_id)) is not None:

@@ -1,18 +1,18 @@
-"""Brings the history of one table forward. Each history reads the log by itself. Pure.
+"""The task that applies the log to the history of one table. Each history has its own task, which reads the log. Pure.
 
 A history reads rows from the log, entry by entry, so it has every version, and does not delay its table. A history does
-not compute what a statement does to the rows. The mirrored table has followed the statement, and one version of its
-Delta table holds the rows as they were after the statement. The history compares these rows with its own current
-versions. So a history is never ahead of its table, and waits at a statement until the table has passed it. The same
-comparison is made when the history of a table with rows begins, and after a copy or a RENAME. Equal rows keep their
-version.
+not compute what a statement does to the rows. When the mirrored table has executed the statement, one version of its
+Delta table has the rows as they were after the statement. The history compares these rows with its own current
+versions. So a history is never ahead of its table, and waits at a statement until the table has executed it. The task
+makes the same comparison when the history of a table with rows begins, and after a copy or a RENAME. Rows that are
+equal keep their version.
 
-The alternative, a second commit in each step of the mirrored table, would let a history that fails stop the table, and
-would need rules of its own for every statement.
+The alternative is a second commit in each step of the mirrored table. With it, a history that fails would stop the
+table, and every statement would need separate rules.
 
 Exactly once: a step records its lsn in its Delta commit, as the mirror's steps do. For entries that need no commit,
-`from_lsn` of the record shows that they are done. A history belongs to a name, `database.table`, whichever table has
-this name.
+`from_lsn` of the record shows that they are done. A history belongs to a name, `database.table`: if another table gets
+the name, the history continues with that table.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def can_begin_with(mirrored: TableRecord | None) -> bool:
 
 
 class HistoryTask(Task):
-    """`cursor`: the lsn up to which the history has followed the log, None until its Delta table was asked. The task
-    does not end by itself."""
+    """`cursor`: the lsn up to which the log is applied to the history, None until the task has read the recorded lsn
+    from the Delta table. The task ends only with the job."""
 
     def __init__(self, state: MirrorState, table_id: str) -> None:
         super().__init__(state)
@@ -77,7 +77,7 @@ class HistoryTask(Task):
         self.name: TableName = state.records[table_id].name
         self.cursor: int | None = None
         self._items: list[WorkItem] = []
-        self._compare_at: int | None = None  # the entry at which a comparison is due
+        self._compare_at: int | None = None  # the lsn of the entry after which a comparison is due
 
     @property
     def record(self) -> TableRecord:
@@ -107,7 +107,7 @@ class HistoryTask(Task):
             self._follow(record, mirrored, self.cursor)
 
     def _waits(self, mirrored: TableRecord | None) -> bool:
-        """True if the history has to wait, because entries are not applied to its table as they come."""
+        """True if the history has to wait, because the queue of its table does not apply entries now."""
         return mirrored is not None and not (mirrored.is_live or mirrored.is_dropped)
 
     def _ask(self, record: TableRecord) -> None:
@@ -127,7 +127,8 @@ class HistoryTask(Task):
     # -- its beginning -----------------------------------------------------------------------------------------
 
     def _begin_with(self, record: TableRecord, mirrored: TableRecord | None, cursor: int) -> None:
-        """Make the table's rows the current versions, and follow the log from then on."""
+        """Make the table's rows the current versions of the history. Afterwards, the task applies the log to the
+        history."""
         if (
             mirrored is None
             or not can_begin_with(mirrored)
@@ -138,7 +139,7 @@ class HistoryTask(Task):
         if applied is None:
             self._ask_table(mirrored)
             return
-        # Begin with the rows that the table had when it became live, if the log holds all changes since then.
+        # Begin with the rows that the table had when it became live, if the log has all changes since then.
         begun = mirrored.from_lsn
         as_it_is = isinstance(record.state, Creating) and record.state.as_it_is
         if as_it_is or self._is_lost(begun) or begun < cursor:
@@ -183,7 +184,7 @@ class HistoryTask(Task):
     def _is_copied_here(
         self, record: TableRecord, mirrored: TableRecord | None, cursor: int
     ) -> bool:
-        """True if the history has reached the entry at which its table was copied, but has not been compared with that
+        """True if the history has reached the lsn of the last copy of its table, but has not been compared with that
         copy yet."""
         compared = -1 if record.copied_at is None else record.copied_at
         return compared < cursor == _copied_at(mirrored, self.name)
@@ -264,16 +265,16 @@ class HistoryTask(Task):
             self.begin([self.table_id], effect, written)
 
     def _named(self) -> bool:
-        """Write the folder into the record before the history gets its first version, so that a record without a folder
-        means a history without versions. Returns False if the record has to be stored first."""
+        """Write the history's folder into its record before the history gets its first version. So a history whose
+        record has no folder has no versions. Returns False if the record has to be stored first."""
         if self.record.folder:
             return True
         self.state.save(replace(self.record, folder=folder_of(self.record.shown_name)))
         return False
 
     def _compare(self, lsn: int, at: datetime | None, *, begins: bool = False) -> None:
-        """Change the current versions to the rows that the table had at `lsn`. `at`: the commit time of `lsn`, None if
-        not known."""
+        """Make the current versions equal to the rows that the table had at `lsn`. `at`: the commit time of the entry
+        `lsn`, None if not known; `begins`: True if the history begins with them."""
         if not self._named():
             return
         mirrored = self.state.find(self.name, lsn + 1)
@@ -316,7 +317,7 @@ class HistoryTask(Task):
     # -- how it stands -----------------------------------------------------------------------------------------------
 
     def needed(self) -> int:
-        """Returns the lsn behind which the history needs the log."""
+        """Returns the lsn behind which the history needs the log; `NEWEST` if it needs no entry yet."""
         return NEWEST if self._waits_for_table() else self.cursor or self.record.from_lsn
 
     def rests(self, goal: int) -> bool:
@@ -340,7 +341,7 @@ class HistoryTask(Task):
 
 
 def _copied_at(mirrored: TableRecord | None, name: TableName) -> int:
-    """Returns the lsn as of which a table was copied while it had this name; -1 if there is none."""
+    """Returns `copied_at` of the table if the table had this name then; otherwise -1."""
     copied = None if mirrored is None else mirrored.copied_at
     if mirrored is None or copied is None:
         return -1
@@ -358,7 +359,7 @@ def _changes_rows(effect: object) -> bool:
 
 def history_of(table: TableRecord, state: MirrorState) -> TableRecord:
     """Returns the record of a new history of a table. If the table had no rows when it became live, the history begins
-    empty at that entry, so that it has every version. Otherwise it begins with the table's rows."""
+    without versions at that entry, and so has every version. Otherwise the history begins with the table's rows."""
     table_id, consumer = state.options.new_id(), state.options.consumer
     begun = TableRecord(table_id, consumer, *table.name, state=Creating(), history=True)
     since = table.from_lsn

@@ -75,7 +75,7 @@ class ReadTask(Task):
                 return
             assert isinstance(answer, EntriesRead)
             self._into_queues(answer.entries)
-            # If no entry was read, the appends up to `newest` hold only claims.
+            # If no entry was read, the appends up to `newest` have only claims.
             state.append_seen = append_of(state.read_to) if answer.entries else newest
 
         self.begin([], lambda run: ReadLog(run, after), read)
@@ -91,8 +91,8 @@ class ReadTask(Task):
             state.read_to = entry.lsn
 
     def _leave_out(self, lost: LogLost) -> None:
-        """Continue behind appends that cannot be read. All tables stop before these appends, because each may have
-        changes in them."""
+        """Continue with the entries after the appends that cannot be read. All tables stop before these appends,
+        because each table may have changes in them."""
         state = self.state
         first, last = first_lsn(lost.first), last_lsn(lost.last)
         if lost.before:
@@ -100,7 +100,7 @@ class ReadTask(Task):
             state.append_seen = append_of(state.read_to)
             return
         if last <= state.read_to:
-            self._fail(lost.error)  # the error does not tell which entries are lost
+            self._fail(lost.error)  # the error does not show which entries are lost
             return
         for name in state.names():
             state.queues.add(name, LostItem(first, last, lost.error))
@@ -118,5 +118,5 @@ class ReadTask(Task):
 
 
 def lasting(failure: Failure, consumer: str) -> BinlogError:
-    """Returns the error that ends the work on a consumer after many failures in a row."""
+    """Returns the error for a consumer that is no longer applied, because of many failures in a row."""
     return BinlogError(ErrorKind.INTERNAL, failure.text, where=f"consumer {consumer}")

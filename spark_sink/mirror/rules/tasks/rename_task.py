@@ -1,11 +1,12 @@
-"""Executes a statement that renames tables, when all tables that it concerns have reached it. Pure.
+"""The task that executes a statement that renames tables, when the queues of all its tables have reached the statement.
+Pure.
 
 Order of writes:
 
 1. the statement's other changes to Delta tables, such as the columns of an ALTER TABLE ... RENAME TO, under its lsn;
-2. all records in one commit: with their new names and folders, and with the folder where each table still lies
+2. all records in one commit: with their new names and folders, and with the folder in which each table still is
    (`move`);
-3. every folder moves aside, then to its new place;
+3. the folders: each moves aside, then to its new place;
 4. the records without `move`.
 
 After a crash between two of these writes, the statement is read again, and the records show what is left to do: after
@@ -52,20 +53,21 @@ from spark_sink.mirror.values.names import TableName, table_label
 
 @dataclass(frozen=True, slots=True)
 class DeltaNeed(Exception):
-    """Something has to be done to the Delta table of a record before the records can be written."""
+    """An action on the Delta table of `record` has to precede the write of the records."""
 
     record: TableRecord
     action: Ask | ChangeDelta
 
 
 class RenameTask(TableTask):
-    """`step`: the step of the queues. When the task has ended, the step is done or is to be tried again."""
+    """`step`: the step that `TableQueues.start` returned. At its end, the task returns the step to the queues, as done
+    or for another attempt."""
 
     def __init__(self, state: MirrorState, step: QueuedStep) -> None:
         super().__init__(state)
         assert isinstance(step.work, RenameBarrier)
         self.step, self.barrier = step, step.work
-        self._refused: dict[str, str] = {}  # why rows cannot follow a change, by id of table
+        self._refused: dict[str, str] = {}  # by table id, why rows cannot follow a change
         self._moved = False
         self._without_place: set[str] = set()
         self._later: set[TableName] = set()
@@ -90,7 +92,7 @@ class RenameTask(TableTask):
         if changed:
             state.save(*changed, why=f"renamed at lsn {lsn}")
             for record in changed:
-                state.doubt(record.table_id)  # its place has changed, or another table has got it
+                state.doubt(record.table_id)  # its place has changed, or is another table's
         if not any(any(lsn == former.until for former in record.names) for record in changed):
             self._finish()
 
@@ -104,7 +106,8 @@ class RenameTask(TableTask):
         """Returns the tables that the statement concerns, by their names before the statement."""
         found = {name: self.state.find(name, self.barrier.lsn) for name in self.barrier.names}
         known = {name: record for name, record in found.items() if record is not None}
-        # After a crash the entry is read again, and tables that were made later may have the names.
+        # After a crash the entry is read again. By then, tables that were created after the statement may have the
+        # names.
         self._later = {n for n, record in known.items() if record.from_lsn >= self.barrier.lsn}
         return {
             name: record
@@ -176,8 +179,9 @@ class RenameTask(TableTask):
         return [self._without_double(record, changed) for record in changed.values()]
 
     def _require_rows(self, tables: dict[TableName, TableRecord]) -> None:
-        """Replace the records of tables whose rows this statement has already deleted. This happens if the settings
-        left out their new names, the job ended before it wrote the records, and then the settings were changed."""
+        """Replace, in `tables`, the records of tables whose rows this statement has already deleted. Rows were deleted
+        if the settings left out the table's new name, the job ended before it wrote the records, and then the settings
+        were changed."""
         altered = {
             n for e in self.barrier.effects if not isinstance(e, RenameTables) for n in e.tables
         }
@@ -199,8 +203,8 @@ class RenameTask(TableTask):
         return {name for e in renames for name in crossings(e.pairs, excluded).leaving}
 
     def _without_double(self, record: TableRecord, changed: dict[str, TableRecord]) -> TableRecord:
-        """Returns the record as dropped if another record has its new name. This statement may have made that other
-        record earlier, when the settings left out the former name."""
+        """Returns the record; if another record has its new name, it is marked as dropped. This statement may have
+        created that other record in an earlier attempt, when the settings left out the former name."""
         others = (r for r in self.state.tables() if r.table_id not in changed and not r.is_dropped)
         if record.is_dropped or all(other.name != record.name for other in others):
             return record
@@ -237,12 +241,12 @@ class RenameTask(TableTask):
     def _cross(
         self, effect: RenameTables, tables: dict[TableName, TableRecord]
     ) -> list[TableRecord]:
-        """Returns the records of tables that leave or enter the mirror, and removes from `tables` those that the
+        """Returns the records of tables that leave or enter the mirror. Removes from `tables` the tables that the
         statement does not rename within the mirror.
 
-        A table that gets an excluded name is dropped. A table that loses an excluded name has rows that the log does
-        not hold, so it is treated like a table that is older than the mirror. If it gets the name of a table that
-        leaves, the rows of the leaving table can be read until the copy is made.
+        A table that gets an excluded name is dropped. A table that loses an excluded name has rows that the log lacks,
+        so it is treated like a table that is older than the mirror. If it gets the name of a table that leaves, the
+        rows of the leaving table can be read until the copy replaces them.
         """
         crossed = crossings(effect.pairs, self.state.options.excluded)
         changed = {}
@@ -256,7 +260,7 @@ class RenameTask(TableTask):
                 if arrived is not None:
                     arrived = self._arrived(name, record)
                 else:
-                    tables[name] = record  # another table may get its folder
+                    tables[name] = record  # another table may get the folder of this table
             changed[name] = arrived or record
         for name in crossed.arriving:
             if name in self._later or name in changed:
@@ -277,8 +281,8 @@ class RenameTask(TableTask):
     def _clear_the_way(
         self, effect: RenameTables, tables: dict[TableName, TableRecord]
     ) -> dict[str, TableRecord]:
-        """Returns, by id, the records of tables whose name another table gets. These tables do not exist on the server,
-        so their records become dropped."""
+        """Returns, by table id, the records of the tables of `names_in_the_way`. These tables do not exist on the
+        server, so their records become dropped."""
         reason = "another table has got its name"
         in_the_way = names_in_the_way(tables, effect.pairs)
         for name in in_the_way:

@@ -1,12 +1,13 @@
-"""Applies to one table the entries that were left in the log: after a person has resolved a stop, and after a copy.
-Pure.
+"""The task that applies the entries that were left in the log to one table, after a person has resolved a stop, or
+after a copy. Pure.
 
 While a table is stopped or copied, its entries are left in the log. A replay reads them again, for this table alone.
-After a copy, the entries are applied in the copy's own folder until the log has passed R (`Replaying`), then in the
-table's place (`CatchingUp`). The step of the rules that finds no entry left makes the table live again.
+After a copy, the replay applies the entries up to the lsn at which the log has passed R in the copy's own folder
+(`Replaying`), and later entries in the table's place (`CatchingUp`). When no entry is left, the task makes the table
+live again.
 
-The table's queue applies the statements after which the table's rows are known: DROP, TRUNCATE and CREATE. Such a
-statement ends the replay.
+After a DROP, TRUNCATE or CREATE, the table has no rows. The table's queue, not the replay, executes these statements.
+Such a statement ends the replay.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from spark_sink.mirror.schema.statements import AlterTable, RenameTables, effect
 from spark_sink.mirror.values.entries import last_lsn
 from spark_sink.mirror.values.names import OWN_FOLDER
 
-PLACE_AGAIN_S = 60.0  # after this time a table looks again whether its place is free
+PLACE_AGAIN_S = 60.0  # after this time the task checks again whether the table's place is free
 
 
 def copy_folder(table_id: str) -> str:
@@ -51,18 +52,18 @@ def copy_folder(table_id: str) -> str:
 
 
 class ReplayTask(TableTask):
-    """`cursor`: the lsn up to which entries are applied to the table and its record, None until the Delta table was
-    asked."""
+    """`cursor`: the lsn up to which entries are applied to the table and its record, None until the task has the lsn
+    that the Delta table records."""
 
     def __init__(self, state: MirrorState, table_id: str) -> None:
         super().__init__(state)
         self.table_id = table_id
         self.cursor: int | None = None
         self._items: list[WorkItem] = []
-        self._work: Work | None = None  # the work that was tried last
+        self._work: Work | None = None  # the work of the last attempt
         self._alone = False
         self._folder = ""
-        self._taken = ""  # the place for which the table waits
+        self._taken = ""  # the folder, taken by another table, for which this table waits
 
     @property
     def record(self) -> TableRecord:
@@ -76,17 +77,17 @@ class ReplayTask(TableTask):
             case CatchingUp() if record.move is not None:
                 self._move(record)
             case CatchingUp() | Replaying() if not self.state.is_free(self.table_id):
-                return  # a RENAME is moving the rows that the table had before its copy
+                return  # a RENAME is moving the folder with the rows that the table had before its copy
             case CatchingUp(goal=goal):
                 self._forward(record, replace(record, state=goal))
             case Replaying(goal=goal):
                 aside = copy_folder(self.table_id)
                 self._forward(record, replace(record, state=goal, folder=aside, move=None))
             case _:
-                self.ended = True  # a statement has settled the table, or it was stopped
+                self.ended = True  # the table was dropped, emptied, created anew or stopped
 
     def watch(self) -> None:
-        """End the task, even during a pause, if the table was settled or stopped. End the pause if the table has got
+        """End the task, even during a pause, if the table is no longer replayed. End the pause if the table now has
         another place."""
         record = self.record
         if self.run is None and not isinstance(record.state, CatchingUp | Replaying):
@@ -109,7 +110,8 @@ class ReplayTask(TableTask):
         self.cursor, self._items, self._alone = None, [], False
 
     def _forward(self, record: TableRecord, view: TableRecord) -> None:
-        """Take the next action. `view`: the record as if the table were live in the folder in which its rows are."""
+        """Execute the next action. `view`: the record as it would be if the table were live in the folder in which its
+        rows are now."""
         if view.folder != self._folder:
             self._folder = view.folder
             self._restart()
@@ -118,10 +120,10 @@ class ReplayTask(TableTask):
             self.ask(view, Ask(view.folder))
             return
         if not self._is_dealt_with(record, applied):
-            return  # a statement of the queue has changed the Delta table, but not the record yet
+            return  # a statement that the queue executes has changed the Delta table, but not the record yet
         if self.cursor is None:
             # The job may have been killed after a statement had changed the Delta table, and before the record was
-            # written. So the last applied entry is read again.
+            # written. So the entry of the recorded lsn is read again.
             self.cursor = max(applied - 1, record.from_lsn)
         if not self._items:
             self._read_on(record, self.cursor)
@@ -138,7 +140,8 @@ class ReplayTask(TableTask):
         self._apply(view, work, taken)
 
     def _read_on(self, record: TableRecord, cursor: int) -> None:
-        """All entries that were read are applied: read more of the log or, at the goal, change the table's state."""
+        """Called when all entries that were read are applied. Read more of the log or, if no entry is left, change the
+        table's state."""
         state, left = self.state, self.state.left.get(self.table_id, 0)
         match record.state:
             case Replaying(passed=passed) if cursor >= passed:
@@ -155,8 +158,8 @@ class ReplayTask(TableTask):
                 self._read(record, cursor, left)
 
     def _is_dealt_with(self, record: TableRecord, cursor: int) -> bool:
-        """True if the queues have dealt with the table up to `cursor`. The Delta table may already have a settling
-        statement whose record is not written yet. Then the queue has to write that record first."""
+        """True if the queues have executed the table's entries up to `cursor`, or left them in the log. Otherwise the
+        replay waits: the Delta table may show a DROP, TRUNCATE or CREATE whose record the queue has not written yet."""
         dealt_with = self.state.dealt_with
         return dealt_with(record.name) >= cursor and all(
             dealt_with(former.name) >= min(cursor, former.until) for former in record.names
@@ -212,7 +215,7 @@ class ReplayTask(TableTask):
                 self.take(view, action)
 
     def save(self, record: TableRecord, why: str) -> None:
-        """Write the changes that an action makes to the view into the record."""
+        """Write the record, with the changes that an action has made to the view `record`."""
         now = self.record
         if isinstance(now.state, Replaying):
             record = replace(record, folder=now.folder, move=now.move)
@@ -249,9 +252,9 @@ class ReplayTask(TableTask):
 
 
 def _in_place(record: TableRecord, replaying: Replaying) -> TableRecord:
-    """Returns the record of a table whose copy takes the table's place."""
+    """Returns the record of a table whose copy now moves to the table's place."""
     passed = replaying.passed
-    # If the log has lost entries after R, and a person has skipped them, `from_lsn` already lies after R.
+    # If the log has lost entries after R, and a person has skipped them, `from_lsn` is larger than `passed`.
     from_lsn = max(passed, record.from_lsn)
     goal = replace(replaying.goal, exact_from=passed if replaying.goal.complete else None)
     place = folder_of(record.name)
@@ -262,7 +265,7 @@ def _in_place(record: TableRecord, replaying: Replaying) -> TableRecord:
 
 
 def _copy_ends(record: TableRecord, work: Work) -> bool:
-    """True if a statement has changed the table's columns during its copy, so the copy begins again."""
+    """True if `work` is a statement that changed the table's columns during its copy, so that the copy begins again."""
     if not isinstance(work, StatementItem | RenameBarrier) or not in_copy(record, work.lsn):
         return False
     changes = (effect for effect in work.effects if isinstance(effect, AlterTable))
@@ -270,8 +273,8 @@ def _copy_ends(record: TableRecord, work: Work) -> bool:
 
 
 def _is_missed(record: TableRecord, work: RenameBarrier) -> bool:
-    """True if a RENAME was not executed when it was due, because the log had lost it. Since then the lost file was
-    restored."""
+    """True if the queues did not execute the RENAME in time, because the log had lost it. A person has restored the
+    lost file since then."""
     renames = (effect for effect in work.effects if isinstance(effect, RenameTables))
     return any(misses(record, rename.pairs, work.lsn) for rename in renames)
 
@@ -286,8 +289,7 @@ def _not_renamed(record: TableRecord, work: RenameBarrier) -> BinlogError:
 
 
 def _of_table(work: Work) -> Work:
-    """Returns the work without its RENAME, which the queue has executed already. The statement's other effects
-    remain."""
+    """Returns the work without its RENAME, which the queue has already executed."""
     if isinstance(work, RenameBarrier):
         rest = tuple(effect for effect in work.effects if not isinstance(effect, RenameTables))
         return StatementItem(work.entry, rest)

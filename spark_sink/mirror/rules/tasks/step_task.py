@@ -1,11 +1,14 @@
-"""A step of a queue: one item of work, or adjacent rows, of the table that has the queue's name. Pure.
+"""The task that executes a step of a queue: one item, or adjacent entries of rows, of the table that has the queue's
+name. Pure.
 
-What happens when it fails:
+What happens when the step fails:
 
-* a fault of the table's data: the step's entries are tried one by one, and only this table stops, at the entry that
-  fails;
-* a conflict with another writer of the Delta table: the step is tried again after a short pause, a few times;
-* any other failure: the step is tried again with backoff. After some attempts the table's record shows the error.
+* a fault of the table's data: the task applies the step's entries one by one, and stops only this table, at the entry
+  that fails;
+* a conflict with another writer of the Delta table: after each of the first 8 conflicts in a row, the step is repeated
+  after a short pause;
+* any other failure: the step is repeated with backoff. After `REPORTED_AFTER` failures, the table's record shows the
+  error.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from spark_sink.mirror.values.names import TableName, table_label
 
 
 class StepTask(TableTask):
-    """`step`: the step of the queues. When the task has ended, the step is done or is to be tried again."""
+    """`step`: the step that `TableQueues.start` returned. At its end, the task returns the step to the queues, as done
+    or for another attempt."""
 
     def __init__(self, state: MirrorState, step: QueuedStep) -> None:
         super().__init__(state)
@@ -40,9 +44,8 @@ class StepTask(TableTask):
         record = state.find(self.name, work.lsn)
         if record is not None and not state.is_free(record.table_id):
             return
-        # If the log had lost the entries of the table when they were due, no record was made for it, and another table
-        # has its name since. When entries come under the lost table's later name, that table is treated as older than
-        # the mirror.
+        # A table whose entries the log had lost has no record, and may have been renamed since. Its former name gets no
+        # record here. Its later entries, under the new name, create a record.
         if self._stood or (record is None and state.is_named_later(self.name, work.lsn)):
             self._finish(record)
             return
@@ -101,7 +104,8 @@ class StepTask(TableTask):
         self.ended = True
 
     def _fault(self, fault: BinlogError) -> None:
-        """The table's data has a fault: stop the table at the first entry that has it."""
+        """Stop the table at the first entry with a fault. If the step has several entries, schedule it again with one
+        entry."""
         state, work = self.state, self.step.work
         if isinstance(work, RowRun) and len(work.entries) > 1:
             state.queues.again(self.step, state.now, alone=True)

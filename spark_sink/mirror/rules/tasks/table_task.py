@@ -1,4 +1,4 @@
-"""A base class of tasks that take the actions of `next_action` on one table. Pure."""
+"""A base class of tasks that execute the actions of `next_action` on one table. Pure."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from spark_sink.mirror.rules.tasks.task import Task
 
 
 class TableTask(Task):
-    """Takes the actions of `next_action`."""
+    """Executes the actions of `next_action` on one table."""
 
     @abstractmethod
     def save(self, record: TableRecord, why: str) -> None:
-        """Write the record that an action has made."""
+        """Write the record that follows from an action."""
 
     def applied(self, record: TableRecord, rows: int, run: int) -> None:
-        """Note that the work `run` has committed the rows of an action."""
+        """Called when the work `run` has committed the rows of an action."""
         self.failures = 0
         self.state.effects.append(Stepped(run, record, rows))
 
     def ask(self, record: TableRecord, action: Ask) -> None:
         def asked(answer: Answer) -> None:
             assert isinstance(answer, TableAsked)
-            # The answer to an `Ask` without `rows` does not tell whether the table is empty.
+            # The answer to an `Ask` without `rows` does not show whether the table is empty.
             self.state.facts[record.table_id, action.folder] = answer.facts
 
         self.begin(
@@ -63,7 +63,7 @@ class TableTask(Task):
         )
 
     def refuse(self, record: TableRecord, change: DeltaChange, reason: str) -> None:
-        """Handle a change that existing rows cannot follow, for this reason."""
+        """Write the record of a table whose existing rows cannot follow `change`. `reason`: why not."""
         assert isinstance(change, ChangeColumns)
         situation = self.state.situation(record.name)
         self.save(refused(record, reason, change.lsn, situation), "copy needed")
@@ -89,7 +89,7 @@ class TableTask(Task):
         )
 
     def take(self, record: TableRecord, action: Action) -> None:
-        """Take an action on the table of `record`, other than `Done` and `Leave`."""
+        """Execute an action, other than `Done` and `Leave`, on the table of `record`."""
         match action:
             case Ask():
                 self.ask(record, action)

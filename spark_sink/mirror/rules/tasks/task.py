@@ -1,8 +1,8 @@
 """A task executes several works, one after the other, until it has ended. Pure.
 
-`go` is called when the task may go on: no work of it runs, and its pause is over. It reads the records, which may have
-changed since its last call. Then it begins one work, changes records, ends the task, or waits by doing nothing. A task
-keeps as little state as possible, so that after a crash a new task can continue from the records.
+`Mirror` calls `go` when no work of the task runs, and the task's pause is over. `go` reads the records, which may have
+changed since its last call. Then it begins one work, changes records, ends the task, or does nothing, in order to wait.
+A task keeps as little state as possible, so that after a crash a new task can continue from the records.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from spark_sink.mirror.rules.retries import CONFLICTS_MAX, backoff_s
 
 
 class Task(ABC):
-    """`run`: number of the work that runs; `failures`: how many in a row; `not_before`: the end of its pause;
-    `wants_turn`: True if the task went on without a work, so `go` has to be called once more."""
+    """`run`: number of the work that runs, None if none runs; `failures`: the number of failures in a row;
+    `not_before`: the end of the task's pause; `wants_turn`: True if `go` must be called once more, because it has made
+    progress without a work."""
 
     def __init__(self, state: MirrorState) -> None:
         self.state = state
@@ -36,7 +37,7 @@ class Task(ABC):
 
     @abstractmethod
     def failed(self, failure: Failure) -> None:
-        """The work has failed. Decide how the task goes on."""
+        """Called when the task's work has failed. Decides how the task continues."""
 
     # -- works -----------------------------------------------------------------------------------------------
 
@@ -46,7 +47,8 @@ class Task(ABC):
         effect: Callable[[int], Effect],
         then: Callable[[Answer], None],
     ) -> None:
-        """Begin a work on tables; `then` gets its answer."""
+        """Begin a work on the tables `table_ids`. `effect`: returns the effect for the work's number; `then`: gets the
+        answer."""
         self._used, self._then = tuple(table_ids), then
         self.run = self.state.new_run(self._used)
         self.state.effects.append(effect(self.run))
@@ -66,7 +68,7 @@ class Task(ABC):
         return not self.ended and self.run is None and self.not_before <= self.state.now
 
     def pause(self, failure: Failure) -> float:
-        """Pause after a failure. Returns for how many seconds."""
+        """Begin the pause after a failure. Returns its length in seconds."""
         self.failures += 1
         wait_s = pause_s(self.state.options.retry_first_s, self.failures, failure)
         self.not_before = self.state.now + wait_s
@@ -74,8 +76,8 @@ class Task(ABC):
 
 
 def pause_s(first_s: float, failures: int, failure: Failure) -> float:
-    """Returns how long a task waits after so many failures in a row: a short time after a conflict with another writer,
-    otherwise a longer time after each failure."""
+    """Returns how many seconds a task waits after `failures` failures in a row. The time is short after a conflict, if
+    there are at most `CONFLICTS_MAX` failures. Otherwise it doubles with each failure."""
     if failure.conflict and failures <= CONFLICTS_MAX:
         return first_s * failures
     return backoff_s(first_s, failures)

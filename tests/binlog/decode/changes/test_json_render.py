@@ -1,4 +1,4 @@
-"""Python's JSON parser reads the same rows back from the JSON text of changes."""
+"""If Python's JSON parser reads the JSON text of changes, the result is the rows from which the text was made."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_json_is_the_same_rows(rows: list[Sequence[Any]]) -> None:
     found = [json.loads(text) for text in rendered(rows).column("after").to_pylist()]
     for got, row in zip(found, rows, strict=True):
         wanted = expected(row)
-        if got["f"] is not None:  # has the fewest digits that identify a float32
+        if got["f"] is not None:  # the text has the fewest digits that identify a float32
             assert pa.scalar(float(got.pop("f")), pa.float32()).as_py() == wanted.pop("f")
         assert got == wanted
 
@@ -123,7 +123,7 @@ def test_missing_images_stay_null_and_columns_keep_their_order() -> None:
 def change_batch(
     rows: list[Any], kind: pa.DataType, absent: list[Any] | None = None
 ) -> pa.RecordBatch:
-    """A batch with the columns that rendering reads only; `absent`: the missing columns of both images."""
+    """Returns a batch with only the columns that rendering reads. `absent`: the missing columns of both images."""
     columns = {"op": pa.array(["update"] * len(rows))}
     if absent is not None:
         names = pa.array(absent, pa.list_(pa.string()))

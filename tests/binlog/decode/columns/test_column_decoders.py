@@ -1,4 +1,4 @@
-"""Types, character sets and row images that are not all in one server: written by an encoder, intact and damaged."""
+"""Types, character sets and row images that no single server has all of: an encoder writes them, intact and damaged."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_truncated_rows_are_an_error_except_between_rows() -> None:
     found = [
         len(rows_or_damage(log_of(COLUMNS, 30, body[:end]), kinds)) for end in range(len(body))
     ]
-    assert sum(found) == 1  # the cut behind the first row yields one row, each other cut none
+    assert sum(found) == 1  # only the cut behind the first row yields a row
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from(InvalidDates))
@@ -245,7 +245,8 @@ def test_changes_of_json_apply_to_the_before_image() -> None:
 
 
 def test_changes_of_json_keep_their_bit_if_columns_are_missing() -> None:
-    """One bit for each JSON column of the table, in the image or not."""
+    """The partial bits have one bit for each JSON column of the table, even if the image does not contain the
+    column."""
     there = lsb_bits([False, False, False, True] + [False] * 7)
     after: Row = [text(jsonb_encoder.diff(1, "$[1]", 2), 4)]
     (row,) = rows_in(partial([False, True], FULL, after, present_after=there))

@@ -35,7 +35,7 @@ Change = tuple[int, str, Any]
 
 @pytest.fixture(autouse=True, scope="module", params=[64, 0])
 def few(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test runs both ways of making a container anew."""
+    """Every test runs with both ways in which the code rewrites a container."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonb_tree, "_FEW", request.param)
         yield
@@ -56,8 +56,8 @@ def changed(**changes: Any) -> dict[str, Any]:
     return BEFORE | changes
 
 
-# (change, BEFORE after the change). Paths are written as the server writes them, except the last ones, which are only
-# readable.
+# (change, BEFORE after the change). Paths have the server's notation, except in the last cases, whose paths the code
+# must only be able to read.
 CASES: list[tuple[Change, Any]] = [
     ((REPLACE, "$.a", 2), changed(a=2)),
     ((REPLACE, "$.a", "x" * 70_000), changed(a="x" * 70_000)),
@@ -287,7 +287,7 @@ _VALUES = st.recursive(
     st.booleans(),
 )
 def test_any_changes(data: st.DataObject, before: Any, hole: int, large: bool) -> None:
-    """The same changes to a Python document."""
+    """The changes have the same result as the same changes to a Python document."""
     model = copy.deepcopy(before)
     diffs = b""
     for _ in range(data.draw(st.integers(1, 4))):

@@ -21,7 +21,7 @@ from tests.support import jsonb_encoder as encoder
 from tests.support.json_documents import document_text
 from tests.support.jsonb_encoder import Opaque, Unsigned, encode
 
-# Documents as MySQL 9.7 stored and printed them.
+# Documents: the bytes that MySQL 9.7 stored, and the text that it printed.
 SERVERS_OWN: dict[str, str] = {
     "0003004b00190001001a0001001b000200050100021d000037006162616204001a000501000502000b10000c18000000"
     "000000000c4001780200140012000100130001000400000401006e74": (

@@ -1,6 +1,6 @@
 """Reads with asyncmy, and prints the lines of `tests.front.clients.lines`.
 
-It reads the settings as JSON from its standard input, and runs until it is killed.
+The program reads its settings as JSON from standard input, and runs until it is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from asyncmy.replication.row_events import DeleteRowsEvent, UpdateRowsEvent, Wri
 
 from tests.front.clients.programs.printing import show, values
 
-# What MariaDB sends in place of an event, if the client has not said that it knows MariaDB's events.
+# What MariaDB sends instead of an event if the client has not declared that it knows MariaDB's events.
 _DUMMY = "# Dummy event"
 _ROWS = (WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent)
 

@@ -1,6 +1,6 @@
 """Reads with python-mysql-replication, and prints the lines of `tests.front.clients.lines`.
 
-It reads the settings as JSON from its standard input, and runs until it is killed.
+The program reads its settings as JSON from standard input, and runs until it is killed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> None:
     place: dict[str, Any] = {"log_file": given["file"], "log_pos": given["offset"]}
     if given["gtids"] is not None:
         place = {"auto_position": given["gtids"]}
-    # By file, the library ignores the offset with `is_mariadb`.
+    # If the library reads by file, it ignores the offset when `is_mariadb` is set.
     by_gtid_of_mariadb = given["mariadb"] and given["gtids"] is not None
     # The library cannot parse the statements that MariaDB logs with microseconds.
     statements = [] if given["mariadb"] else [QueryEvent]

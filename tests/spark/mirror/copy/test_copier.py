@@ -1,5 +1,5 @@
-"""Copies of tables of a real server: they have each row once after any kill, take no locks, and no text has the
-password."""
+"""Copies of tables of a real server: after any kill, a copy has each row once. Copies lock nothing, and no log line or
+message contains the password."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SMALL: dict[str, Any] = {"max_bytes_in_chunk": 1 << 10, "parallel": 2}
 
 
 def numbers(server: Server, database: str, count: int, table: str = "t") -> None:
-    """A table of `count` rows with a key of two columns."""
+    """Create a table of `count` rows with a key of two columns."""
     server.execute(
         f"CREATE TABLE {database}.{table} (a INT, b VARCHAR(9), c VARCHAR(40), d DECIMAL(9,2), PRIMARY KEY (a, b))"
     )
@@ -58,7 +58,7 @@ def copied(copying: Copying, table: str = "t") -> list[tuple[Any, ...]]:
 
 @pytest.fixture(params=["workers", "Spark"])
 def writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The writer of the files: on a local file system the workers, otherwise Spark."""
+    """Parameter: who writes the files of a copy. On a local file system these are the workers, otherwise Spark."""
     if request.param == "Spark":
         monkeypatch.setattr(FileSystem, "local", lambda *_: None)
     return str(request.param)
@@ -82,7 +82,7 @@ def test_all_rows_in_several_groups(
     assert begin.position is not None
     assert contains_executed(result.executed, begin.position)
     assert result.bytes > 0
-    # InnoDB's estimate may differ by a row.
+    # InnoDB's estimate may be wrong by one row.
     assert f"copy table={database}.t rows=9500 rows_estimated=9" in caplog.text
     assert PASSWORD not in caplog.text
     # A copy that is complete is not copied again.
@@ -135,7 +135,7 @@ def test_a_killed_copy_goes_on_with_what_is_missing(
         with pytest.raises(Killed):
             copying.copy(database, "t", begin=begin, **SMALL)
     before = len(copying.reports)
-    # A row that is inserted now, after the last bound of the copy, is copied too if the copy has not read to the end.
+    # A row that is inserted now, behind the last bound of the copy, is also copied if the copy has not read to the end.
     copying.server.execute(f"INSERT INTO {database}.t VALUES (100000, 'x', 'new', 1)")
     result = copying.copy(database, "t", begin=begin, **SMALL)
     later = [row for row in selected(copying.server, database) if row[0] != 100_000]

@@ -1,4 +1,4 @@
-"""Which changes of the log a snapshot shows: by GTID, by the place in the log, by MariaDB's domains."""
+"""Which changes of the log are visible in a snapshot: decided by GTID, by place in the log, or by MariaDB's domains."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def place(server: str, gtid: str = "", offset: int = 700) -> Position:
 
 
 def test_a_server_with_gtids_tells_by_its_set_whatever_the_order_of_its_log() -> None:
-    """A transaction may commit before one that is earlier in the log, and may have another number on a replica."""
+    """A transaction may commit before an earlier transaction of the log, and may have another seq on a replica."""
     snapshot = Snapshot(gtids("a", "", 0), gtids("a", f"{UUID}:1-5:9,{OTHER}:3", 7))
     found = unseen(
         snapshot,
@@ -62,7 +62,7 @@ def test_a_server_without_gtids_tells_by_the_place_in_its_log() -> None:
 def test_mariadb_tells_by_the_place_in_its_log() -> None:
     snapshot = Snapshot(place("mariadb-1", "0-1-4", 4), place("mariadb-1", "0-1-9"))
     earlier, later = packed_seq("b.000002", 700), packed_seq("b.000002", 701)
-    # A number that is out of order, which is possible without gtid_strict_mode.
+    # Without gtid_strict_mode, a number may be out of order.
     assert unseen(snapshot, (earlier, "0-1-10"), (later, "0-1-8")) == ["0-1-8"]
 
 

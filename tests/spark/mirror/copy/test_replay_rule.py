@@ -1,9 +1,10 @@
-"""The rule of a copy, in a model: chunks that are read at any time after S equal the server after the replay to R.
+"""A model of a copy shows its rule: if chunks are read at any time after S, they equal the server's table after the
+replay from S to R.
 
 The model is a table of keys with a history of row events. A copy reads ranges of keys one after the other while the
-history goes on. Each range is read as of its own time. A kill loses the groups that were not committed. Afterwards the
-log is replayed from S: the last event of each key decides. At R, which covers everything that the chunks can have
-shown, the copy equals the server, and at every later position, too.
+history continues, and each range shows the table at another time. A kill loses the groups that were not committed. Then
+the log is replayed from S: the last event of each key decides. R covers everything that the chunks can have shown. At R
+and at every later position, the copy equals the server.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from hypothesis import strategies as st
 KEYS = 12
 
 Event = tuple[int, int | None]
-"""(key, value), None = deleted. A position is a number of events."""
+"""(key, value); the value None means deleted. A position is a number of events."""
 Rows = dict[int, int]
 
 
 def at(history: list[Event], position: int, rows: Rows | None = None, start: int = 0) -> Rows:
-    """The rows after the events up to a position: each is an upsert or a delete, as MERGE applies it."""
+    """Returns the rows after the events up to a position. Each event is applied as an upsert or a delete, as by
+    MERGE."""
     found = dict(rows or {})
     for key, value in history[start:position]:
         if value is None:
@@ -34,11 +36,11 @@ def at(history: list[Event], position: int, rows: Rows | None = None, start: int
 
 @dataclass
 class CopyModel:
-    """A copy as `copier` makes it: groups of chunks behind the last committed bound."""
+    """A model of `copier`: reads groups of chunks behind the last committed bound."""
 
     history: list[Event]
     rows: Rows = field(default_factory=dict)
-    upper: int | None = None  # the last key that was copied; None: none
+    upper: int | None = None  # the last key that was copied, None before the first
     read_all: bool = False
     newest: int = 0  # the newest position that a chunk of a committed group has shown
 
@@ -56,7 +58,7 @@ class CopyModel:
             lower = upper
             if last:
                 break
-        if not killed:  # a group is one commit
+        if not killed:  # a group is committed as a whole
             assert not self.rows.keys() & found.keys()
             self.rows |= found
             self.upper, self.read_all = lower, lower == KEYS
@@ -74,7 +76,8 @@ def test_a_copy_that_is_replayed_to_r_equals_the_server(
     begin = data.draw(st.integers(0, len(history)), "S")
     now, copy = begin, CopyModel(history)
     while not copy.read_all:
-        # The chunks of a group are read in parallel, so each shows the table at a moment of its own, at or after `now`.
+        # The chunks of a group are read in parallel, so each chunk shows the table at another moment, at or after
+        # `now`.
         count = data.draw(st.integers(1, 3))
         moments = data.draw(
             st.lists(st.integers(now, len(history)), min_size=count, max_size=count), "moments"
@@ -94,14 +97,15 @@ def test_a_copy_that_is_replayed_to_r_equals_the_server(
 def test_a_replay_in_steps_and_again_after_a_kill(
     history: list[Event], data: st.DataObject
 ) -> None:
-    """Each step is applied once, because it records its position. An interrupted step is applied again as a whole."""
+    """Each step is applied once, because its commit records its position. An interrupted step is applied again
+    completely."""
     begin = data.draw(st.integers(0, len(history)))
     copy = CopyModel(history)
     copy.group([data.draw(st.integers(begin, len(history)))], KEYS + 1, False)
     rows, applied = dict(copy.rows), begin
     while applied < len(history):
         step = data.draw(st.integers(applied + 1, len(history)))
-        # The last event of each key decides, whatever the order of the others.
+        # The last event of each key decides; the order of earlier events does not matter.
         last = dict(history[applied:step])
         after = at(list(last.items()), len(last), rows)
         if data.draw(st.booleans(), "committed"):
@@ -110,7 +114,7 @@ def test_a_replay_in_steps_and_again_after_a_kill(
 
 
 def test_without_r_or_with_chunks_from_before_s_the_rule_fails() -> None:
-    """The model notices both mistakes that the copier must not make."""
+    """The model detects both mistakes that the copier must not make."""
     history: list[Event] = [(1, 10), (2, 20), (1, 11), (2, 21)]
     late = CopyModel(history)
     late.group([4], KEYS + 1, False)

@@ -1,4 +1,4 @@
-"""The questions of a copy to servers: positions, waiting for them, snapshots, load, tables without a key."""
+"""What a copy needs from servers: positions, waiting for a position, snapshots, load, tables without a key."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_without_gtids_a_copy_waits_for_a_new_file(without_gtids: Server) -> Non
 def test_positions_of_two_servers() -> None:
     uuid, other = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "11111111-1111-1111-1111-111111111111"
     log = Position(uuid, f"{uuid}:1-10", "binlog.000002", 500, 10, 1)
-    # Files and offsets of another server's binlog mean nothing here, so the GTIDs decide.
+    # Files and offsets of another server's binlog are not comparable, so the GTIDs decide.
     assert contains_executed(log, Position(other, f"{uuid}:1-9", "binlog.000009", 4, 9, 0))
     assert not contains_executed(log, Position(other, f"{uuid}:1-11", "binlog.000001", 4, 11, 0))
     # In the binlog of the same server, file and offset decide: the GTIDs of earlier transactions may not be executed
@@ -194,8 +194,8 @@ def test_a_locked_snapshot_is_of_its_position(
 def test_a_locked_snapshot_waits_for_open_transactions(
     any_server: Server, new_database: NewDatabase
 ) -> None:
-    """Otherwise such a transaction could commit between the snapshot and the position, and only the position would
-    include it."""
+    """Otherwise an open transaction could commit between the snapshot and the position. Then the position would include
+    the transaction, but the snapshot would not."""
     server, database = any_server, new_database(any_server)
     server.execute(f"CREATE TABLE {database}.t (a INT)")
     reader = copy_server(server, "LOCK TABLES ON *.*")

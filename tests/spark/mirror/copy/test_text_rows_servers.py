@@ -1,4 +1,4 @@
-"""Against real servers: rows that a copy reads are those that the log has, for every type and extreme value."""
+"""With real servers: the rows that a copy reads equal the rows in the log, for every type and extreme value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ZONES = ("+00:00", "+05:45", "-11:00")
 
 @contextmanager
 def reading(server: Server) -> Iterator[Connection]:
-    """A session of an account that may do no more than a copy needs."""
+    """A session of an account that has only the privileges that a copy needs."""
     add_reader(server)
     endpoint = Endpoint(server.host, server.port, READER, PASSWORD)
     with closing(open_session(endpoint)) as connection:
@@ -45,7 +45,7 @@ def reading(server: Server) -> Iterator[Connection]:
 def copied(
     server: Server, database: str, table: str, invalid_dates: InvalidDates = InvalidDates.NULL
 ) -> pa.Table:
-    """The rows that a copy reads, in the order of the first column."""
+    """Returns the rows that a copy reads, in the order of the first column."""
     with reading(server) as connection:
         source = read_source_table(connection, database, table)
         decoder = TextDecoder(source.columns, source.label, invalid_dates)
@@ -68,7 +68,7 @@ def logged(
     table: str,
     invalid_dates: InvalidDates = InvalidDates.NULL,
 ) -> pa.Table:
-    """The inserted rows that the log has, in its order."""
+    """Returns the inserted rows in the log, in the log's order."""
     definitions: dict[str, Any] = {}
     for (name,) in server.execute(f"SHOW TABLES FROM {database}"):
         definitions |= definitions_of(server, database, str(name))
@@ -177,7 +177,8 @@ def test_bytes_and_labels_that_the_server_would_convert(
         f"({byte}, _binary 0x{byte:02x}, _binary 0x{byte:02x}, _binary 0x{byte:02x})"
         for byte in range(256)
     )
-    # MySQL 5.6 logs no definitions. The definition that this test adds has no collations; the daemon's would have them.
+    # MySQL 5.6 logs no definitions. The definition that this test adds has no collations, unlike the daemon's
+    # definition.
     label = "a" if server.kind == "mysql56" else "é"
     collation = "latin1_bin" if server.kind == "mysql56" else "latin2_czech_cs"
     server.execute(
@@ -193,7 +194,7 @@ def test_bytes_and_labels_that_the_server_would_convert(
 
 
 def test_labels_beyond_the_schemas_characters(mysql97: Server, new_database: NewDatabase) -> None:
-    """information_schema shows a question mark in place of an emoji."""
+    """information_schema shows a question mark instead of an emoji."""
     database, log = new_database(mysql97), fresh_log(mysql97)
     mysql97.execute(
         f"CREATE TABLE {database}.t (id INT PRIMARY KEY, e ENUM('😀','?') CHARACTER SET utf8mb4,"

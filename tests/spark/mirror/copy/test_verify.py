@@ -1,5 +1,5 @@
-"""A table that is older than the log is copied while it changes. Afterwards it equals the server's table at one
-position."""
+"""The mirror copies a table that is older than the log while the table changes. Afterwards the copy equals the server's
+table at one position."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_copy_while_the_table_changes_equals_the_server(real: RealMirror) -> N
     ((count,),) = source.server.execute(f"SELECT COUNT(*) FROM {source.database}.t")
     assert found[0].server_rows == count
 
-    # `verify` reports a mirror that is not equal, with the keys.
+    # If mirror and server differ, `verify` reports the keys that differ.
     path = real.target.of(source, "t")
     table = DeltaTable.forPath(real.spark, path)
     table.delete("id = 20")
