@@ -2,7 +2,7 @@
 
 `python -m tests.spark.lines record [--spark 4.1 [--delta 4.1.0]] [--python PATH]`: run the contract with a line of
 Spark (default: each), and write the versions that ran into `tried.json`. `--delta`: another delta-spark than that of
-the lock file; `--python`: another Python, which has the packages of `requirements.lock`.
+the lock file; `--python`: another Python, in which the packages of `requirements.lock` and this project are installed.
 
 `python -m tests.spark.lines matrix`: write docs/spark-versions.md.
 """
