@@ -102,7 +102,8 @@ def _table(body: bytes) -> Table:
 
 
 def _completed(raw_map: RawTableMap, body: bytes, columns: Sequence[Column]) -> bytes:
-    """Returns the table map with column names, and with types that can be decoded without the missing metadata."""
+    """Returns a table map that was written without full metadata, with column names, and with types that can be
+    decoded without that metadata."""
     codes, metas, signs, charsets = bytearray(), bytearray(), [], b""
     for column, (code, meta) in zip(columns, raw_map.types, strict=True):
         unsigned = column.unsigned

@@ -459,7 +459,7 @@ class StateStore:
 def _row_of(
     consumer: str, acknowledged: Position, covered: Position, created: int
 ) -> tuple[str, str, str, int]:
-    """Returns the row that `_SAVE` writes. If the reader keeps up, both positions are the same object."""
+    """Returns the row that `_SAVE` writes. `acknowledged` and `covered` are the same object if the reader keeps up."""
     text = acknowledged.to_json()
     return consumer, text, text if covered is acknowledged else covered.to_json(), created
 

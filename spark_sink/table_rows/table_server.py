@@ -339,7 +339,7 @@ def _lock(connection: Connection, source: SourceTable) -> None:
     # transactions can then commit.
     waits = is_mariadb(version) or version_numbers(version) >= (5, 7, 5)
     if not waits:
-        # This applies only to the session that locks the table, which does nothing else.
+        # The statement affects only this session, which only locks the table.
         fetch(connection, "SET SESSION TRANSACTION READ WRITE")
     try:
         fetch(connection, f"LOCK TABLES {name} {'READ' if waits else 'WRITE'}")

@@ -102,8 +102,8 @@ def find_cells(buf: U8, state: I64, at: I32, size: I32) -> Int:
     """Find the cells of the rows in `buf[state[NEXT] : state[END]]`. `at` and `size` are arrays of the shape (columns,
     rows).
 
-    Returns one of the results above. `state[NEXT]` moves behind the rows that were found. With DONE and FAILED, it is
-    at the packet that ends the rows or reports the error.
+    Returns MORE, FULL, DONE, FAILED or MALFORMED. `state[NEXT]` moves behind the rows that were found. With DONE and
+    FAILED, it is at the packet that ends the rows or reports the error.
     """
     p, end, row = state[NEXT], state[END], state[ROWS]
     result = FULL

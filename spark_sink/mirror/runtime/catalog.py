@@ -46,7 +46,7 @@ log = logging.getLogger("spark_sink.mirror")
 
 AGAIN_S = 60.0  # time until the next attempt after a failure
 _MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
-# The records of the tables and histories of each consumer, from its rules.
+# By consumer: the records of its tables and histories, as its rules have them.
 Snapshots = Mapping[str, tuple[TableRecord, ...]]
 Post = Callable[[str, Registered], None]  # passes an event to the rules of a consumer
 _GONE = "DELTA_PATH_DOES_NOT_EXIST"

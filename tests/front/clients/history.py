@@ -175,7 +175,7 @@ class History:
         if op == "delete":
             live.difference_update(keys)
             return f"DELETE FROM {database}.{table} {where}"
-        self._next += 1  # a number that no row has had, so that the statement changes each row
+        self._next += 1  # a value that no row has had, so that the UPDATE changes each row
         column = "big" if table == "typed" else "n"
         return f"UPDATE {database}.{table} SET {column} = {self._next}, name = 'updated {self._next}' {where}"
 

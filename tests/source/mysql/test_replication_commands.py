@@ -158,7 +158,8 @@ def test_the_login(wire: Wire) -> None:
     assert articles["flags"] == 0x002BA20D
     assert articles["largest"] == 1
     ours = login_facts(wire.log_in())
-    # Compare the logins of both clients, except for the password and the capabilities that the article's client lacks.
+    # Compare this project's login with the login that the article shows, except for the password, and for capabilities
+    # that the login of the article lacks.
     shared = (
         CLIENT.PROTOCOL_41 | CLIENT.SECURE_CONNECTION | CLIENT.PLUGIN_AUTH | CLIENT.CONNECT_WITH_DB
     )
