@@ -7,8 +7,9 @@ MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
 # Tests of one file share servers and a Spark session, so they run in one worker (but see tests/conftest.py). They spend
-# half of their time waiting for servers and JVMs, so seven workers keep two cores busy.
-PYTEST_WORKERS ?= 7
+# half of their time waiting for servers and JVMs, so five workers keep two cores busy. With
+# seven, beside two other busy processes, Python workers of Spark do not start within the ten seconds that Spark waits.
+PYTEST_WORKERS ?= 5
 PYTEST_ARGS ?=
 
 help:

@@ -35,6 +35,9 @@ _CONNECT = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
 }
+NO_WORKER = "Python worker failed to connect back"
+"""What Spark says if a Python process has not started within ten seconds. Spark has no setting for this time."""
+WORKER_ATTEMPTS = 3
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -190,14 +193,27 @@ def assert_equal(source: Source, target: Target, *tables: str, key: str = "id") 
 
 
 def to_end(frame: DataFrame, checkpoint: Path, each: Callable[[DataFrame, int], Any]) -> None:
-    """Run a stream up to the server's newest position. Raises the failure of the query."""
-    query = (
-        frame.writeStream.foreachBatch(each)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    stop_at_end(query)
+    """Run a stream up to the server's newest position. Raises the failure of the query.
+
+    If Spark could not start a Python worker in time, the query is started again, as a supervisor would do. The query
+    continues at its checkpoint.
+    """
+    from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - most tests need no pyspark
+
+    for attempts_left in reversed(range(WORKER_ATTEMPTS)):
+        query = (
+            frame.writeStream.foreachBatch(each)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            stop_at_end(query)
+        except StreamingQueryException as error:
+            if NO_WORKER not in str(error) or not attempts_left:
+                raise
+        else:
+            return
 
 
 def stop_at_end(query: StreamingQuery, timeout_s: int = 120) -> None:
