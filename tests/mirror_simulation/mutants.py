@@ -181,6 +181,7 @@ _RECORDS = (
         "a commit that failed may be there all the same",
         "mirror_state.MirrorState.doubt",
         Return("None"),
+        tests=_RULES + "test_after_a_failure_the_delta_table_is_asked_what_it_has",
     ),
     _mutant(
         "an answer that no task expects",

@@ -178,6 +178,17 @@ def test_a_request_for_a_copy_by_name_does_not_begin_a_copy_again() -> None:
 # -- failures ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("fails", ["before", "after"])
+def test_after_a_failure_the_delta_table_is_asked_what_it_has(fails: str) -> None:
+    """A commit that failed may exist nevertheless, so the facts about the Delta table are read again."""
+    stage = staged("settings", "start", "create a", "insert a 1=1", "append", "works")
+    made(stage, "insert a 2=2", "append", "work ReadLog", f"work CommitRows fails={fails}")
+    made(stage, "wait 100")
+    assert AskTable in kinds(stage) and CommitRows not in kinds(stage)
+    made(stage, "works")
+    assert table(stage, "a").word == "complete"
+
+
 def test_that_a_table_has_recovered_is_stored() -> None:
     stage = staged("settings", "start", "create a", "insert a 1=1", "append", "works")
     made(stage, "insert a 2=2", "append", "work ReadLog")
