@@ -87,10 +87,13 @@ class Replica:
             self._place = at
         self.server.execute("START SLAVE" if self.mariadb else "START REPLICA")
         self._wait(lambda: self._has(until))
+        if self.mariadb:
+            # If a MariaDB replica is killed within a statement, its recovery may log the statement under a GTID of the
+            # replica's own server id. The replica then refuses the source's GTID with the same number.
+            self.server.execute("STOP SLAVE")
         if self.mariadb and self.stored.gtids is None:
             # A MariaDB replica that reads by file stores its place in files. After a kill, the stored place may be
             # older than the last applied changes.
-            self.server.execute("STOP SLAVE")
             self.server.stop()
         else:
             self.server.kill()
