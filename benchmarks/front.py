@@ -20,7 +20,7 @@ import threading
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -69,14 +69,19 @@ def _consumer(server: Instance, log: GeneratedLog, start: str) -> Json:
 # -- one client -----------------------------------------------------------------------------------------------
 
 
+class _Copy(NamedTuple):
+    """What one copy took. `cpu_s`: of the daemon; `all_cpu_s`: of the server, the daemon and the client."""
+
+    wall_s: float
+    cpu_s: float
+    all_cpu_s: float
+
+
 @dataclass
 class _Spent:
-    """What the copies of one subject took. `cpu_s`: of the daemon; `all_cpu_s`: of the server, the daemon and the
-    client; `longest_ms`: the longest answer of `/livez`."""
+    """What the copies of one subject took. `longest_ms`: the longest answer of `/livez` in each round that asks."""
 
-    wall_s: list[float] = field(default_factory=list)
-    cpu_s: list[float] = field(default_factory=list)
-    all_cpu_s: list[float] = field(default_factory=list)
+    copies: list[_Copy] = field(default_factory=list)
     longest_ms: list[float] = field(default_factory=list)
 
 
@@ -95,14 +100,12 @@ def _measure_one(run: Run, server: Instance, log: GeneratedLog) -> None:
         }
         for number in range(run.rounds + 1):
             for subject, copy in copies.items():
+                _empty_queue(daemon, end)
                 found = _copy(daemon, server, copy)
                 _empty_queue(daemon, end)
                 longest_ms = _longest_answer_ms(daemon, copy)
-                _empty_queue(daemon, end)
                 if number:  # the first round fills the queue, and warms caches
-                    spent[subject].wall_s.append(found.wall_s)
-                    spent[subject].cpu_s.append(found.cpu_s)
-                    spent[subject].all_cpu_s.append(found.all_cpu_s)
+                    spent[subject].copies.append(found)
                     spent[subject].longest_ms.append(longest_ms)
     _record_one(run, log, spent)
 
@@ -111,14 +114,6 @@ def _empty_queue(daemon: MeasuredDaemon, end: Json) -> None:
     """Acknowledge everything for the consumer that reads again."""
     with closing(Connection(daemon.port, _AGAIN)) as reader:
         reader.call("session", {"after": end})
-
-
-class _Copy(NamedTuple):
-    """What one copy took, as in `_Spent`."""
-
-    wall_s: float
-    cpu_s: float
-    all_cpu_s: float
 
 
 def _copy(daemon: MeasuredDaemon, server: Instance, copy: Callable[[], Usage]) -> _Copy:
@@ -140,14 +135,19 @@ def _record_one(run: Run, log: GeneratedLog, spent: dict[str, _Spent]) -> None:
     rates = {
         subject: run.series(
             PART, log.name, subject, "mysqlbinlog --raw", "MB/s",
-            [log.bytes / wall_s / 1e6 for wall_s in found.wall_s],
+            [log.bytes / copy.wall_s / 1e6 for copy in found.copies],
         )
         for subject, found in spent.items()
     }  # fmt: skip
     for subject, found in spent.items():
         if subject != SERVER:
             run.series(
-                PART, log.name, subject, "the daemon's CPU for a GB", "s", _per_gb(log, found.cpu_s)
+                PART,
+                log.name,
+                subject,
+                "the daemon's CPU for a GB",
+                "s",
+                _per_gb(log, (copy.cpu_s for copy in found.copies)),
             )
         run.series(
             PART,
@@ -155,7 +155,7 @@ def _record_one(run: Run, log: GeneratedLog, spent: dict[str, _Spent]) -> None:
             subject,
             "all programs' CPU for a GB",
             "s",
-            _per_gb(log, found.all_cpu_s),
+            _per_gb(log, (copy.all_cpu_s for copy in found.copies)),
         )
         quantity = "longest answer of /livez meanwhile"
         run.series(PART, log.name, subject, quantity, "ms", found.longest_ms)
@@ -166,7 +166,7 @@ def _record_one(run: Run, log: GeneratedLog, spent: dict[str, _Spent]) -> None:
         )  # fmt: skip
 
 
-def _per_gb(log: GeneratedLog, values: list[float]) -> list[float]:
+def _per_gb(log: GeneratedLog, values: Iterable[float]) -> list[float]:
     return [value / log.bytes * 1e9 for value in values]
 
 

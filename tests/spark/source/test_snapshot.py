@@ -20,6 +20,7 @@ import pytest
 from dispatcher.model.position import Position
 from tests.daemon.harness import until
 from tests.servers import Server
+from tests.spark.conftest import NO_WORKER
 from tests.spark.source.snapshots import (
     READER_PASSWORD,
     TOKEN,
@@ -92,8 +93,7 @@ class Snapshotting:
         def reached() -> bool:
             assert self.process is not None
             if self.process.poll() is not None:
-                # Spark gives a Python worker ten seconds to start, which a busy machine may exceed.
-                assert "Python worker failed to connect back" in self.log, self.log[-6000:]
+                assert NO_WORKER in self.log, self.log[-6000:]
                 self.start("continuous")
             return self.planned() >= count
 
