@@ -11,11 +11,17 @@ What a user needs, with a server and with the front:
 * `heartbeat.interval.ms`, so that the connector's stored offset advances while only other databases change.
 
 Debezium delivers at least once: after a kill it repeats the events behind the last stored offset.
+
+An offset within a transaction has the transaction's begin, the number of its events that are handled (`event`) and of
+the rows of the next event (`row`). These numbers are valid only for a source that sends the same events. The front
+leaves out events of other consumers, so a user who moves a connector removes both numbers from its offset, and the
+connector repeats the transaction. `read` does this when the endpoint is another one than before.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,6 +46,11 @@ _PREFIX = "judge"
 # The program waits after it has printed one of these lines. It is killed only while it waits, not while it writes its
 # offset file.
 _PAUSES = (b"batch", b"stored")
+# So few that a batch has at most one of the history's marks.
+_BATCH_EVENTS = 16
+# An offset in the file of Kafka Connect's FileOffsetBackingStore, a serialized java.util.HashMap: the length of the
+# text in four bytes, and the text, which is JSON.
+_OFFSET = re.compile(rb'(?s)....(\{"ts_sec".*?\})')
 _Place = tuple[str, int, int]
 
 
@@ -57,6 +68,7 @@ class Debezium:
     name: str = "Debezium"
     more: dict[str, object] = field(default_factory=dict)
     stored: Start = field(default_factory=lambda: Start(""))
+    _at: Endpoint | None = None
     _runs: int = 0
     _seen: dict[_Place, Row] = field(default_factory=dict)
 
@@ -85,6 +97,9 @@ class Debezium:
         raise ClientFailed((folder / "stderr").read_text("utf-8", "replace")[-3000:])
 
     def read(self, at: Endpoint, until: Until) -> Reading:
+        if self._at not in (None, at):
+            self._forget_events()
+        self._at = at
         self._runs += 1
         folder = self.folder / str(self._runs)
         collector = Collector(until, self.stored)
@@ -107,6 +122,24 @@ class Debezium:
         reading = collector.reading
         reading.repeated = repeated
         return reading
+
+    def offset(self) -> dict[str, Any]:
+        """Returns the offset that the connector has stored."""
+        found = _OFFSET.search(self._offsets.read_bytes())
+        assert found is not None
+        offset: dict[str, Any] = json.loads(found[1])
+        return offset
+
+    def _forget_events(self) -> None:
+        """Remove `event` and `row` from the stored offset."""
+        kept = {name: v for name, v in self.offset().items() if name not in ("event", "row")}
+        text = json.dumps(kept).encode()
+        changed = len(text).to_bytes(4, "big") + text
+        self._offsets.write_bytes(_OFFSET.sub(lambda _: changed, self._offsets.read_bytes()))
+
+    @property
+    def _offsets(self) -> Path:
+        return self.folder / "state" / "offsets"
 
     @contextmanager
     def _running(self, at: Endpoint, folder: Path) -> Iterator[Program]:
@@ -141,7 +174,7 @@ class Debezium:
             "topic.prefix": _PREFIX,
             "connector.class": "io.debezium.connector.mysql.MySqlConnector",
             "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
-            "offset.storage.file.filename": state / "offsets",
+            "offset.storage.file.filename": self._offsets,
             "offset.flush.interval.ms": 0,
             "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
             "schema.history.internal.file.filename": state / "schema",
@@ -158,6 +191,8 @@ class Debezium:
             "tombstones.on.delete": "false",
             "decimal.handling.mode": "string",
             "heartbeat.interval.ms": 1000,
+            "max.batch.size": _BATCH_EVENTS,
+            "max.queue.size": 2 * _BATCH_EVENTS,
             "errors.max.retries": 0,
             "converter.schemas.enable": "false",
             "key.converter.schemas.enable": "false",

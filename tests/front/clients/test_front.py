@@ -23,7 +23,7 @@ from tests.front.clients.judging import (
     record,
 )
 from tests.front.clients.python_clients import asyncmy, python_mysql_replication
-from tests.front.clients.readings import Endpoint, Key, Reading, Until
+from tests.front.clients.readings import MARKS, Endpoint, Key, Reading, Start, Until
 from tests.front.clients.replicas import Replica, tables_of
 from tests.front.clients.zongji import zongji
 from tests.servers import Kind, Server
@@ -118,6 +118,32 @@ def test_debezium(server_factory: ServerFactory, front_of: FrontOf, tmp_path: Pa
 
     keys = read_by(make, recorded, front_of, tmp_path, gtids=False)
     assert keys == recorded.history.keys_of(MINE)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ends", [(0, 1), (1, 0)], ids=["server-front", "front-server"])
+def test_debezium_moves_within_a_transaction(
+    server_factory: ServerFactory, front_of: FrontOf, tmp_path: Path, ends: tuple[int, int]
+) -> None:
+    server = server_factory("mysql97", *SERVER_OPTIONS)
+    server.add_user(USER, PASSWORD)
+    server.execute(*(f"CREATE DATABASE {database}" for database in DATABASES))
+    tables = (f"{MINE}.seed", f"{MINE}.{MARKS}", f"{MINE}.t", f"{OTHERS}.t")
+    server.execute(*(f"CREATE TABLE {table} (id INT PRIMARY KEY)" for table in tables))
+    endpoints = Endpoint(server.host, server.port, USER, PASSWORD), front_of(server)
+    prepared = Debezium(tmp_path / "prepared")
+    prepared.prepare(endpoints[0], lambda: server.execute(f"INSERT INTO {MINE}.seed VALUES (1)"))
+    start = Start(*server.binlog_position())
+    rows = [f"INSERT INTO {database}.t VALUES ({n})" for n in range(20) for database in DATABASES]
+    server.execute("BEGIN", *rows, "COMMIT", f"INSERT INTO {MINE}.{MARKS} VALUES (1)")
+    one_by_one: dict[str, object] = {"max.batch.size": 1, "max.queue.size": 2}
+    client = Debezium(tmp_path / "moved", prepared.folder, more=one_by_one)
+    client.begin(endpoints[0], start)
+    reading = client.read(endpoints[ends[0]], Until(MINE, rows=7))
+    assert "event" in client.offset()
+    reading = reading.then(client.read(endpoints[ends[1]], Until(MINE, mark=1)))
+    assert [key[3] for key in reading.only(MINE).keys if key[1] == "t"] == list(range(20))
 
 
 def databases_of(server: Server) -> list[str]:
