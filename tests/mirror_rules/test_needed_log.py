@@ -55,3 +55,25 @@ def test_the_log_is_needed_by_tables_that_have_not_applied_what_others_have(
     end = LogEnd(2, BEGIN)
     mirror.step(Started(tables, {}, 2 * APPEND, end, newest=2), now=1.0)
     assert mirror.needed_to == (APPEND + 3 if needs else 2 * APPEND)
+
+
+@pytest.mark.parametrize(
+    ("folder", "state", "needs"),
+    [
+        ("db/t", Creating(), True),
+        # The table has no Delta table yet. The history will begin when it has one.
+        ("", Creating(), False),
+        ("", Live(), True),
+    ],
+)
+def test_the_log_is_needed_by_histories_that_can_begin(
+    folder: str, state: State, needs: bool
+) -> None:
+    options = MirrorOptions("shop", lambda _: TablePolicy(history=True), lambda _: False, str)
+    mirror = Mirror(options)
+    records = (
+        TableRecord("t", "shop", "db", "t", folder, from_lsn=APPEND + 3),
+        TableRecord("h", "shop", "db", "t", "", state, from_lsn=APPEND + 4, history=True),
+    )
+    mirror.step(Started(records, {}, 2 * APPEND, LogEnd(2, BEGIN), newest=2), now=1.0)
+    assert mirror.needed_to == (APPEND + 4 if needs else 2 * APPEND)

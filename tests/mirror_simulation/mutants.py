@@ -268,22 +268,28 @@ _LOG = (
     _mutant(
         "the log of a stopped table is deleted",
         "the log keeps what tables need that are stopped, copied or replayed",
+        "mirror.Mirror._needs_log",
+        Replace("not (record.is_live or is_waiting)", "False"),
+    ),
+    _mutant(
+        "the log of a stored record is deleted",
+        "the log keeps what a stored record needs until a record that needs less is stored",
         "mirror.Mirror.needed_to",
-        Assign("waiting", "()"),
+        Assign("records", "list(state.records.values())"),
+        tests=_RULES + "test_the_log_is_kept_until_a_record_that_needs_less_is_stored",
     ),
     _mutant(
         "the log of a history is deleted",
         "the log keeps what histories need",
-        "mirror.Mirror.needed_to",
-        Assign("histories", "()"),
+        "mirror.Mirror._needs_log",
+        Replace("self._follows(record.name) and (may_begin or not is_waiting)", "False"),
     ),
     _mutant(
         "the log of a history that has not begun is deleted",
-        "the log keeps what histories need, also while folders are repaired",
+        "the log keeps what a history needs that can begin with its table",
         "mirror.Mirror._needs_log",
-        Replace(
-            "task is None or task.needed() < NEWEST", "task is not None and task.needed() < NEWEST"
-        ),
+        Assign("may_begin", "False"),
+        tests="tests/mirror_rules/test_needed_log.py::test_the_log_is_needed_by_histories_that_can_begin",
     ),
     _mutant(
         "a barrier does not wait",
@@ -861,6 +867,14 @@ _COPIES = (
         "a statement that settles the table comes first",
         "tasks.replay_task.ReplayTask._is_dealt_with",
         Return("True"),
+        tests=_RULES + "test_a_replay_waits_for_a_statement_whose_record_is_not_written",
+    ),
+    _mutant(
+        "a replay goes back",
+        "a replay leaves out entries that its table has passed while it read the log",
+        "tasks.replay_task.ReplayTask._forward",
+        Drop("self._pass(record.from_lsn)"),
+        tests=_RULES + "test_a_replay_does_not_go_back_behind_a_rename_that_its_table_has_passed",
     ),
     _mutant(
         "a replay of one name",

@@ -21,6 +21,7 @@ The moves:
     purge                           the server purges its changes from now on before they are read
     gap                             the log continues behind the purged changes, and the job reads it
     lose APPEND; restore            an append of the log cannot be read; its file is restored
+    forget                          maintenance deletes the part of the log that is not needed
     start                           a job starts; with `drain=yes` it drains the log
     kill [WORK ...]                 the job is killed, after running works of these kinds were done
     stop                            the job ends in order: running works end, and it stores its records
@@ -207,6 +208,9 @@ class Stage:
 
     def _restore(self) -> None:
         self.world.log.lost.clear()
+
+    def _forget(self) -> None:
+        self.world.forget()
 
     # -- the job -----------------------------------------------------------------------------------------------
 

@@ -44,10 +44,8 @@ class WatermarkRules:
     def forgets(self, needed: int, decided: Mapping[str, TableRecord]) -> None:
         """Check that the mirror no longer needs the log up to the lsn `needed`. `decided`: the records in memory of the
         rules."""
-        for table_id, record in decided.items():
+        for record in (*decided.values(), *self._control.records.values()):
             state = record.state
-            if state != self._control.records.get(table_id, record).state:
-                continue
             waits = isinstance(state, Copying | Copied | Replaying | CatchingUp | Stopped)
             if waits and not record.history:
                 assert needed <= record.from_lsn, f"the log is deleted that {record.label} needs"

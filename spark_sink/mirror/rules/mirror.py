@@ -79,6 +79,9 @@ class Mirror:
         self._repair: RepairTask | None = None
         self._reader: ReadTask | None = None
         self._works: dict[int, Task] = {}
+        self._stored_records: dict[
+            str, TableRecord
+        ] = {}  # the control table's records, by table id
         self._store_run: int | None = None
         self._store_at = 0.0
         self._store_failures = 0
@@ -160,6 +163,7 @@ class Mirror:
         state = self.state
         for record in started.records:
             state.hold(record)
+        self._stored_records = dict(state.records)
         state.owners = started.owners
         state.read_to = self._written = started.applied
         state.newest, state.oldest, state.end = started.newest, started.oldest, started.end
@@ -408,6 +412,7 @@ class Mirror:
             elif state.draining and self._store_failures >= LASTING_AFTER:
                 self.fail(lasting(event.failure, state.options.consumer))
             return
+        self._stored_records |= state.saving
         self._store_failures, state.saving = 0, {}
         if self._writing is not None:
             self._written, self._writing = self._writing, None
@@ -418,21 +423,32 @@ class Mirror:
 
     @property
     def needed_to(self) -> int:
-        """The lsn behind which the log is still needed: the stored watermark, or the smaller lsn of a history, or of a
-        table that is stopped, copied or replayed. A copy that has not begun needs no entries: it will begin at the
-        log's end."""
-        waiting = (
-            record.from_lsn
-            for record in self.state.tables()
-            if not (record.is_live or record.is_dropped or isinstance(record.state, Creating))
-        )
-        histories = (r.from_lsn for r in self.state.histories() if self._needs_log(r))
-        return min([self._written, *waiting, *histories])
+        """The lsn behind which the log is still needed: the stored watermark, or the smaller lsn of a record that needs
+        more.
 
-    def _needs_log(self, history: TableRecord) -> bool:
-        """True if a history needs the log now, or will need it when its task begins, after the repair of folders."""
-        task = self._histories.get(history.table_id)
-        return self._follows(history.name) and (task is None or task.needed() < NEWEST)
+        An unsaved record may need less than the record of its table in the control table. After a crash, the mirror
+        goes on from the latter, so the log keeps the entries that either of the two needs.
+        """
+        state = self.state
+        records = [*state.records.values(), *map(self._stored_records.get, self._unsaved_ids())]
+        needed = (r.from_lsn for r in records if r is not None and self._needs_log(r))
+        return min([self._written, *needed])
+
+    def _unsaved_ids(self) -> list[str]:
+        return [*self.state.unsaved, *self.state.saving]
+
+    def _needs_log(self, record: TableRecord) -> bool:
+        """True if the record's table is stopped, copied or replayed, or if it is a history that is followed. A copy or
+        a history that has not begun needs no entries: it will begin at the log's end, or with its table."""
+        if record.is_dropped:
+            return False
+        is_waiting = isinstance(record.state, Creating)
+        if not record.history:
+            return not (record.is_live or is_waiting)
+        # A history's task begins after the repair of folders, and depends on records that may be unsaved.
+        task = self._histories.get(record.table_id)
+        may_begin = task is None or task.needed() < NEWEST or bool(self._unsaved_ids())
+        return self._follows(record.name) and (may_begin or not is_waiting)
 
     def at_rest(self) -> bool:
         """True if a drain is done: each entry up to its goal is applied, has failed several times, or waits in the log

@@ -125,6 +125,7 @@ class ReplayTask(TableTask):
             # The job may have been killed after a statement had changed the Delta table, and before the record was
             # written. So the entry of the recorded lsn is read again.
             self.cursor = max(applied - 1, record.from_lsn)
+        self._pass(record.from_lsn)
         if not self._items:
             self._read_on(record, self.cursor)
             return
@@ -138,6 +139,14 @@ class ReplayTask(TableTask):
             self._stand(faulted(record, _not_renamed(record, work), work.lsn))
             return
         self._apply(view, work, taken)
+
+    def _pass(self, lsn: int) -> None:
+        """Leave out entries up to `lsn`, which the record has passed: this task has applied them, or the queue has
+        executed a statement while the task read the log."""
+        assert self.cursor is not None
+        self.cursor = max(self.cursor, lsn)
+        if self._items and self._items[0].lsn <= lsn:
+            self._items = [item for item in self._items if item.lsn > lsn]
 
     def _read_on(self, record: TableRecord, cursor: int) -> None:
         """Called when all entries that were read are applied. Read more of the log or, if no entry is left, change the
