@@ -236,7 +236,7 @@ def _rotated(connection: Connection, position: Position) -> bool:
         return False
     raise BinlogError(
         ErrorKind.GRANT_MISSING,
-        "without GTIDs a copy begins behind a new binlog file, and the account may not begin one",
+        "without GTIDs a copy needs a new binlog file, and the account lacks the privilege to begin a file",
         where=server_name(connection),
         remedy="GRANT RELOAD ON *.* TO the account, or set gtid_mode=ON on the server, or run FLUSH BINARY LOGS there",
     )

@@ -266,7 +266,10 @@ class LogStage:
             self.state, self._due = StageState.WAITING, self._clock()
         elif error is None:
             self.state = StageState.DONE
-            log.info("%s: all is in the log", self.consumer)
+            log.info(
+                "%s: the log has everything that the daemon had at the start of this run",
+                self.consumer,
+            )
         else:
             self._failed(self._fault(error))
 

@@ -321,7 +321,7 @@ def _made(record: TableRecord, facts: DeltaFacts, entry: LogEntry, context: Work
     if not has_folder and facts.owner and not replaces:
         raise BinlogError(
             ErrorKind.UNSUPPORTED_CHANGE,
-            f"a Delta table that is not the mirror's of {record.consumer} is where {record.label} has to be",
+            f"the folder for {record.label} has a Delta table that the mirror of {record.consumer} did not make",
             where=context.path(placed.lies_at),
             remedy=remedies.of_other_folder(record.label, record.consumer),
         )

@@ -261,7 +261,9 @@ class CatalogEntries:
             self.bring(snapshots)
         except Exception:
             self._retry_at = time.monotonic() + AGAIN_S
-            log.exception("the catalog is not brought forward; tried again in %.0f s", AGAIN_S)
+            log.exception(
+                "the tables could not be registered in the catalog; tried again in %.0f s", AGAIN_S
+            )
 
     def _newest(self, record: TableRecord) -> TableRecord:
         """Returns the record with the values that were last posted for it."""
