@@ -231,7 +231,7 @@ def _put_name(kind: Int, out: U8, o: Int) -> Int:
 @njit
 def commit_time(buf: U8, at: Int, end: Int) -> Int:
     """Returns the commit time in the body of a GTID event, in µs since 1970. Returns 0 if the event has no time, and -1
-    if the event is damaged or the kernel cannot write the time."""
+    if the event is damaged or the time is outside of the range that kernels can print."""
     none = np.int64(0)
     clock = at + header.GTID_CLOCK_AT
     if end - clock < 17 or buf[clock] != 2:

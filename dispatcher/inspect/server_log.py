@@ -69,8 +69,8 @@ class RemoteLog:
 
 
 def _file_of(server: LogServer, files: Sequence[str], start: GtidBound) -> str:
-    """Returns the newest file such that all earlier files have no transaction of `start`. If there is none, returns the
-    oldest file."""
+    """Returns the newest file before which the log has no transaction of `start`. If files before the oldest one had
+    such a transaction, returns the oldest file."""
     low, high = 0, len(files) - 1
     while low < high:
         middle = (low + high + 1) // 2

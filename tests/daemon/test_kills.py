@@ -66,8 +66,8 @@ def new_server(servers: Callable[[int], Instance]) -> NewServer:
 
 
 def new_daemon(make_daemon: MakeDaemon, source: Source, server: Instance) -> Daemon:
-    # With two consumers, one connection serves two positions after each kill. The queues have room for all
-    # transactions.
+    # `unread` is read at the end of a test only. So after each kill one connection continues for two consumers with
+    # different positions. The queues have room for all transactions.
     consumer = source(server, "d", max_bytes_in_binlog_queue="1GiB")
     return make_daemon({"d": consumer, "unread": consumer})
 

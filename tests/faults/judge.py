@@ -52,7 +52,8 @@ class Group:
     file: str = ""
     end: int = 0
     items: list[Item] = field(default_factory=list)
-    prepares: str = ""  # XID of the XA transaction that these rows belong to; the daemon delivers them at its commit
+    # The XID, if `items` are of a prepared XA transaction. The daemon delivers them when that transaction commits.
+    prepares: str = ""
     commits: str = ""
     rolls_back: str = ""
 

@@ -578,8 +578,8 @@ def test_a_drain_waits_for_a_copy_that_has_no_turn() -> None:
         if isinstance(works[0], CopyTable):
             made(stage, f"insert a {next(keys)}=1")
         stage.world.finish(works[0])
-    # The log ends before the state that the copies of `a` and `b` have read: both copies fail, and then wait for the
-    # log, which continues.
+    # The copies of `a` and `b` have read rows that the log does not have yet, so both copies fail. Then they wait until
+    # the log has these rows, by the next `append`.
     made(stage, "append", "wait 2")
     while others := [e for e in stage.world.running() if not isinstance(e, ReadLog)]:
         stage.world.finish(others[0])

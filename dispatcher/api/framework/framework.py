@@ -1,8 +1,8 @@
 """The FastAPI application: the routes of all calls, and the answers to requests that fail.
 
-`direct_routes` and `probes` answer the calls of a reader's cycle and the probes without FastAPI. Loading FastAPI and
-the models of its routes would take a quarter of the daemon's start. So `app` imports this module when the first call
-comes that is neither a call of a reader's cycle nor a probe.
+Two modules answer requests without FastAPI: `direct_routes` the calls that readers repeat (poll, read, acknowledge),
+and `probes` the requests for `/livez` and `/readyz`. Loading FastAPI and the models of its routes would take a quarter
+of the daemon's start. So `app` imports this module when the first other call comes.
 """
 
 from __future__ import annotations

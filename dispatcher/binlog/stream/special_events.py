@@ -121,7 +121,8 @@ class SpecialEvents:
     def read(self, out: Batches) -> EmbeddedTransaction | None:
         """Process the event for which the kernel returned, and let the kernel continue behind this event.
 
-        If an embedded transaction replaces the event, return that transaction and leave the kernel before the event.
+        If an embedded transaction replaces the event, return that transaction. The kernel's position is then still the
+        beginning of the event.
         """
         builder, st = self._builder, self._builder.state
         off, size = int(st[k.OFF]), int(st[k.SIZE])

@@ -50,8 +50,8 @@ def load_kept_kernels(load: Callable[[], None]) -> bool:
 
 
 def load_kernels() -> None:
-    """Run each kernel once on empty arrays. numba then compiles or loads the kernel, because compilation depends only
-    on the types."""
+    """Run each kernel once, so that numba compiles the kernel or loads it from the cache. Empty arrays are enough,
+    because compilation depends only on the types of the arguments."""
     routes = Routes()
     Splitter(routes, packets=True, checksum=True, buffer_bytes=1).split()
     routes.table(b"", b"t")

@@ -432,8 +432,8 @@ class Dispatcher:
         return (gtids.sources[source] if source >= 0 else "", int(gtids.gno[-1]))
 
     def _fail_concerned(self, batch: Batch, fault: Fault, now: float) -> list[Effect]:
-        """Fail every consumer whose filter matches the faulty event behind a batch, except the consumers that are
-        already past this event."""
+        """Fail every consumer whose filter matches the faulty event that follows the batch, except the consumers that
+        are already past this event."""
         effects: list[Effect] = []
         for consumer in list(self.attached):
             mask = consumer.queue.filter.route_mask(self._routes)

@@ -17,11 +17,12 @@ Bound: a queue that is not full accepts a whole batch, so it holds in memory at 
 
     max(bytes_max, LARGE_MIN) + 2 * batch + segment_max
 
-bytes. For segments the allocated size counts. `batch` is the size of the last batch's events with a record for each
-transaction; `segment_max` is an eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. While the daemon reads
-transactions again that a reader received before a restart, the first term counts twice. A transaction that alone would
-hold more than the first term is continued in segments from `allocate` (see `ConsumerLog`), which are not counted. There
-is at most one such transaction: once it is complete, the queue is full until the transaction is acknowledged.
+bytes. The bound includes the whole allocated size of each segment, also its unused part. `batch` is the size of the
+last batch's events with a record for each transaction; `segment_max` is an eighth of `bytes_max`, at least 16 KiB and
+at most 4 MiB. While the daemon reads transactions again that a reader received before a restart, the first term counts
+twice. A transaction that alone would hold more than the first term is continued in segments from `allocate` (see
+`ConsumerLog`), which are not counted. There is at most one such transaction: once it is complete, the queue is full
+until the transaction is acknowledged.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ largest `serial` replaces all others. There are five kinds of rows:
 * `history`: the record of a table's history, in the same form.
 * `request`: a command of a person (`python -m spark_sink resolve`, `copy`, `adopt`). Any process may write it. A
   request about a table id is open until the table's row names the request's id in `handled`. A request for a copy has a
-  consumer and a table's name instead of a table id, because only the application that applies the consumer creates
-  records. The newest request for a name is open until a `table` row names the request's id in `answered`.
+  consumer and a table's name instead of a table id: a table gets its id with its record, and only the application that
+  applies the consumer creates records. The newest request for a name is open until a `table` row names the request's
+  id in `answered`.
 * `consumer`: each entry of the consumer up to `from_lsn` is applied, or waits because the row of its table says that
   the table is stopped or being copied.
 * `claim`: the job whose id is in `request` runs the stage in `state` for the consumer; see `runtime/claims.py`.

@@ -228,7 +228,7 @@ def test_a_swap_of_tables_moves_their_folders_and_a_stopped_one_goes_on_under_it
     stopped = mirror.record("t")
     assert (stopped.word, len(target.rows(source, "t"))) == (TableState.STOPPED, 4)
     mirror.ask("t", Wish.SKIP)
-    # The next rows have other columns than the table, so the table stops again, with its new name.
+    # The table, which the RENAME has named `t`, stops again, because the next rows have other columns.
     assert mirror.apply() == 1
     assert "other columns" in mirror.record("t").reason
 

@@ -53,7 +53,7 @@ class Raw(NamedTuple):
 
     @property
     def width(self) -> int:
-        """The size of the numbers in a container."""
+        """The size, in bytes, of each count and each offset in the container: 2, or 4 in the large format."""
         return _LARGE_WIDTH if self.kind & kernels.LARGE else 2
 
     @property
