@@ -18,7 +18,8 @@ from typing import NamedTuple, Protocol
 
 from dispatcher.binlog.event.header import MAGIC
 from dispatcher.dispatch.queue.reader import Caller, PollBounds
-from dispatcher.front.dump.options import AfterGtids
+from dispatcher.front.dump import made_events
+from dispatcher.front.dump.options import AfterGtids, AfterPlace
 from dispatcher.front.dump.relay import Relay
 from dispatcher.front.interfaces import Consumers, GetConsumers
 from dispatcher.front.start import Beginning, InQueue, Wanted, beginning
@@ -85,6 +86,7 @@ class DumpSession:
         self._output = output
         self._clock = clock
         self._number = 0
+        self._server = ""  # the server whose log the dump began with
         self._heartbeat_s = options.heartbeat_s and max(options.heartbeat_s, HEARTBEAT_MIN_S)
         self._head: tuple[int, int] = (0, 0)  # the end of the log when the dump began
         # The sent ranges that are not acknowledged, oldest first.
@@ -112,9 +114,12 @@ class DumpSession:
             place = await self._beginning(consumers)
             if not isinstance(place, InQueue):
                 position = await self._begin(consumers, place)
+        self._server = position.server
         consumers.called(self._name, self._number, self._caller)
         if (format_ := consumers.format(self._name)) is not None:
-            for packets in self._relay.packets([MAGIC, format_.raw]):
+            # The daemon got this event in another file, so the client does not get its time. At an event that is newer
+            # than its `--stop-datetime`, mysqlbinlog would end.
+            for packets in self._relay.packets([MAGIC, made_events.without_time(format_)]):
                 await self._send(packets)
             await self._send(self._relay.arrive(position.file, position.offset))
         return position
@@ -142,6 +147,14 @@ class DumpSession:
             remedy="copy the tables afresh, and begin at the copy's position",
         )
 
+    def _other_server(self, server: str) -> BinlogError:
+        return BinlogError(
+            ErrorKind.HISTORY_DIFFERS,
+            f"the consumer now reads the server {server}; the client's files and offsets are those of {self._server}",
+            where=f"consumer {self._name}",
+            remedy="let the client read by GTID, or find its place in the log of the new server",
+        )
+
     # -- what is sent ----------------------------------------------------------------------------------------
 
     async def _send_next(self, after: Position) -> Position:
@@ -162,6 +175,8 @@ class DumpSession:
         if answer["gap"]:
             raise self._purged()
         end = Position.from_dict(answer["end"])
+        if isinstance(self._options.wanted, AfterPlace) and end.server != self._server:
+            raise self._other_server(end.server)
         has_moved = end.order > after.order
         if answer["transactions"]:
             await self._send_range(after, end)

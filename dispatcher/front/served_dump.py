@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import asyncio
+import time
 
 from dispatcher.dispatch.queue.reader import Caller
 from dispatcher.front.daemon_errors import wire_error
@@ -34,6 +35,18 @@ _BY_FILE_REFUSED = (
     " gtid_mode=ON, and CHANGE REPLICATION SOURCE TO SOURCE_AUTO_POSITION=1"
 )
 
+# A replica of MariaDB, too, adds up sizes. It corrects its sum only if the sum is too low. It is too high behind events
+# to which the daemon has added metadata, and behind XA transactions; then the replica would miss transactions.
+_MARIADB_BY_FILE_REFUSED = (
+    "a replica of MariaDB cannot read by file and offset here, because events have other sizes than in the source's"
+    " log: CHANGE MASTER TO MASTER_USE_GTID=slave_pos"
+)
+_AHEAD = (
+    "Replica has more GTIDs than the source has, using the source's SERVER_UUID {uuid}: the source was restored from a"
+    " backup, or is not the one that the client has read; copy the tables afresh"
+)
+_PICTURE_AGE_S = 3.0  # a picture of the server is never older
+
 
 class ServedDump:
     """Serves one dump on a connection. The connection is closed after the dump."""
@@ -46,6 +59,8 @@ class ServedDump:
         settings: FrontSettings,
         variables: Variables,
         picture: Picture,
+        *,
+        is_mariadb_replica: bool = False,
     ) -> None:
         self._channel = channel
         self._login = login
@@ -53,11 +68,14 @@ class ServedDump:
         self._settings = settings
         self._variables = variables
         self._picture = picture
+        self._is_mariadb_replica = is_mariadb_replica
 
     async def serve(self, request: DumpRequest) -> None:
         """Serve the dump until the client disconnects. If the client has set BINLOG_DUMP_NON_BLOCK, the dump ends at
         the end of the log. Raises ClientGone when the client disconnects."""
         wanted = self._wanted(request)
+        if isinstance(wanted, AfterGtids) and isinstance(wanted.gtids, GtidSet):
+            await self._require_own_history(wanted.gtids)
         relay = Relay(self._relay_options(request), wanted)
         dump = DumpSession(
             self._consumers,
@@ -93,10 +111,29 @@ class ServedDump:
             and not self._picture.mariadb
         ):
             raise fatal_reading(_BY_FILE_REFUSED)
+        if self._is_mariadb_replica:
+            raise fatal_reading(_MARIADB_BY_FILE_REFUSED)
         if request.offset < _OFFSET_MIN:
             text = "Client requested source to start replication from position < 4"
             raise fatal_reading(text)
         return AfterPlace(request.file or self._first_file(), request.offset)
+
+    async def _require_own_history(self, gtids: GtidSet) -> None:
+        """Raise WireError 1236 if the client has GTIDs of the source's own UUID that the source has not executed.
+
+        The source was then restored from a backup. It gives the numbers to other transactions, which the client would
+        miss, because it seems to have them already. Source: sql/rpl_binlog_sender.cc, Binlog_sender::check_start_file.
+        """
+        uuid = self._picture.server_uuid
+        of_source = {name: part for name, part in gtids.sources().items() if name[:36] == uuid}
+        own = GtidSet(of_source)
+        until = time.monotonic() + _PICTURE_AGE_S
+        while not GtidSet.parse(self._picture.executed).contains(own):
+            # A client that has read at the server itself can be ahead of the picture.
+            if time.monotonic() >= until:
+                raise fatal_reading(_AHEAD.format(uuid=uuid))
+            await asyncio.sleep(_PICTURE_AGE_S / 8)
+            self._picture = await self._consumers().picture(self._login.user)
 
     def _first_file(self) -> str:
         return next((name for name, _ in self._picture.log_files), "")

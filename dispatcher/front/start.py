@@ -58,9 +58,12 @@ def beginning(wanted: Wanted, held: HeldRange | None, executed: GtidSet | None =
 
 
 def _holds_place(held: HeldRange, file: str, offset: int) -> bool:
-    """True if the place lies between the acknowledged position and the queued one."""
+    """True if the place lies between the acknowledged position and the queued one, and the queue has all transactions
+    behind the place."""
     first, last = held.acknowledged, held.queued
     if not (file and first.file and last.file):  # after a failover, the files are unknown at first
+        return False
+    if not held.anchored:
         return False
     if not _same_log(first, file) or not _same_log(last, file):
         return False

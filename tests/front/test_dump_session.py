@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.binlog.event.gtid import parse_gtid_event
-from dispatcher.binlog.event.header import HEADER_SIZE, EventHeader
+from dispatcher.binlog.event.header import HEADER_SIZE, EventHeader, parse_format_description
 from dispatcher.binlog.event.types import EventType
 from dispatcher.dispatch.queue.reader import Caller
 from dispatcher.dispatch.values.executed_position import Mode
@@ -167,6 +167,36 @@ async def test_a_consumer_that_has_failed_continues_at_the_client_s_place(
     client = Client(readers, log, options(AfterPlace(log.files[1].name, 4)))
     client.start()
     await until(lambda: client.gtids == [4, 5], "the transactions of the second file")
+    await client.leave()
+
+
+async def test_a_dump_by_file_does_not_go_on_at_another_server(
+    daemon: Daemon, source: FakeSource, log: LogWriter
+) -> None:
+    client = Client(await daemon.start(declared("c")), log, options(beginning(log)))
+    client.start()
+    await until(lambda: len(client.gtids) == 3, "the transactions")
+    source.fake = Server(log, Mode.GTID, name="4e11fa47-71ca-11e1-9e33-c80aa9429562")
+    for stream in source.live():
+        stream.lost = BinlogError(ErrorKind.CONNECTION_LOST, "the server has failed")
+    write(log, "a", 1)
+    assert client.task is not None
+    with pytest.raises(BinlogError, match=r"reads the server 4e11fa47-.* by GTID"):
+        await client.task
+
+
+async def test_the_format_of_another_file_has_no_time(daemon: Daemon, log: LogWriter) -> None:
+    readers = await daemon.start(declared("c"))
+    first = Client(readers, log, options(beginning(log)))
+    first.start()
+    await until(lambda: len(first.gtids) == 3, "the daemon knows the format")
+    await first.leave()
+    client = Client(readers, log, options(beginning(log)))
+    client.start()
+    await until(lambda: client.count(EventType.FORMAT_DESCRIPTION) == 1, "the format")
+    (format_,) = (e for e in client.events if e[4] == EventType.FORMAT_DESCRIPTION)
+    assert EventHeader.read(format_).timestamp == 0
+    assert parse_format_description(format_).raw == format_
     await client.leave()
 
 

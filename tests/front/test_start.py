@@ -12,10 +12,12 @@ from dispatcher.model.gtid import GtidSet, MariadbGtids
 UUID, OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
-def held(mode: Mode, first: tuple[str, str, int], last: tuple[str, str, int]) -> HeldRange:
+def held(
+    mode: Mode, first: tuple[str, str, int], last: tuple[str, str, int], *, anchored: bool = True
+) -> HeldRange:
     """What a queue holds between two positions, each with GTIDs, file and offset."""
     acknowledged, queued = make_executed(mode, *first), make_executed(mode, *last)
-    return HeldRange(mode, acknowledged, queued)
+    return HeldRange(mode, acknowledged, queued, anchored)
 
 
 GTID = held(Mode.GTID, (f"{UUID}:1-5", "binlog.000002", 500), (f"{UUID}:1-9", "binlog.000003", 100))
@@ -45,6 +47,15 @@ def test_the_files_of_a_queue_may_be_unknown() -> None:
     moved = held(Mode.GTID, (f"{UUID}:1-5", "", 0), (f"{UUID}:1-9", "binlog.000003", 100))
     place = AfterPlace("binlog.000003", 50)
     assert beginning(place, moved) == AtFile("binlog.000003", 50, inside=True)
+
+
+def test_a_queue_that_lacks_transactions_behind_its_file_and_offset() -> None:
+    """The consumer began at a set with a gap, whose transactions lie behind the set's file and offset."""
+    first = (f"{UUID}:1-3:5", "binlog.000002", 500)
+    queue = held(Mode.GTID, first, (f"{UUID}:1-3:5-9", "binlog.000003", 100), anchored=False)
+    place = AfterPlace("binlog.000002", 600)
+    assert beginning(place, queue) == AtFile("binlog.000002", 600, inside=True)
+    assert beginning(AfterGtids(GtidSet.parse(first[0])), queue) == InQueue()
 
 
 def test_a_client_that_has_what_was_acknowledged_is_served_by_the_queue() -> None:

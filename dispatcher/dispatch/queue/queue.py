@@ -64,11 +64,13 @@ class ReadableRange:
 
 @dataclass(frozen=True, slots=True)
 class HeldRange:
-    """What a queue holds: the transactions between two positions."""
+    """What a queue holds: the transactions between two positions. `anchored`: True if all transactions up to
+    `acknowledged` lie before its file and offset, see `QueueFiles`."""
 
     mode: Mode
     acknowledged: ExecutedPosition
     queued: ExecutedPosition
+    anchored: bool
 
 
 class Queue(QueueContents):
@@ -76,7 +78,8 @@ class Queue(QueueContents):
 
     @property
     def held(self) -> HeldRange:
-        return HeldRange(self.mode, self.acknowledged, self.queued)
+        anchored = self.files.is_anchored(self.acknowledged)
+        return HeldRange(self.mode, self.acknowledged, self.queued, anchored)
 
     def position(self, executed: ExecutedPosition) -> Position:
         return executed.position(self.server, self.epoch)

@@ -3,9 +3,16 @@ event's bytes on."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 
-from dispatcher.binlog.event.header import HEADER_SIZE, SIZE_AT, EventHeader
+from dispatcher.binlog.event.header import (
+    CHECKSUM_SIZE,
+    HEADER_SIZE,
+    LOG_POS_AT,
+    SIZE_AT,
+    EventHeader,
+)
 from dispatcher.front.wire.packets import PACKET_BYTES_MAX
 
 _PIECE_BYTES = 1 << 20
@@ -15,10 +22,19 @@ class LargeEvent:
     """One event, whose bytes come in pieces. `sequence`: sequence number of the next packet."""
 
     def __init__(
-        self, header: EventHeader, *, prefix: bytes, strip: int, dropped: bool, sequence: int
+        self,
+        header: EventHeader,
+        *,
+        prefix: bytes,
+        strip: int,
+        dropped: bool,
+        sequence: int,
+        placed: bool = True,
+        checked: bool = False,
     ) -> None:
         """`prefix`: the bytes that precede the event in its payload. `strip`: how many bytes are removed from the
-        event's end. `dropped`: True if the client does not get the event."""
+        event's end. `dropped`: True if the client does not get the event. `placed`: False if the event gets the
+        position 0. `checked`: True if the client gets the event with a checksum."""
         self.sequence = sequence
         self._prefix = prefix
         self._size = header.size - strip
@@ -27,6 +43,10 @@ class LargeEvent:
         # The current packet's bytes: all of them, and those not sent yet.
         self._packet_size = self._in_packet = 0
         self._begun = dropped
+        self._placed = placed
+        # The checksum of the bytes that were sent; None if the event keeps its own.
+        self._crc = 0 if checked and not placed and not dropped else None
+        self._unchecked = header.size - HEADER_SIZE - CHECKSUM_SIZE  # bytes of the body to come
 
     @property
     def over(self) -> bool:
@@ -44,9 +64,20 @@ class LargeEvent:
             head = bytearray(self._prefix + taken[:HEADER_SIZE])
             size_at = len(self._prefix) + SIZE_AT
             head[size_at : size_at + 4] = self._size.to_bytes(4, "little")
+            if not self._placed:
+                log_pos_at = len(self._prefix) + LOG_POS_AT
+                head[log_pos_at : log_pos_at + 4] = bytes(4)
+            if self._crc is not None:
+                self._crc = zlib.crc32(head[len(self._prefix) :])
             out += self._packets(memoryview(bytes(head)))
             rest = taken[HEADER_SIZE:]
+        if self._crc is not None:
+            rest = rest[: self._unchecked]
+            self._unchecked -= len(rest)
+            self._crc = zlib.crc32(rest, self._crc)
         out += self._packets(rest)
+        if self._crc is not None and self.over:
+            out += self._packets(memoryview(self._crc.to_bytes(CHECKSUM_SIZE, "little")))
         return len(taken), out
 
     def _packets(self, view: memoryview) -> Iterator[bytes | memoryview]:

@@ -95,6 +95,17 @@ def format_description(format_: FormatDescription, *, begin: bool, checksum: boo
     return bytes(event)
 
 
+def without_time(format_: FormatDescription) -> bytes:
+    """Return the FORMAT_DESCRIPTION with 0 as its timestamp."""
+    event = bytearray(format_.raw)
+    event[:4] = bytes(4)
+    if format_.has_algorithm:
+        # The checksum is that of the event without LOG_EVENT_BINLOG_IN_USE_F.
+        event[FLAGS_AT] &= ~FLAG_IN_USE & 0xFF
+        event[-CHECKSUM_SIZE:] = zlib.crc32(event[:-CHECKSUM_SIZE]).to_bytes(4, "little")
+    return bytes(event)
+
+
 def same_format(a: FormatDescription, b: FormatDescription) -> bool:
     """True if two FORMAT_DESCRIPTIONs describe the same format of events. Their creation times and positions are not
     compared."""

@@ -64,6 +64,7 @@ class Relay:
         """`resume`: the events that the client already has, None for no events. `sequence`: sequence number of the
         first packet."""
         self._options = options
+        # In a dump by file, the place that the client has asked for, until the log has reached it.
         self._asked = resume if isinstance(resume, AfterPlace) else None
         self._sent = SentGtids(resume.gtids) if isinstance(resume, AfterGtids) else None
         self.file = ""  # `file` and `offset`: the last place in the log that the client has got
@@ -135,6 +136,7 @@ class Relay:
             raise malformed("a delivered range", "ends inside an event")
         if self._asked is not None and self._format is not None:
             self._begin()
+            self._pass_asked(self.file, self.offset)
         self._note_runs()
         self._flush()
         self._out = None
@@ -192,17 +194,21 @@ class Relay:
         dropped = bool(k.is_dropped(st, header.type, header.log_pos))
         if header.type in _SMALL:
             raise _unreadable(event)
+        is_query = header.type == EventType.QUERY  # too large to be BEGIN
+        placed = is_query or not k.has_no_place(st, header.type, header.log_pos)
         large = LargeEvent(
             header,
             prefix=_STATUS,
             strip=int(st[k.STRIP]),
             dropped=dropped,
             sequence=int(st[k.SEQUENCE]),
+            placed=placed,
+            checked=bool(st[k.CHECKED]) and not st[k.STRIP],
         )
         if not dropped:
             st[k.PLACE] = k.NOTHING
             st[k.COUNTED] += header.size - st[k.STRIP]
-            if header.log_pos:
+            if header.log_pos and placed:
                 st[k.SENT] = k.full_offset(st, header.log_pos)
         return large
 
@@ -243,6 +249,7 @@ class Relay:
                 st[k.PLACE] = k.ALL
                 return
         self._begin(found.file)
+        self._pass_asked(found.file, _FILE_BEGIN)
         if found.file != self.file:
             self._move(found.file, _FILE_BEGIN)
         elif self._told is None or not made_events.same_format(self._format, self._told):
@@ -284,10 +291,25 @@ class Relay:
             return self._options.checksum is Checksum.CRC32
         return self._told.checksum and self._options.checksum is not Checksum.UNSET
 
+    def _pass_asked(self, file: str, offset: int) -> None:
+        """Forget the place that the client has asked for, if the log has reached a place behind it."""
+        asked = self._asked
+        if asked is None or _precedes(file, asked.file):
+            return
+        if file != asked.file or offset > asked.offset:
+            self._asked = None
+
     def _arrive(self, file: str, offset: int) -> None:
-        """Advance to a place behind the last sent event. If the place lies in another file, send a ROTATE to it."""
-        if self._asked is not None:
+        """Advance to a place behind the last sent event. If the place lies in another file, send a ROTATE to it.
+
+        The client's place does not change if it has asked for a later place, or if the file is not known ("")."""
+        if (asked := self._asked) is not None:
             self._begin()
+            if _precedes(file, asked.file) or (file == asked.file and offset <= asked.offset):
+                return
+            self._asked = None
+        if not file:
+            return
         self._begun = True
         if file != self.file:
             self._move(file, offset)
@@ -304,16 +326,20 @@ class Relay:
         does not need correct offsets, so its heartbeat contains the replica's own count if this is higher than the real
         offset.
 
+        Returns b"" as long as no file is known: after a failover, a position has no file at first.
+
         Call this method only between ranges. An earlier call of `packets` must have got a range with at least a
         FORMAT_DESCRIPTION.
         """
         self._arrive(file, offset)
+        if not self.file:
+            return b""
         options = self._options
         told = max(self.offset, int(self._st[k.COUNTED])) if self._sent else self.offset
         v2 = options.heartbeat_v2 or (told > _OFFSET_V1_MAX and not options.mariadb)
         self._put(
             made_events.heartbeat(
-                file, told, server_id=options.server_id, checksum=self._checksum, v2=v2
+                self.file, told, server_id=options.server_id, checksum=self._checksum, v2=v2
             )
         )
         return self._taken()

@@ -13,7 +13,7 @@ import numpy as np
 from dispatcher.binlog.event import header, record
 from dispatcher.binlog.event.gtid import STANDALONE
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.kernel.bytes import I64, U8, Int, put32, u32, u64
+from dispatcher.binlog.kernel.bytes import I64, U8, Int, put32, u16, u32, u64
 from dispatcher.binlog.kernel.crc import crc32
 from dispatcher.binlog.kernel.intrinsics import bytes_at, copy, integers_at, load32
 from dispatcher.binlog.kernel.jit import njit, part
@@ -75,6 +75,8 @@ _QUERY_BEGIN = 14  # bytes of a QUERY's body before the text, without status var
 # A run of GTIDs: its source, and the half-open interval of its numbers.
 RUN_SOURCE, RUN_START, RUN_END = range(3)
 RUN_SIZE = 3
+
+_BEGIN = np.frombuffer(b"BEGIN", dtype=np.uint8).copy()
 
 
 @part
@@ -206,7 +208,16 @@ def _note(runs: I64, st: I64, source: Int, number: Int) -> None:
 
 
 @part
-def _begin(out: U8, at: Int, size: Int, checked: Int) -> None:
+def _remove_place(out: U8, at: Int, size: Int, checked: Int) -> None:
+    """Set the position of the event at out[at] to 0."""
+    put32(out, at + header.LOG_POS_AT, np.int64(0))
+    if checked:
+        end = at + size - header.CHECKSUM_SIZE
+        put32(out, end, crc32(out, at, end))
+
+
+@part
+def _make_begin(out: U8, at: Int, size: Int, checked: Int) -> None:
     """Turn the GTID event of MariaDB at out[at] into the QUERY event BEGIN of the same size, as MariaDB does for a
     client that does not know its GTID events."""
     end = at + size - header.CHECKSUM_SIZE * checked
@@ -263,6 +274,35 @@ def is_dropped(st: I64, kind: Int, log_pos: Int) -> bool:
     if st[PLACE] == BEGINNING and log_pos and full_offset(st, log_pos) <= st[PLACE_OFFSET]:
         return True
     return bool(kind == EventType.MARIADB_ANNOTATE_ROWS and not st[ANNOTATE])
+
+
+@part
+def has_no_place(st: I64, kind: Int, log_pos: Int) -> bool:
+    """True for an event of a dump by file that gets no position (`log_pos` 0), so that the client keeps the position
+    that it has. For a QUERY this holds only if it is BEGIN.
+
+    All events of a transaction that replaces an event of the log have that event's end as their position. A client that
+    stores it after one of these events, and connects again, would miss the others."""
+    if st[TRACK] or not log_pos or full_offset(st, log_pos) != st[END]:
+        return False
+    return bool(kind != EventType.XID and kind != EventType.XA_PREPARE)
+
+
+@part
+def _is_begin(buf: U8, at: Int, end: Int) -> bool:
+    """True if the QUERY at buf[at], which ends at `end` without its checksum, is BEGIN."""
+    body = at + header.HEADER_SIZE
+    if end - body < header.QUERY_FIXED_SIZE:
+        return False
+    status = u16(buf, body + header.QUERY_STATUS_SIZE_AT)
+    database = np.int64(buf[body + header.QUERY_DATABASE_SIZE_AT])
+    text = body + header.QUERY_FIXED_SIZE + status + database + 1
+    if end - text != len(_BEGIN):
+        return False
+    for k in range(len(_BEGIN)):  # noqa: SIM110 - a kernel knows no generators
+        if buf[text + k] != _BEGIN[k]:
+            return False
+    return True
 
 
 @part
@@ -385,8 +425,12 @@ def relay(state: Int, address: Int, size: Int) -> Int:  # noqa: C901, PLR0911, P
             if buf[at + flags_at] & STANDALONE:
                 continue
         to = _copy_packet(buf, at, event, out, st)
+        checked = 1 if st[CHECKED] and not st[STRIP] else 0
         if begins:
-            _begin(out, to, event - st[STRIP], 1 if st[CHECKED] and not st[STRIP] else 0)
-        if log_pos:
+            _make_begin(out, to, event - st[STRIP], checked)
+        end = at + event - header.CHECKSUM_SIZE * st[CHECKED]
+        if has_no_place(st, kind, log_pos) and (kind != EventType.QUERY or _is_begin(buf, at, end)):
+            _remove_place(out, to, event - st[STRIP], checked)
+        elif log_pos:
             st[SENT] = full_offset(st, log_pos)
         st[PLACE] = NOTHING

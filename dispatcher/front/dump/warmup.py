@@ -22,6 +22,7 @@ def load_dump_kernels() -> None:
     st[relay_kernel.OUT_AT] = st[relay_kernel.NAME_AT] = address(nothing)
     relay_kernel.relay(address(st), address(nothing), 0)
     relay_kernel.is_dropped(st, 0, 0)
+    relay_kernel.has_no_place(st, 0, 0)
     relay_kernel.full_offset(st, 0)
     none = np.empty(0, dtype=np.int64)
     made = MadeTransaction("", 0, 0, 0, checksum=False)

@@ -169,8 +169,8 @@ def replica_of() -> Iterator[Callable[[Kind], Replica]]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("kind", "gtids"),
-    [("mysql97", True), ("mariadb118", True), ("mariadb118", False)],
-    ids=["mysql-gtid", "mariadb-gtid", "mariadb-file"],
+    [("mysql97", True), ("mariadb118", True)],
+    ids=["mysql-gtid", "mariadb-gtid"],
 )
 def test_a_replica_holds_the_consumer_s_database(
     recorded_of: Callable[[Kind], Recorded],
@@ -189,6 +189,22 @@ def test_a_replica_holds_the_consumer_s_database(
     assert reading.only(MINE).keys == recorded.history.keys_of(MINE)
     assert replica.applied(MINE).tables == tables_of(recorded.server, MINE)
     assert OTHERS not in databases_of(replica.server)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["mysql97", "mariadb118"])
+def test_a_replica_that_reads_by_file_is_refused(
+    recorded_of: Callable[[Kind], Recorded],
+    front_of: FrontOf,
+    kind: Kind,
+    replica_of: Callable[[Kind], Replica],
+) -> None:
+    recorded = recorded_of(kind)
+    replica, front = replica_of(kind), front_of(recorded.server)
+    replica.begin(front, recorded.start(gtids=False))
+    with pytest.raises(AssertionError, match="cannot read by file and offset here"):
+        replica.read(front, recorded.marks[0])
 
 
 @pytest.mark.deep

@@ -5,12 +5,11 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterable, Iterator
-from typing import cast
+from typing import Any, Protocol, cast
 
 from dispatcher.binlog.event.header import EventHeader
 from dispatcher.binlog.event.types import EventType
 from dispatcher.model.gtid import GtidSet
-from tests.servers import Server
 
 CLIENT_ID = 7777
 NON_BLOCKING, FLAG_2, THROUGH_GTID = 1, 2, 4
@@ -35,15 +34,21 @@ def by_gtids(gtids: GtidSet, flags: int = NON_BLOCKING | THROUGH_GTID) -> bytes:
     return b"\x1e" + head + encoded
 
 
+class Connects(Protocol):
+    """A server, or a front."""
+
+    def connect(self) -> Any: ...
+
+
 def raw_dump(
-    server: Server, command: bytes, settings: Iterable[str] = (), *, events_max: int | None = None
+    server: Connects, command: bytes, settings: Iterable[str] = (), *, events_max: int | None = None
 ) -> bytes:
     """Returns the packets of a dump, up to the packet that ends the dump, or at most `events_max` packets."""
     connection = server.connect()
     with connection.cursor() as cursor:
         for statement in settings:
             cursor.execute(statement)
-    sock = cast(socket.socket, connection._sock)  # type: ignore[attr-defined]
+    sock = cast(socket.socket, connection._sock)
     sock.settimeout(20)
     try:
         sock.sendall(len(command).to_bytes(3, "little") + b"\0" + command)
@@ -56,7 +61,7 @@ def raw_dump(
             if body[:1] in (b"\xff", b"\xfe") or count == events_max:
                 return bytes(out)
     finally:
-        connection._force_close()  # type: ignore[attr-defined]
+        connection._force_close()
 
 
 def _receive(sock: socket.socket, size: int) -> bytes:

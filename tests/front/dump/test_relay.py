@@ -310,6 +310,47 @@ def test_a_transaction_that_goes_on_stays_dropped() -> None:
     assert [e[4] for e in events(sent(relay(), parts))] == [4, 15, 33, 30, 16, 30]
 
 
+@pytest.mark.parametrize("checksum", [Checksum.CRC32, Checksum.UNSET])
+@pytest.mark.parametrize("size", [30, LARGE_BYTES + 700_000])
+def test_events_in_place_of_one_event_have_no_position_of_their_own(
+    checksum: Checksum, size: int
+) -> None:
+    before, end = 1000, 5000
+    begin = bytes(8) + b"\1\0\0" + b"\2\0" + b"xx" + b"s\0" + b"BEGIN"
+    bodies = [
+        (33, gtid_body(SERVER, 1)),
+        (EventType.QUERY, begin),
+        (EventType.TABLE_MAP, b"t" * 30),
+    ]
+    bodies += [(EventType.WRITE_ROWS, b"r" * size), (EventType.XID, bytes(8))]
+    raw = [event(kind, b, log_pos=before if kind == 33 else end) for kind, b in bodies]
+    record = encode_record(Record(1, 1, FILE, end, 7_000_000, 0), checksum=True)
+    data = record + b"".join(raw)
+    cut_parts = [memoryview(data)[at : at + 100_001] for at in range(0, len(data), 100_001)]
+
+    def places(resume: Resume) -> list[int]:
+        one = relay(resume, checksum)
+        found = events(sent(one, [MAGIC, format_description(), *cut_parts]))[2:]
+        for got, (kind, body) in zip(found, bodies[-len(found) :], strict=True):
+            assert (got[4], got[19 : 19 + len(body)]) == (kind, body)
+            if checksum is Checksum.CRC32:
+                assert zlib.crc32(got[:-4]) == int.from_bytes(got[-4:], "little")
+        assert one.offset == end
+        return [EventHeader.read(got).log_pos for got in found]
+
+    assert places(AfterPlace(FILE, 900)) == [before, 0, 0, 0, end]
+    assert places(AfterPlace(FILE, before)) == [0, 0, 0, end]
+    assert places(AfterGtids(GtidSet())) == [before, end, end, end, end]
+
+
+def test_statements_keep_their_position() -> None:
+    raw = event(33, gtid_body(SERVER, 1), log_pos=100)
+    raw += event(EventType.QUERY, bytes(8) + b"\0\0\0\0\0\0" + b"DROP TABLE t", log_pos=200)
+    record = encode_record(Record(1, 1, FILE, 200, 7_000_000, 0), checksum=True)
+    found = events(sent(relay(AfterPlace(FILE, 4)), [MAGIC, format_description(), record + raw]))
+    assert [EventHeader.read(one).log_pos for one in found[2:]] == [100, 200]
+
+
 # -- between ranges -------------------------------------------------------------------------------------------
 
 
@@ -343,6 +384,50 @@ def test_a_heartbeat_is_never_behind_what_a_replica_counts() -> None:
         assert (counted > consumer.offset) == ahead
         assert EventHeader.read(beat).log_pos == (counted if ahead else consumer.offset)
         assert (one.file, one.offset) == place
+
+
+def test_the_place_that_was_asked_for_is_never_left_backwards() -> None:
+    """The queue begins before the place, in an earlier file."""
+    log = written()
+    consumer = of(log, "a", "b")
+    place = EventHeader.read(log.files[1].events[9][0]).log_pos
+    one = relay(AfterPlace(FILE, place))
+    sent(one, [MAGIC, log.files[0].events[0][0]])
+    first = len(log.files[0].events)
+    got = one.arrive(FIRST_FILE, 300) + one.heartbeat(FIRST_FILE, 400) + one.heartbeat(FILE, 200)
+    got += sent(one, consumer.parts()) + one.heartbeat(FILE, consumer.offset)
+    assert first > 9
+    found = events(got, 3)
+    rotates = [e for e in found if e[4] == EventType.ROTATE]
+    assert not rotates, rotates
+    beats = [EventHeader.read(e).log_pos for e in found if e[4] == EventType.HEARTBEAT]
+    assert beats == [place, place, consumer.offset]
+    rest = [raw for raw, _ in log.files[1].events if EventHeader.read(raw).log_pos > place]
+    assert [e for e in found if e[4] != EventType.HEARTBEAT] == list(for_a_consumer(rest))
+
+
+def test_a_file_with_a_lower_number_follows_when_the_place_was_passed() -> None:
+    """A server's numbers begin again after RESET."""
+    later, at = transaction(1, [b"x" * 30])
+    again, _ = transaction(2, [b"y" * 30], start=200)
+    again = again.replace(FILE.encode(), FIRST_FILE.encode())
+    one = relay(AfterPlace(FILE, 900))
+    kinds = [e[4] for e in events(sent(one, [MAGIC, format_description(), later]))]
+    assert kinds == [4, 15, 33, 30, 16] and one.offset == at
+    found = events(sent(one, [MAGIC, format_description(), again]), 6)
+    assert [e[4] for e in found] == [4, 15, 33, 30, 16]
+    assert one.file == FIRST_FILE
+
+
+def test_a_position_without_a_file_tells_nothing() -> None:
+    one = relay(AfterGtids(GtidSet()))
+    sent(one, [MAGIC, format_description()])
+    assert one.arrive("", 0) == b"" and one.heartbeat("", 0) == b""
+    first, at = transaction(1, [b"x" * 30])
+    kinds = [e[4] for e in events(sent(one, [MAGIC, format_description(), first]))]
+    assert kinds == [4, 15, 33, 30, 16]
+    (beat,) = events(one.heartbeat("", 0), 6)
+    assert EventHeader.read(beat).log_pos == at
 
 
 def test_a_dump_by_file_is_not_filled() -> None:
