@@ -30,9 +30,9 @@ COMMAND_BYTES_MAX = 1 << 20
 IDLE_S = 8 * 3600.0
 """How long a client may send no command before the front disconnects it, like MySQL's `wait_timeout`."""
 _STATISTICS = b"binlog-dispatcher"
-# Of MariaDB's clients that register, only replicas ask for this variable. Source: MariaDB, sql/slave.cc,
+# Of MariaDB's clients that register, only replicas that read by file call this function. Source: MariaDB, sql/slave.cc,
 # get_master_version_and_clock.
-_DOMAIN = b"gtid_domain_id"
+_OF_FILE_REPLICA = b"binlog_gtid_pos"
 _DUMPS = (Command.BINLOG_DUMP, Command.BINLOG_DUMP_GTID)
 
 
@@ -56,7 +56,7 @@ class ClientSession:
         self._name = login.user
         self._variables = Variables(login.charset)
         self._connected = Connected(self._name, channel.close)
-        self._asked_for_domain = False
+        self._asked_for_gtids = False
 
     async def run(self) -> None:
         """Serve the client until it leaves. Raises WireError for an error that ends the connection."""
@@ -115,7 +115,7 @@ class ClientSession:
 
     async def _answer_question(self, argument: bytes) -> list[bytes]:
         picture = await self._picture()
-        self._asked_for_domain |= _DOMAIN in argument.lower()
+        self._asked_for_gtids |= _OF_FILE_REPLICA in argument.lower()
         question = parse_question(argument.decode("utf-8", "replace"), self._variables)
         answer = self._own_answer(question)
         if answer is None:
@@ -187,6 +187,6 @@ class ClientSession:
             self._services.settings,
             self._variables,
             await self._picture(),
-            is_mariadb_replica=self._asked_for_domain and self._connected.registration is not None,
+            is_mariadb_replica=self._asked_for_gtids and self._connected.registration is not None,
         )
         await dump.serve(request)
