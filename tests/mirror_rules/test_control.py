@@ -306,3 +306,12 @@ def test_records_that_an_older_version_has_doubled_are_dropped_but_for_the_live_
     assert {(r.state, r.folder) for r in superfluous} == {(Dropped(), "")}
     by_hand = [record("new", table="t", serial=2), record("old", table="t", serial=1)]
     assert [r.table_id for r in doubled(by_hand)] == ["new"]
+
+
+def test_an_entry_is_of_the_table_that_was_dropped_behind_it() -> None:
+    """The record of the table that was dropped earlier is newer, because a request about it was answered."""
+    earlier = TableRecord("1", "shop", "db", "t", state=Dropped(), from_lsn=6, serial=9)
+    later = TableRecord("2", "shop", "db", "t", state=Dropped(), from_lsn=16, serial=4)
+    for records in ([earlier, later], [later, earlier]):
+        assert find_record(records, ("db", "t"), 12) is later
+        assert find_record(records, ("db", "t"), 16) is later

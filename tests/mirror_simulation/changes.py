@@ -84,10 +84,7 @@ class ServerChanges:
             self._server.change(name, *changes)
 
     def _create_if_absent(self, name: TableName) -> None:
-        # The rules would treat a table that they do not know as a new table.
-        is_known = self._server.tables[name].begun and not self._server.log.doubtful
-        if is_known and not self._may_leave:
-            self._server.create_if_absent(name)
+        self._server.create_if_absent(name)
 
     # -- statements --------------------------------------------------------------------------------------------
 

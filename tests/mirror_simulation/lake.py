@@ -58,11 +58,13 @@ class Lake:
         table = self.folders.get(record.lies_at)
         return table if table is not None and table.owner == record.table_id else None
 
-    def facts(self, folder: str, *, rows: bool) -> DeltaFacts:
+    def facts(self, folder: str, table_id: str, *, rows: bool) -> DeltaFacts:
+        """Returns the facts as the table `table_id` sees them. A Delta table records an lsn for each table id."""
         table = self.folders.get(folder)
         if table is None:
             return DeltaFacts(-1, True if rows else None, "")
-        return DeltaFacts(table.version, not table.rows if rows else None, table.owner)
+        applied = table.version if table.owner == table_id else -1
+        return DeltaFacts(applied, not table.rows if rows else None, table.owner)
 
     # -- changes ---------------------------------------------------------------------------------------------
 

@@ -9,14 +9,16 @@ The moves:
     settings [unknown=copy|partial|stop] [unfollowed=recopy|stop|new_column] [purged=copy|partial] [history=yes]
              [files=yes]            first; `files`: folders move as in an object store
     old NAME KEY=VALUE ...          a table that is older than the mirror, with these rows; `keyless=yes`: without a key
-    create NAME                     CREATE TABLE, with the columns `id` and `a`; `keyless=yes`: without a key
+    create NAME                     CREATE TABLE, with the columns `id` and `a`; `keyless=yes`: without a key;
+                                    `absent=yes`: IF NOT EXISTS, for a table that exists
     insert NAME KEY=VALUE ...       rows are inserted, updated or deleted
     update NAME KEY=VALUE ...
     delete NAME KEY=VALUE ...
     add NAME COLUMN=VALUE           ALTER TABLE: a column whose value is VALUE in all rows
     truncate NAME; drop NAME        the statements
     clean NAME                      a statement that deletes a row; the log does not contain the deletion
-    swap NAME OTHER                 RENAME TABLE, which exchanges two tables; `rename NAME OTHER`: to a free name
+    swap NAME OTHER                 RENAME TABLE, which exchanges two tables; `rename NAME OTHER`: to a free name;
+                                    `rename NAME OTHER add=COLUMN`: ALTER TABLE, which also adds a column
     append                          the changes so far become an append of the log, and the job reads it
     purge                           the server purges its changes from now on before they are read
     gap                             the log continues behind the purged changes, and the job reads it
@@ -27,11 +29,11 @@ The moves:
     stop                            the job ends in order: running works end, and it stores its records
     exclude NAME; include NAME      changes the settings of the next job
     work KIND ...                   the oldest work of each kind ends, or a copy reads its next chunk; `fails=before`,
-                                    after (its commit), conflict or fault (the table's data has one)
+                                    after (its commit), conflict or fault (of the table's data or files)
     works                           works end until no work is running
     wait SECONDS                    time passes
     ask NAME WISH                   a person makes a request about a table; `copy NAME`: a copy, by name
-    put NAME; free NAME             a foreign folder is made at the place of the table; it is removed
+    put NAME; free NAME             a foreign folder is made at the place of the table; the place's folder is removed
 """
 
 from __future__ import annotations
@@ -150,7 +152,10 @@ class Stage:
         self.server.hidden = False
         self.world.log.tell(_name(name), 0, self.server.tables[_name(name)])
 
-    def _create(self, name: str, keyless: str = "") -> None:
+    def _create(self, name: str, keyless: str = "", absent: str = "") -> None:
+        if absent:
+            self.server.create_if_absent(_name(name))
+            return
         self.server.create(_name(name), keyed=not keyless)
 
     def _insert(self, name: str, **rows: str) -> None:
@@ -178,7 +183,10 @@ class Stage:
     def _clean(self, name: str) -> None:
         self.server.change_rows_silently(_name(name))
 
-    def _rename(self, name: str, other: str) -> None:
+    def _rename(self, name: str, other: str, add: str = "") -> None:
+        if add:
+            self.server.rename_and_add(_name(name), _name(other), add)
+            return
         self.server.rename((_name(name), _name(other)))
 
     def _swap(self, name: str, other: str) -> None:

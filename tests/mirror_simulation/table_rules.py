@@ -12,6 +12,7 @@ from spark_sink.mirror.rules.states import (
     CatchingUp,
     Copying,
     Creating,
+    LeftOut,
     Live,
     Replaying,
     Stopped,
@@ -32,7 +33,8 @@ LIVE = (TableState.COMPLETE, TableState.PARTIAL)
 class TableRules:
     """`excluded`: names whose tables the settings exclude; `registered`: names under which this job has registered
     tables in the catalog, by id; `may_be_unknown`: True if a table may have changed without a trace in the log, or
-    while it was excluded; `skipped`: ids of tables for which people have requested to skip entries."""
+    while it was excluded; `skipped`: ids of tables for which people have requested to skip entries, or whose entries
+    the settings have left out."""
 
     def __init__(
         self, server: Server, lake: Lake, control: Control, excluded: set[TableName]
@@ -53,6 +55,8 @@ class TableRules:
             goes_on = record.history or record.from_lsn >= before
             assert goes_on, f"{record.label} goes back in the log"
             self._dealt_with[record.table_id] = record.from_lsn
+            if isinstance(record.state, LeftOut):
+                self.skipped.add(record.table_id)
             self.table(self._control.records[record.table_id])
             is_stopped = isinstance(record.state, Stopped)
             has_remedy = remedies.MIRROR in record.reason

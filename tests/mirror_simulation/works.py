@@ -68,7 +68,8 @@ class Works:
     def _use_table(self, effect: Effect) -> Event:
         match effect:
             case AskTable():
-                return TableAsked(effect.run, self._lake.facts(effect.folder, rows=effect.rows))
+                facts = self._lake.facts(effect.folder, effect.table_id, rows=effect.rows)
+                return TableAsked(effect.run, facts)
             case ChangeTable():
                 return TableChanged(effect.run, self._lake.change(effect.record, effect.change))
             case CommitRows():

@@ -13,10 +13,15 @@ from dataclasses import replace
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules.effects import (
+    AskTable,
+    ChangeTable,
+    ClearCopy,
     CommitRows,
     CopyTable,
     Effect,
     EndConsumer,
+    MoveFolders,
+    ReadLog,
     Stepped,
     StopCopy,
     StoreRecords,
@@ -54,8 +59,9 @@ CONSUMER = "shop"
 LAST_STORE_S = 60.0  # a job that ends advances its rules' clock by this, so that they store all
 
 # How a work fails: before its commit, after its commit, by a conflict with another writer, by a fault of the table's
-# data.
+# data or files.
 FAILURES = ("before", "after", "conflict", "fault")
+_WITH_FAULTS = (AskTable, ChangeTable, ClearCopy, CommitRows, MoveFolders)
 
 
 class World:
@@ -263,8 +269,9 @@ class World:
         if fails in ("before", "conflict"):
             self._fail(effect, failure)
             return
-        if fails == "fault" and isinstance(effect, CommitRows):
-            self._fail(effect, _of(BinlogError(ErrorKind.INVALID_VALUE, "a value is invalid")))
+        reads_one = isinstance(effect, ReadLog) and effect.tables is not None
+        if fails == "fault" and (reads_one or isinstance(effect, _WITH_FAULTS)):
+            self._fail(effect, _of(_fault_of(effect)))
             return
         try:
             answer = self._do(effect)
@@ -316,6 +323,12 @@ class World:
             return
         if answer is not None:
             self.step(answer)
+
+
+def _fault_of(effect: Effect) -> BinlogError:
+    if isinstance(effect, CommitRows):
+        return BinlogError(ErrorKind.INVALID_VALUE, "a value is invalid")
+    return BinlogError(ErrorKind.TARGET_FILES, "a file cannot be read")
 
 
 def _of(fault: BinlogError) -> Failure:

@@ -57,7 +57,7 @@ from spark_sink.mirror.rules.tasks.rename_task import RenameTask
 from spark_sink.mirror.rules.tasks.replay_task import ReplayTask
 from spark_sink.mirror.rules.tasks.step_task import StepTask
 from spark_sink.mirror.rules.tasks.task import Task
-from spark_sink.mirror.rules.transitions import left_out, taken_in
+from spark_sink.mirror.rules.transitions import left_out, taken_in, unsure
 from spark_sink.mirror.values.entries import (
     last_lsn,
 )
@@ -183,6 +183,8 @@ class Mirror:
             after = record
             if not record.is_dropped and state.options.excluded(record.name):
                 after = left_out(record, state.read_to)
+            elif state.options.excluded(record.name):
+                after = unsure(record)
             elif isinstance(record.state, LeftOut):
                 after = taken_in(record, state.read_to, state.situation(record.name))
             if after != record:
@@ -275,6 +277,7 @@ class Mirror:
             if record.request is not None and self.state.is_free(record.table_id):
                 said = {"consumer": record.consumer, "table": record.label}
                 self.state.note("request", said | {"wish": str(record.request.wish)})
+                self.state.doubt(record.table_id)  # the person may have changed the files
                 self.state.save(
                     self._after_request(record), why=f"{record.request.wish} was asked for"
                 )
@@ -292,7 +295,7 @@ class Mirror:
         state, options = self.state, self.state.options
         started: list[Task] = []
         while len(self._steps) < options.parallel:
-            step = state.queues.start(state.now)
+            step = state.queues.start(state.now, self._without_place())
             if step is None:
                 break
             is_rename = isinstance(step.work, RenameBarrier)
@@ -304,6 +307,12 @@ class Mirror:
             started += self._start_copy(record)
         started += self._start_histories()
         return bool(started)
+
+    def _without_place(self) -> list[TableName]:
+        """The names of tables whose move has not ended. A step of such a table would wait, and other tables need its
+        place among the `parallel` ones."""
+        unsure = [self.state.records[table_id] for table_id in self.state.unsure]
+        return [n for r in unsure for n in (r.name, *(former.name for former in r.names))]
 
     def _start_replay(self, record: TableRecord) -> list[Task]:
         wanted = isinstance(record.state, CatchingUp | Replaying)
@@ -458,7 +467,8 @@ class Mirror:
             return True
         if goal is None or self._reader is None or self._store_due() or self._store_run:
             return False
-        if any(count >= LASTING_AFTER for count in state.counts.values()):
+        counts = [*state.counts.values(), *(task.failures for task in self._replays.values())]
+        if any(count >= LASTING_AFTER for count in counts):
             return True
         applied = state.queues.watermark(last_lsn(state.append_seen)) >= goal
         asked = any(record.request for record in state.tables())

@@ -70,18 +70,20 @@ class TableQueues:
 
     def start(self, now: float, busy: Iterable[TableName] = ()) -> QueuedStep | None:
         """Returns, of the steps that can run, the step with the oldest entry, and marks it as running. `busy`: names
-        whose steps must not begin now.
+        whose steps, other than barriers, must not begin now.
         """
         kept = set(busy)
         free = {
             name: queue
             for name, queue in self._queues.items()
-            if queue.items and not queue.running and queue.not_before <= now and name not in kept
+            if queue.items and not queue.running and queue.not_before <= now
         }
         for name in sorted(free, key=lambda name: free[name].items[0].lsn):
             queue = free[name]
             head = queue.items[0]
             if not isinstance(head, RenameBarrier):
+                if name in kept:
+                    continue
                 window = list(islice(queue.items, queue.entries_max))
                 work, queue.running = next_work(window, self._bytes_max, queue.entries_max)
                 return QueuedStep((name,), work)

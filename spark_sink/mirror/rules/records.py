@@ -26,13 +26,13 @@ def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> Ta
     Several records can match, because a record does not show when its table was created or dropped. A table that had
     the name at `lsn` and was renamed afterwards is preferred: any other table of that name was created after the
     RENAME, or was dropped before the renamed table got the name. Next, a table that is not dropped is preferred, then
-    the table with the newest record.
+    one that was dropped at `lsn` or later, then the table with the newest record.
     """
     candidates = [record for record in records if name_at(record, lsn) == name]
 
-    def precedence(record: TableRecord) -> tuple[bool, bool, int]:
+    def precedence(record: TableRecord) -> tuple[bool, bool, bool, int]:
         has_former = any(lsn <= former.until for former in record.names)
-        return has_former, not record.is_dropped, record.serial
+        return has_former, not record.is_dropped, lsn <= record.from_lsn, record.serial
 
     return max(candidates, key=precedence, default=None)
 

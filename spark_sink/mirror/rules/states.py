@@ -173,8 +173,8 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The server has no such table, or another consumer mirrors it. `unsure`: True if the server has purged changes
-    since then, so that the server may have a new table with the name."""
+    """The server has no such table, or another consumer mirrors it. `unsure`: True if changes since then are missing
+    (purged, lost, or left out by the settings), so that the server may have a new table with the name."""
 
     unsure: bool = False
 

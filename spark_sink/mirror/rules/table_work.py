@@ -56,6 +56,7 @@ from spark_sink.mirror.rules.transitions import (
     needs_copy,
     stopped,
     unknown_rows,
+    unsure,
     with_new_column,
     without_entries,
 )
@@ -64,13 +65,16 @@ from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import Deletes, UnfollowedChange
 
+NO_TABLE_ID = "none"  # the owner of a Delta table that no mirror has made
+
 
 @dataclass(frozen=True, slots=True)
 class DeltaFacts:
     """The known facts about a table's Delta table. If a fact is None, it must be read from the Delta table.
 
     `applied`: the lsn that the Delta table records, -1 if it records none; `empty`: True if it has no rows; `owner`:
-    the id of the table to which it belongs, "" if there is no Delta table.
+    the id of the table to which it belongs, `NO_TABLE_ID` if another program has made it, "" if there is no Delta
+    table.
     """
 
     applied: int | None = None
@@ -216,6 +220,8 @@ def next_action(
             return Done()
         if isinstance(work, RowRun) and not (record.is_live or record.is_dropped):
             return Leave()
+        if isinstance(work, UnclearItem | GapItem | LostItem) and not record.is_live:
+            return _doubtful(record, work, context.situation)
         if not record.folder:
             facts = replace(facts, applied=-1)
         if facts.applied is None:
@@ -471,8 +477,8 @@ def _doubtful(
     record: TableRecord, work: UnclearItem | GapItem | LostItem, now: Situation
 ) -> Action:
     if isinstance(record.state, Dropped):
-        if isinstance(work, GapItem) and not record.state.unsure:
-            return Save(replace(record, state=Dropped(unsure=True)), f"gap before lsn {work.lsn}")
+        if not record.state.unsure:
+            return Save(unsure(record), f"changes up to lsn {work.lsn} are not known")
         return Done()
     match work:
         case UnclearItem() if record.is_live:

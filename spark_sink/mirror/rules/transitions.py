@@ -348,6 +348,12 @@ def _without_rows(
     return stopped(known, f"{missing}; {way}", known.from_lsn, lsn)
 
 
+def unsure(record: TableRecord) -> TableRecord:
+    """Returns the record of a dropped table if the server may have a new table with the name."""
+    assert record.is_dropped
+    return replace(record, state=Dropped(unsure=True))
+
+
 def left_out(record: TableRecord, lsn: int) -> TableRecord:
     """Returns the record of a table whose entries after the lsn `lsn` the consumer's `include` and `exclude` leave out.
     The table's rows do not change."""

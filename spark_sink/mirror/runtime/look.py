@@ -57,7 +57,8 @@ class Look:
             options.retry_first_s,
             clock,
         )
-        self._newest, self._serial = 0, -1
+        self._newest = 0
+        self._rows: ControlRows | None = None  # those whose requests were posted last
         self._drain = False
         self._attempts, self._retry_at = 0, 0.0
         self._lock = threading.Lock()
@@ -104,7 +105,7 @@ class Look:
         return self._at.binlog_log.first_lsn_held(self._consumer) or 0
 
     def _requests(self, rows: ControlRows) -> RequestsRead:
-        self._serial = rows.serial
+        self._rows = rows
         records = [*rows.records.values(), *rows.histories.values()]
         asked = {
             record.table_id: record.request
@@ -144,7 +145,7 @@ class Look:
                 self._newest = newest
                 self._post(LogGrew(newest, oldest))
             rows = self._at.claims.control.rows()
-            if rows.serial != self._serial:
+            if rows is not self._rows:  # two processes may write rows of one serial
                 claimed = self._at.claims.lost(self._consumer, rows)
                 self._post(self._requests(rows) if claimed is None else Claimed(claimed))
         except Exception as error:  # noqa: BLE001 - every kind of it is handled

@@ -107,6 +107,7 @@ class CopyTask(Task):
     def _clear(self) -> None:
         def cleared(_: Answer) -> None:
             self._cleared = True
+            self.state.doubt(self.table_id)  # the facts about an earlier copy
 
         self.begin([], lambda run: ClearCopy(run, self.table_id), cleared)
 

@@ -102,7 +102,7 @@ class ReadTask(Task):
         if last <= state.read_to:
             self._fail(lost.error)  # the error does not show which entries are lost
             return
-        for name in state.names():
+        for name in state.names(dropped=True):
             state.queues.add(name, LostItem(first, last, lost.error))
         state.read_to, state.append_seen = last, append_of(last)
 

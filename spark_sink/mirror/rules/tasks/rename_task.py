@@ -18,12 +18,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.rules.events import Failure, FoldersMoved
 from spark_sink.mirror.rules.mirror_state import MirrorState
 from spark_sink.mirror.rules.plan import RenameBarrier
 from spark_sink.mirror.rules.queues import QueuedStep
 from spark_sink.mirror.rules.renames import (
     crossings,
+    dropped_names_of_unknown,
     names_after,
     names_in_the_way,
     records_after,
@@ -44,8 +46,10 @@ from spark_sink.mirror.rules.tasks.task import pause_s
 from spark_sink.mirror.rules.transitions import (
     Transition,
     after_effect,
+    faulted,
     needs_copy,
     unknown_rows,
+    unsure,
 )
 from spark_sink.mirror.schema.statements import DropTable, RenameTables, TableEffect
 from spark_sink.mirror.values.names import TableName, table_label
@@ -68,6 +72,10 @@ class RenameTask(TableTask):
         assert isinstance(step.work, RenameBarrier)
         self.step, self.barrier = step, step.work
         self._refused: dict[str, str] = {}  # by table id, why rows cannot follow a change
+        self._faults: dict[str, BinlogError] = {}  # by table id, why its Delta table cannot be used
+        self._asked: TableRecord | None = (
+            None  # the table that the running work uses; None for a move
+        )
         self._moved = False
         self._without_place: set[str] = set()
         self._later: set[TableName] = set()
@@ -86,6 +94,7 @@ class RenameTask(TableTask):
         try:
             changed = self._changed(dict(tables))
         except DeltaNeed as need:
+            self._asked = need.record
             self.take(need.record, need.action)
             return
         self._leave(changed)
@@ -106,9 +115,14 @@ class RenameTask(TableTask):
         """Returns the tables that the statement concerns, by their names before the statement."""
         found = {name: self.state.find(name, self.barrier.lsn) for name in self.barrier.names}
         known = {name: record for name, record in found.items() if record is not None}
+        lsn = self.barrier.lsn
+        # If the log had lost this statement when it was due, tables may have been renamed by later statements. Their
+        # replays stop at this statement, see `ReplayTask`.
+        missed = {n for n, r in known.items() if any(former.until > lsn for former in r.names)}
+        self._leave([known[name] for name in missed])
         # After a crash the entry is read again. By then, tables that were created after the statement may have the
         # names.
-        self._later = {n for n, record in known.items() if record.from_lsn >= self.barrier.lsn}
+        self._later = missed | {n for n, record in known.items() if record.from_lsn >= lsn}
         return {
             name: record
             for name, record in known.items()
@@ -130,6 +144,7 @@ class RenameTask(TableTask):
             self._without_place |= answer.refused.keys()
 
         if not must_wait(state, moving):
+            self._asked = None
             begin_move(self, moving, moved)
 
     def _leave(self, renamed: Sequence[TableRecord]) -> None:
@@ -146,6 +161,10 @@ class RenameTask(TableTask):
         self.ended = True
 
     def failed(self, failure: Failure) -> None:
+        asked, fault = self._asked, failure.fault
+        if asked is not None and fault is not None and asked.table_id not in self._faults:
+            self._faults[asked.table_id] = fault  # this table stops; the other ones are renamed
+            return
         state, name = self.state, self.step.names[0]
         state.counts[name] += 1
         wait_s = pause_s(state.options.retry_first_s, state.counts[name], failure)
@@ -165,6 +184,8 @@ class RenameTask(TableTask):
                 crossed = self._cross(effect, tables)
                 changed |= {record.table_id: record for record in crossed}
                 changed |= self._clear_the_way(effect, tables)
+                unknown = dropped_names_of_unknown(tables, effect.pairs)
+                changed |= {tables[name].table_id: unsure(tables[name]) for name in unknown}
                 records = records_after(tables, effect.pairs, self.barrier.lsn)
                 changed |= {record.table_id: record for record in records}
                 continue
@@ -188,6 +209,9 @@ class RenameTask(TableTask):
         for name, record in tables.items():
             has_rows = isinstance(record.state, Live | CatchingUp | Stopped) and record.folder
             if not has_rows or name in altered:
+                continue
+            if (fault := self._faults.get(record.table_id)) is not None:
+                tables[name] = faulted(record, fault, self.barrier.lsn)
                 continue
             facts = self.state.facts_of(record)
             if facts.applied is None:
@@ -228,10 +252,17 @@ class RenameTask(TableTask):
         lsn, situation = self.barrier.lsn, self.state.situation(name)
         if (reason := self._refused.get(before.table_id)) is not None:
             return refused(before, reason, lsn, situation)
+        fault = self._faults.get(before.table_id)
+        stays = moved.record is not None and not moved.record.is_dropped
+        if fault is not None and stays:
+            return faulted(before, fault, lsn)
         facts = self.state.facts_of(before)
         if before.folder and facts.applied is None:
             raise DeltaNeed(before, Ask(before.lies_at))
-        action = delta_action(before, moved, facts, lsn, self.state.context(name))
+        try:
+            action = delta_action(before, moved, facts, lsn, self.state.context(name))
+        except BinlogError as missing:
+            return faulted(before, missing, lsn)
         if isinstance(action, Save):
             return action.record
         if action is not None:

@@ -38,8 +38,22 @@ from spark_sink.mirror.rules.table_record import Move, TableRecord
 from spark_sink.mirror.rules.table_work import Ask, Done, Leave, next_action
 from spark_sink.mirror.rules.tasks.folder_move import begin_move, must_wait
 from spark_sink.mirror.rules.tasks.table_task import TableTask
-from spark_sink.mirror.rules.transitions import copied_again, faulted, in_copy, without_entries
-from spark_sink.mirror.schema.statements import AlterTable, RenameTables, effects_of
+from spark_sink.mirror.rules.transitions import (
+    copied_again,
+    faulted,
+    in_copy,
+    needs_copy,
+    without_entries,
+)
+from spark_sink.mirror.schema.statements import (
+    AlterTable,
+    CreateTable,
+    DropTable,
+    RenameTables,
+    TableEffect,
+    TruncateTable,
+    effects_of,
+)
 from spark_sink.mirror.values.entries import last_lsn
 from spark_sink.mirror.values.names import OWN_FOLDER
 
@@ -60,7 +74,8 @@ class ReplayTask(TableTask):
         self.table_id = table_id
         self.cursor: int | None = None
         self._items: list[WorkItem] = []
-        self._work: Work | None = None  # the work of the last attempt
+        self._work: Work | None = None  # what the running work of the task applies, if anything
+        self._moves = False  # True while the running work moves the folder
         self._alone = False
         self._folder = ""
         self._taken = ""  # the folder, taken by another table, for which this table waits
@@ -73,6 +88,7 @@ class ReplayTask(TableTask):
         record = self.record
         if self.state.is_busy(self.table_id):
             return
+        self._work, self._moves = None, False
         match record.state:
             case CatchingUp() if record.move is not None:
                 self._move(record)
@@ -105,6 +121,7 @@ class ReplayTask(TableTask):
 
         if not must_wait(self.state, [record]):
             begin_move(self, [record], moved)
+            self._moves = True
 
     def _restart(self) -> None:
         self.cursor, self._items, self._alone = None, [], False
@@ -132,8 +149,14 @@ class ReplayTask(TableTask):
         count = 1 if self._alone else ENTRIES_MAX
         work, taken = next_work(self._items, self.state.options.step_bytes_max, count)
         if _copy_ends(record, work):
-            self.state.save(copied_again(record), why=f"its columns changed at lsn {work.lsn}")
+            self.state.save(copied_again(record), why=f"the table changed at lsn {work.lsn}")
             self.ended = True
+            return
+        if _is_drop(work) and self.state.left.get(self.table_id, 0) > work.lsn:
+            # The log had lost the statement when the queue had to execute it. Later entries are of another table.
+            situation = self.state.situation(record.name)
+            reason = f"a DROP TABLE at lsn {work.lsn} was lost when it was due"
+            self._stand(needs_copy(record, reason, work.lsn, situation))
             return
         if isinstance(work, RenameBarrier) and _is_missed(record, work):
             self._stand(faulted(record, _not_renamed(record, work), work.lsn))
@@ -196,6 +219,8 @@ class ReplayTask(TableTask):
 
     def _lost(self, lost: LogLost, cursor: int) -> None:
         record = self.record
+        if record.from_lsn > cursor:
+            return  # a statement of the queue has settled the table; what is lost may lie before it
         if isinstance(record.state, CatchingUp | Replaying):
             reason = remedies.of_fault(lost.error, record.label)
             self._stand(without_entries(record, reason, cursor, last_lsn(lost.last)))
@@ -238,7 +263,11 @@ class ReplayTask(TableTask):
         self.state.update(record, why)
 
     def failed(self, failure: Failure) -> None:
-        if failure.fault is not None:
+        if not isinstance(self.record.state, CatchingUp | Replaying):
+            self.ended = True  # a statement of the queue has settled the table
+            return
+        # A move that failed may have moved a part of the files, so only a move that succeeds can follow it.
+        if failure.fault is not None and not self._moves:
             self._fault(failure.fault, self._work)
             return
         wait_s = self.pause(failure)
@@ -252,7 +281,7 @@ class ReplayTask(TableTask):
         if isinstance(work, RowRun) and len(work.entries) > 1:
             self._alone = self.wants_turn = True
             return
-        lsn = self.record.from_lsn if work is None else work.lsn
+        lsn = self.record.from_lsn + 1 if work is None else work.lsn
         self._stand(faulted(self.record, fault, lsn))
 
     def _stand(self, record: TableRecord) -> None:
@@ -274,11 +303,26 @@ def _in_place(record: TableRecord, replaying: Replaying) -> TableRecord:
 
 
 def _copy_ends(record: TableRecord, work: Work) -> bool:
-    """True if `work` is a statement that changed the table's columns during its copy, so that the copy begins again."""
+    """True if `work` is a statement that changed the table's columns, or made the table anew, during its copy. The copy
+    then begins again."""
     if not isinstance(work, StatementItem | RenameBarrier) or not in_copy(record, work.lsn):
         return False
-    changes = (effect for effect in work.effects if isinstance(effect, AlterTable))
-    return any(effect.clauses or effect.copy_reason for effect in changes)
+    return any(map(_ends_copy, work.effects))
+
+
+def _ends_copy(effect: TableEffect) -> bool:
+    match effect:
+        case AlterTable():
+            return bool(effect.clauses or effect.copy_reason)
+        case CreateTable():
+            return effect.replaces or not effect.if_not_exists
+    return isinstance(effect, DropTable | TruncateTable)
+
+
+def _is_drop(work: Work) -> bool:
+    if not isinstance(work, StatementItem | RenameBarrier):
+        return False
+    return any(isinstance(effect, DropTable) for effect in work.effects)
 
 
 def _is_missed(record: TableRecord, work: RenameBarrier) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.rules.events import Failure
 from spark_sink.mirror.rules.mirror_state import MirrorState
-from spark_sink.mirror.rules.plan import RowRun
+from spark_sink.mirror.rules.plan import RowRun, StatementItem, Work
 from spark_sink.mirror.rules.queues import QueuedStep
 from spark_sink.mirror.rules.retries import REPORTED_AFTER, failing, recovered
 from spark_sink.mirror.rules.table_record import TableRecord
@@ -24,6 +24,7 @@ from spark_sink.mirror.rules.table_work import Done, Leave, Save, next_action
 from spark_sink.mirror.rules.tasks.table_task import TableTask
 from spark_sink.mirror.rules.tasks.task import pause_s
 from spark_sink.mirror.rules.transitions import faulted
+from spark_sink.mirror.schema.statements import CreateTable
 from spark_sink.mirror.values.names import TableName, table_label
 
 
@@ -105,14 +106,22 @@ class StepTask(TableTask):
 
     def _fault(self, fault: BinlogError) -> None:
         """Stop the table at the first entry with a fault. If the step has several entries, schedule it again with one
-        entry."""
+        entry. The entry is left in the log, also for a table that is stopped or copied already."""
         state, work = self.state, self.step.work
         if isinstance(work, RowRun) and len(work.entries) > 1:
             state.queues.again(self.step, state.now, alone=True)
             self.ended = True
             return
         record = state.find(self.name, work.lsn)
-        if record is not None and record.is_live:
-            state.save(faulted(recovered(record), fault, work.lsn), why=f"at lsn {work.lsn}")
+        if record is not None:
+            if record.is_live or (record.is_dropped and _makes_table(work)):
+                state.save(faulted(recovered(record), fault, work.lsn), why=f"at lsn {work.lsn}")
             state.leave(record, work.lsn)
         self._stood = self.wants_turn = True
+
+
+def _makes_table(work: Work) -> bool:
+    """True if `work` shows that the server has a table with the name again."""
+    if isinstance(work, StatementItem):
+        return any(isinstance(effect, CreateTable) for effect in work.effects)
+    return isinstance(work, RowRun)
