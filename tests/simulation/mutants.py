@@ -790,4 +790,11 @@ MUTANTS: tuple[Mutant, ...] = (
             "consumer = self.consumers.pop(event.consumer); dispatcher = self.dispatchers[consumer.dispatcher]; dispatcher.attached.remove(consumer); return dispatcher.close('reload', now)",
         ),
     ),
+    Mutant(
+        "waits for the answer of a dead server",
+        "9: a dispatcher whose connection is closed does not wait for a look-up that fails",
+        "dispatch.connection.dispatcher.Dispatcher.look_up_delayed",
+        Drop("self.gate.forget(delayed.request)"),
+        tests="tests/simulation/test_plays.py::test_a_play_has_the_transcript_that_its_file_shows[look_up_of_a_server_that_fails]",
+    ),
 )

@@ -29,6 +29,7 @@ The moves, where DB:N stands for N transactions of database DB, with one row eac
     wait SECONDS                    time passes
     ask                             the daemon makes a survey, as it does every 30 seconds
     answer                          the server answers the newest request for the definitions of tables
+    delay                           the server cannot be asked for them; the runtime will ask again
 """
 
 from __future__ import annotations
@@ -43,7 +44,13 @@ from dispatcher.binlog.stream.xa_store import XaEntry, XaStore
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.dispatch.messages.effects import Effect
-from dispatcher.dispatch.messages.events import Added, Input, SchemaFetched, Tick
+from dispatcher.dispatch.messages.events import (
+    Added,
+    Input,
+    LookUpDelayed,
+    SchemaFetched,
+    Tick,
+)
 from dispatcher.dispatch.tables.versions import FetchedDefinition, LogPosition
 from dispatcher.dispatch.values.executed_position import Mode
 from dispatcher.dispatch.values.specs import (
@@ -408,6 +415,14 @@ class Stage:
     def _ask(self) -> None:
         self.world.survey()
         self.world.tell_survey()
+
+    def _delay(self) -> None:
+        error = BinlogError(ErrorKind.CONNECT_FAILED, "the server refused the connection")
+        request = self.world.orders[-1]
+        self.world.step(LookUpDelayed(request, error))
+        if not self.world.client.awaits_look_up(request):
+            self.world.orders.remove(request)
+        self.world.flush()
 
     def _answer(self) -> None:
         log, columns = self.log, self.log.columns or {}

@@ -13,6 +13,7 @@ from dispatcher.dispatch.messages.events import (
     BatchReceived,
     Input,
     LoggedIn,
+    LookUpDelayed,
     Lost,
     Removed,
     SchemaFetched,
@@ -84,6 +85,8 @@ def of_input(event: Input) -> str:  # noqa: PLR0911 - one for each kind
                 f"{len(event.statements)} altering statement{'s'[len(event.statements) == 1 :]}"
             )
             return f"{name} {event.request.dispatcher}: {tables}, {altering} before"
+        case LookUpDelayed():
+            return f"{name} {event.request.dispatcher}: {event.error.kind}, {event.error.what}"
         case Acknowledged():
             return f"{name} {event.consumer}: {_value(event.position)}"
         case SeekRequested():

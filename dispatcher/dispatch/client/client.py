@@ -21,7 +21,7 @@ from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.connection.dispatcher import Dispatcher
 from dispatcher.dispatch.history import history_check, runway, xa_retention
 from dispatcher.dispatch.history.attachment import ServerFiles
-from dispatcher.dispatch.messages.effects import Close, Effect, Note, Wake
+from dispatcher.dispatch.messages.effects import Close, Effect, FetchSchema, Note, Wake
 from dispatcher.dispatch.messages.events import (
     Acknowledged,
     Added,
@@ -30,6 +30,7 @@ from dispatcher.dispatch.messages.events import (
     Ended,
     Input,
     LoggedIn,
+    LookUpDelayed,
     Lost,
     OfDispatcher,
     RelocationRequested,
@@ -155,6 +156,14 @@ class Client:
                     return []
                 effects = dispatcher.schema_fetched(event, now)
                 return effects + self._dispatcher_set.store_versions()
+            case LookUpDelayed():
+                dispatcher = self.dispatchers.get(event.request.dispatcher)
+                return [] if dispatcher is None else dispatcher.look_up_delayed(event)
+
+    def awaits_look_up(self, request: FetchSchema) -> bool:
+        """True if a dispatcher needs the answer to the request."""
+        dispatcher = self.dispatchers.get(request.dispatcher)
+        return dispatcher is not None and dispatcher.gate.awaits(request)
 
     def next_wakeup(self) -> float | None:
         """Returns when the next Tick is due by the clock of `step`, or None if nothing waits for time to pass."""

@@ -92,6 +92,15 @@ class BatchGate:
         self._read_ahead = read, answer
         return True
 
+    def awaits(self, request: FetchSchema) -> bool:
+        """True if the answer to this request has not come, and no newer request was made."""
+        return request.number == self._awaited
+
+    def forget(self, request: FetchSchema) -> None:
+        """Do not wait for the answer to this request any more."""
+        if self.awaits(request):
+            self._awaited = 0
+
     def read_ahead_from(self, read: Gtids) -> SchemaFetched | None:
         """Returns the answer for which the log was read ahead, if the dispatcher had read the set `read` when that
         answer came, else None."""

@@ -41,7 +41,7 @@ from dispatcher.dispatch.messages.effects import (
     StartDump,
     Wake,
 )
-from dispatcher.dispatch.messages.events import BatchReceived, SchemaFetched
+from dispatcher.dispatch.messages.events import BatchReceived, LookUpDelayed, SchemaFetched
 from dispatcher.dispatch.tables.enrichment import Enrichment
 from dispatcher.dispatch.tables.versions import LogPosition, Versions
 from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Mode
@@ -354,10 +354,21 @@ class Dispatcher:
         self.enrichment.versions.add_fetched(start, definitions, answer.statements)
         if self.gate.answered(answer, self.read.gtids if self.read else None):
             self.enrichment.read_ahead(start, list(answer.statements))
+        for consumer in self.attached:
+            consumer.error = None  # of a look-up that was delayed
         effects: list[Effect] = [Note("info", "looked up tables", {"found": len(definitions)})]
         if not self.gate.awaits_poll and (held := self.gate.release()) is not None:
             effects += self.receive(held.batch, held.created, now)
         return effects
+
+    def look_up_delayed(self, delayed: LookUpDelayed) -> list[Effect]:
+        """The server could not be asked for definitions. If the connection of the held batch is closed, do not wait for
+        the answer: another server may have taken over, and only a login finds that out."""
+        for consumer in self.attached:
+            consumer.error = delayed.error.at(self._where(consumer))
+        if self.gate.held is None:
+            self.gate.forget(delayed.request)
+        return []
 
     # -- the server's history --------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ Notes.
 | Ended | Wake |
 | ServerPolled | Close and Connect if the server's history differs; the effects of the held batch |
 | SchemaFetched | the effects of the held batch, StoreVersions |
+| LookUpDelayed | Connect, if the connection of the held batch is closed |
 | SeekRequested, RelocationRequested | Store |
 | Tick | Store and StoreVersions, at most once a second |
 | DeliveryChanged | Wake |
@@ -150,11 +151,19 @@ class SchemaFetched:
 
 
 @dataclass(frozen=True, slots=True)
+class LookUpDelayed:
+    """The server could not answer a `FetchSchema`. The runtime asks again, as long as `awaits_look_up` is True."""
+
+    request: FetchSchema
+    error: BinlogError
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """The time that `Client.next_wakeup` returned has come."""
 
 
-OfDispatcher = LoggedIn | BatchReceived | Lost | Ended | SchemaFetched
+OfDispatcher = LoggedIn | BatchReceived | Lost | Ended | SchemaFetched | LookUpDelayed
 Input = (
     OfDispatcher
     | ServerPolled

@@ -37,6 +37,7 @@ from dispatcher.dispatch.messages.effects import (
 from dispatcher.dispatch.messages.events import (
     Acknowledged,
     Input,
+    LookUpDelayed,
     SeekRequested,
     ServerPolled,
     Tick,
@@ -276,8 +277,12 @@ class ClientRunner:
         except BinlogError as error:
             self._note("warning", "not looked up", {"error": str(error)})
             if error.action in (Action.RETRY, Action.OPERATOR):
-                if self._dispatchers.get(number) is dispatcher:
-                    self._look_ups.setdefault(number, order)
+                if self._dispatchers.get(number) is not dispatcher:
+                    return True
+                self.step(LookUpDelayed(order, error))
+                if not self.client.awaits_look_up(order):
+                    return True
+                self._look_ups.setdefault(number, order)
                 return False
             answer = look_up_failed(order, error)
         if dispatcher is not None and self._dispatchers.get(number) is dispatcher:
