@@ -12,6 +12,8 @@ from tests.simulation.mutant import Mutant
 
 _mutant = partial(Mutant, package="spark_sink.mirror.rules")
 _RULES = "tests/mirror_simulation/test_rules.py::"
+_FAULTS = "tests/mirror_simulation/test_fault_rules.py::"
+_LOST = "tests/mirror_simulation/test_lost_rules.py::"
 _PLAYS = "tests/mirror_simulation/test_plays.py::test_a_play_has_the_transcript_that_its_file_shows"
 
 _REQUESTS = (
@@ -276,7 +278,7 @@ _LOG = (
         "the log keeps what a stored record needs until a record that needs less is stored",
         "mirror.Mirror.needed_to",
         Assign("records", "list(state.records.values())"),
-        tests=_RULES + "test_the_log_is_kept_until_a_record_that_needs_less_is_stored",
+        tests=_LOST + "test_the_log_is_kept_until_a_record_that_needs_less_is_stored",
     ),
     _mutant(
         "the log of a history is deleted",
@@ -372,7 +374,7 @@ _LOG = (
         "a history stops before entries that the log has lost",
         "tasks.history_task.HistoryTask._read",
         Insert("self._stand(answer.error)", "self.cursor = (answer.last + 1 << 32) - 1; return"),
-        tests=_RULES + "test_a_history_stops_before_entries_that_are_lost",
+        tests=_LOST + "test_a_history_stops_before_entries_that_are_lost",
     ),
     _mutant(
         "the end of the log is not read on",
@@ -632,7 +634,7 @@ _RENAMES = (
         "a RENAME that was not executed when it was due stops the tables that it concerns",
         "tasks.replay_task._is_missed",
         Return("False"),
-        tests=_RULES + "test_a_rename_that_was_lost_when_it_was_due_stops_a_replay",
+        tests=_LOST + "test_a_rename_that_was_lost_when_it_was_due_stops_a_replay",
     ),
     _mutant(
         "an excluded table is revived",
@@ -788,7 +790,7 @@ _COPIES = (
         "S is behind the newest entries of the log, also if they are lost",
         "tasks.copy_task.CopyTask._creating",
         If("last_lsn(end.append) < self.state.read_to", "False"),
-        tests=_RULES + "test_a_copy_begins_behind_the_newest_entries_if_they_are_lost",
+        tests=_LOST + "test_a_copy_begins_behind_the_newest_entries_if_they_are_lost",
     ),
     _mutant(
         "a copy on an older copy",
@@ -882,105 +884,105 @@ _COPIES = (
         "a dropped table stops if its files are damaged when it is made again",
         "tasks.step_task._makes_table",
         Return("False"),
-        tests=_RULES + "test_a_dropped_table_stops_if_its_files_are_damaged_when_it_is_made_again",
+        tests=_FAULTS + "test_a_dropped_table_stops_if_its_files_are_damaged_when_it_is_made_again",
     ),
     _mutant(
         "a refused move stops the table",
         "a move that fails is tried again, whatever its failure",
         "tasks.replay_task.ReplayTask.failed",
         Replace("failure.fault is not None and not self._moves", "failure.fault is not None"),
-        tests=_RULES + "test_a_move_that_is_refused_is_tried_again",
+        tests=_FAULTS + "test_a_move_that_is_refused_is_tried_again",
     ),
     _mutant(
         "a replay stops a table that was settled meanwhile",
         "a failure of a replay changes only a table that is replayed",
         "tasks.replay_task.ReplayTask.failed",
         If("CatchingUp", "False"),
-        tests=_RULES + "test_a_read_that_fails_does_not_stop_a_table_that_was_emptied_meanwhile",
+        tests=_FAULTS + "test_a_read_that_fails_does_not_stop_a_table_that_was_emptied_meanwhile",
     ),
     _mutant(
         "a fault is of an earlier work",
         "a fault of a work that applies nothing stops the table at its next entry",
         "tasks.replay_task.ReplayTask.go",
         Drop("self._work, self._moves = None, False"),
-        tests=_RULES + "test_a_replay_stops_at_a_fault_behind_the_entries_of_an_earlier_step",
+        tests=_FAULTS + "test_a_replay_stops_at_a_fault_behind_the_entries_of_an_earlier_step",
     ),
     _mutant(
         "a copy goes on over a TRUNCATE",
         "a statement that makes the table anew before R begins a copy again",
         "tasks.replay_task._ends_copy",
         Replace("isinstance(effect, DropTable | TruncateTable)", "False"),
-        tests=_RULES + "test_a_copy_begins_again_if_it_meets_a_truncate_that_was_lost",
+        tests=_LOST + "test_a_copy_begins_again_if_it_meets_a_truncate_that_was_lost",
     ),
     _mutant(
         "a replay ends at a DROP that was lost",
         "a table is copied if its replay meets a DROP that its queue has passed",
         "tasks.replay_task._is_drop",
         Return("False"),
-        tests=_RULES + "test_a_table_is_copied_if_its_replay_meets_a_drop_that_was_lost",
+        tests=_LOST + "test_a_table_is_copied_if_its_replay_meets_a_drop_that_was_lost",
     ),
     _mutant(
         "stops at what was lost before a RENAME",
         "entries that are lost concern only a table that has not passed them",
         "tasks.replay_task.ReplayTask._lost",
         If("cursor", "False"),
-        tests=_RULES + "test_what_is_lost_before_a_rename_does_not_stop_the_table_behind_it",
+        tests=_LOST + "test_what_is_lost_before_a_rename_does_not_stop_the_table_behind_it",
     ),
     _mutant(
         "a RENAME waits for damaged files",
         "a RENAME stops a table whose files are damaged, and renames the others",
         "tasks.rename_task.RenameTask.failed",
         If("asked is not None", "False"),
-        tests=_RULES + "test_a_rename_stops_only_the_table_whose_files_are_damaged",
+        tests=_FAULTS + "test_a_rename_stops_only_the_table_whose_files_are_damaged",
     ),
     _mutant(
         "a lost DROP is certain",
         "a dropped table may exist again behind lost entries",
         "tasks.log_tasks.ReadTask._leave_out",
         Replace("state.names(dropped=True)", "state.names()"),
-        tests=_RULES + "test_a_table_that_may_exist_is_not_taken_for_a_new_one",
+        tests=_LOST + "test_a_table_that_may_exist_is_not_taken_for_a_new_one",
     ),
     _mutant(
         "a dropped table that was left out does not exist",
         "a dropped table may exist again if the settings have left out its name",
         "mirror.Mirror._repaired",
         Replace("unsure(record)", "record"),
-        tests=_RULES + "test_a_table_that_may_exist_is_not_taken_for_a_new_one",
+        tests=_LOST + "test_a_table_that_may_exist_is_not_taken_for_a_new_one",
     ),
     _mutant(
         "an unknown table gets no name",
         "a dropped table may exist again if a table without a record got its name",
         "renames.dropped_names_of_unknown",
         Return("[]"),
-        tests=_RULES + "test_a_table_that_may_exist_is_not_taken_for_a_new_one",
+        tests=_LOST + "test_a_table_that_may_exist_is_not_taken_for_a_new_one",
     ),
     _mutant(
         "steps wait for moves",
         "tables whose move fails do not keep other tables waiting",
         "mirror.Mirror._without_place",
         Return("[]"),
-        tests=_RULES + "test_tables_whose_moves_fail_do_not_keep_others_waiting",
+        tests=_FAULTS + "test_tables_whose_moves_fail_do_not_keep_others_waiting",
     ),
     _mutant(
         "a drain waits for a move that fails",
         "a drain ends without a table whose move has failed several times",
         "mirror.Mirror.at_rest",
         Assign("counts", "list(state.counts.values())"),
-        tests=_RULES + "test_a_drain_ends_without_a_table_whose_move_fails",
+        tests=_FAULTS + "test_a_drain_ends_without_a_table_whose_move_fails",
     ),
     _mutant(
         "a request trusts what was seen",
         "a request looks at the files again",
         "mirror.Mirror._answer_requests",
         Drop("self.state.doubt(record.table_id)"),
-        tests=_RULES + "test_a_request_looks_at_the_files_again",
+        tests=_FAULTS + "test_a_request_looks_at_the_files_again",
     ),
     _mutant(
         "a RENAME that is read late",
         "a RENAME does not change the name that a later one gave",
         "tasks.rename_task.RenameTask._tables",
         Assign("missed", "set()"),
-        tests=_RULES + "test_a_rename_that_is_read_after_a_later_one_does_not_change_names",
+        tests=_LOST + "test_a_rename_that_is_read_after_a_later_one_does_not_change_names",
     ),
     _mutant(
         "an entry is of a table that was dropped before",
@@ -1007,7 +1009,7 @@ _COPIES = (
         "a change of the columns before R begins a copy again",
         "tasks.replay_task._copy_ends",
         Return("False"),
-        tests=_RULES + "test_a_change_of_the_columns_that_was_lost_begins_a_copy_again",
+        tests=_LOST + "test_a_change_of_the_columns_that_was_lost_begins_a_copy_again",
     ),
     _mutant(
         "a place is asked for once",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.mirror_simulation.moves import made, staged, table
 from tests.mirror_simulation.plays import Stage
-from tests.mirror_simulation.test_rules import made, staged, table
 
 
 def rows(stage: Stage, folder: str) -> list[int]:

@@ -14,7 +14,6 @@ from spark_sink.mirror.rules.effects import (
     CommitRows,
     CompareVersions,
     CopyTable,
-    Effect,
     MoveFolders,
     ReadLog,
     StoreRecords,
@@ -25,66 +24,17 @@ from spark_sink.mirror.rules.states import CatchingUp, Creating, LeftOut, Live, 
 from spark_sink.mirror.rules.table_record import TableRecord, Wish
 from spark_sink.mirror.rules.tasks.task import Task
 from spark_sink.mirror.values.entries import first_lsn
+from tests.mirror_simulation.moves import (
+    COPIED,
+    STOPPED,
+    all_but_histories,
+    is_of_history,
+    kinds,
+    made,
+    staged,
+    table,
+)
 from tests.mirror_simulation.plays import Stage
-
-
-def staged(*moves: str) -> Stage:
-    stage = Stage()
-    for move in moves:
-        stage.move(move)
-    return stage
-
-
-def made(stage: Stage, *moves: str) -> None:
-    for move in moves:
-        stage.move(move)
-
-
-def table(stage: Stage, name: str) -> TableRecord:
-    (record,) = (r for r in stage.world.control.tables(("shop", name)) if not r.is_dropped)
-    return record
-
-
-def kinds(stage: Stage) -> list[type[Effect]]:
-    return [type(effect) for effect in stage.world.running()]
-
-
-def all_but_histories(stage: Stage) -> None:
-    """Let all works except those of histories end, until none of them runs."""
-    while works := [effect for effect in stage.world.running() if not _is_of_history(effect)]:
-        stage.world.finish(works[0])
-
-
-def _is_of_history(effect: Effect) -> bool:
-    reads_table = isinstance(effect, ReadLog) and effect.tables is not None
-    return reads_table or type(effect).__name__ in ("WriteVersions", "CompareVersions")
-
-
-# Moves after which a copy is complete and its folder is about to move to the table's place.
-COPIED = (
-    "settings",
-    "old a 1=1",
-    "start",
-    "insert a 2=2",
-    "append",
-    "work ReadLog StoreRecords ClearCopy StoreRecords CopyTable CopyTable",
-    "work StoreRecords StoreRecords AskTable StoreRecords",
-)
-
-STOPPED = (
-    "settings",
-    "start",
-    "create a",
-    "insert a 1=1",
-    "append",
-    "works",
-    "insert a 2=2",
-    "append",
-    "work ReadLog",
-    "work CommitRows fails=fault",
-    "works",
-)
-
 
 # -- records -------------------------------------------------------------------------------------------------------
 
@@ -253,7 +203,7 @@ def test_a_history_waits_while_it_is_not_known_where_its_table_lies() -> None:
     stage = staged("settings history=yes", "start", *begun, "add a b=5", "append")
     made(stage, "work ReadLog ChangeTable", "rename a c", "append")
     while MoveFolders not in kinds(stage):
-        others = [effect for effect in stage.world.running() if not _is_of_history(effect)]
+        others = [effect for effect in stage.world.running() if not is_of_history(effect)]
         stage.world.finish(others[0])
     made(stage, "work MoveFolders fails=after", "works")
     assert not _comparisons(stage)
@@ -496,241 +446,6 @@ def test_a_dropped_table_is_not_copied_that_the_settings_leave_out() -> None:
     made(stage, "works")
     (record,) = stage.world.control.records.values()
     assert record.is_dropped and record.handled
-
-
-# -- faults of files -----------------------------------------------------------------------------------------------
-
-
-def ids(stage: Stage, name: str) -> set[int | None]:
-    return {dict(row)["id"] for row in stage.world.lake.folders[f"shop/{name}"].rows}
-
-
-FAULTY = (
-    "settings", "start", "create a", "insert a 1=1", "append", "works", "insert a 2=2", "append", "work ReadLog",
-    "work CommitRows fails=fault", "works",
-)  # fmt: skip
-
-
-def test_a_statement_of_a_stopped_table_is_left_in_the_log_if_its_files_are_damaged() -> None:
-    stage = staged(*FAULTY, "truncate a", "append", "work ReadLog", "work AskTable fails=fault")
-    made(stage, "works", "ask a retry", "works")
-    assert table(stage, "a").word == "complete" and not ids(stage, "a")
-
-
-def test_a_gap_of_a_stopped_table_needs_no_files() -> None:
-    stage = staged(*FAULTY, "purge", "insert a 9=9", "gap", "work ReadLog")
-    assert AskTable not in kinds(stage)
-    made(stage, "works", "ask a retry", "works", "append", "wait 60", "works")
-    assert table(stage, "a").word == "complete" and ids(stage, "a") == {1, 2, 9}
-
-
-def test_a_stopped_table_does_not_go_on_behind_lost_entries() -> None:
-    stage = staged(*FAULTY, "insert a 9=9", "append", "lose 3", "works", "ask a retry", "works")
-    assert table(stage, "a").word == "stopped"
-
-
-def test_a_dropped_table_stops_if_its_files_are_damaged_when_it_is_made_again() -> None:
-    stage = staged("settings", "start", "create a", "insert a 1=1", "drop a", "append", "works")
-    made(stage, "wait 60", "works", "kill", "start", "works", "create a", "insert a 5=5", "append")
-    made(stage, "work ReadLog", "work AskTable fails=fault", "works")
-    assert table(stage, "a").word == "stopped"
-    made(stage, "ask a retry", "works")
-    assert table(stage, "a").word == "complete" and ids(stage, "a") == {5}
-
-
-def test_a_move_that_is_refused_is_tried_again() -> None:
-    stage = staged(*COPIED, "work MoveFolders fails=fault", "works")
-    assert table(stage, "a").word == "copying"
-    made(stage, "wait 60", "works")
-    assert table(stage, "a").word == "complete"
-
-
-def test_a_replay_stops_at_a_fault_behind_the_entries_of_an_earlier_step() -> None:
-    stage = staged(*FAULTY, "insert a 3=3", "append", "works", "ask a retry")
-    made(stage, "work StoreRecords AskTable ReadLog")
-    assert kinds(stage) == [CommitRows]
-    made(stage, "work CommitRows fails=before", "wait 5", "work AskTable fails=fault", "works")
-    assert table(stage, "a").word == "stopped" and not stage.world.running()
-
-
-def test_a_read_that_fails_does_not_stop_a_table_that_was_emptied_meanwhile() -> None:
-    stage = staged(*FAULTY, "ask a retry", "work StoreRecords AskTable", "truncate a", "append")
-    replay, of_queues = stage.world.running()
-    stage.world.finish(of_queues)
-    while others := [effect for effect in stage.world.running() if effect != replay]:
-        stage.world.finish(others[0])
-    stage.world.finish(replay, fails="fault")
-    made(stage, "works")
-    assert table(stage, "a").word == "complete"
-
-
-def test_a_rename_stops_only_the_table_whose_files_are_damaged() -> None:
-    begun = ("create a", "insert a 1=1", "create x", "insert x 1=1", "append", "works", "wait 60")
-    stage = staged("settings", "start", *begun, "works", "kill", "start", "works")
-    made(stage, "rename a b", "insert x 2=2", "append", "work ReadLog")
-    made(stage, "work AskTable fails=fault", "works")
-    assert table(stage, "b").word == "stopped" and table(stage, "x").word == "complete"
-    made(stage, "ask b retry", "works")
-    assert table(stage, "b").word == "complete" and ids(stage, "b") == {1}
-
-
-def test_a_rename_of_a_table_whose_folder_was_removed_does_not_end_the_consumer() -> None:
-    begun = ("create a", "insert a 1=1", "create x", "insert x 1=1", "append", "works", "wait 60")
-    stage = staged("settings", "start", *begun, "works", "kill", "free a", "start", "works")
-    made(stage, "rename a b add=z", "insert x 2=2", "append", "works")
-    assert table(stage, "b").word == "stopped" and table(stage, "x").word == "complete"
-
-
-def test_a_request_looks_at_the_files_again() -> None:
-    stage = staged("settings", "put a", "start", "create a", "insert a 1=1", "append", "works")
-    assert table(stage, "a").word == "stopped"
-    made(stage, "free a", "ask a retry", "works")
-    assert table(stage, "a").word == "complete"
-
-
-def failing(stage: Stage, kind: type[Effect]) -> None:
-    """Let all works end; those of one kind fail."""
-    while works := stage.world.running():
-        stage.world.finish(works[0], fails="before" if isinstance(works[0], kind) else "")
-
-
-def test_tables_whose_moves_fail_do_not_keep_others_waiting() -> None:
-    stage = staged("settings", "start", "create x", "insert x 1=1", "append", "works")
-    made(stage, "old a 1=1", "old b 1=1", "insert a 2=2", "insert b 2=2", "append")
-    failing(stage, MoveFolders)
-    made(stage, "append")
-    failing(stage, MoveFolders)
-    made(stage, "insert a 7=7", "insert b 7=7", "insert x 7=7", "append")
-    failing(stage, MoveFolders)
-    assert ids(stage, "x") == {1, 7}
-    made(stage, "wait 60", "works")
-    assert {table(stage, name).word for name in ("a", "b")} == {"complete"}
-
-
-def test_a_drain_ends_without_a_table_whose_move_fails() -> None:
-    stage = staged("settings", "old a 1=1", "insert a 2=2", "append", "start drain=yes")
-    failing(stage, MoveFolders)
-    made(stage, "insert a 7=7", "append")
-    for _ in range(12):
-        failing(stage, MoveFolders)
-        made(stage, "wait 70")
-    assert stage.world.mirror.at_rest()
-
-
-# -- tables that may exist -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "moves",
-    [
-        ("create a", "drop a", "append", "works", "create a", "insert a 1=1", "append", "lose 2", "works"),
-        ("create a", "drop a", "append", "works", "stop", "exclude a", "start", "create a", "insert a 1=1", "append",
-         "works", "stop", "include a", "start", "works"),
-        ("create a", "drop a", "append", "works", "old x 1=1", "rename x a"),
-    ],
-    ids=["lost", "left out", "renamed"],
-)  # fmt: skip
-def test_a_table_that_may_exist_is_not_taken_for_a_new_one(moves: tuple[str, ...]) -> None:
-    stage = staged("settings unknown=partial", "start", *moves)
-    made(stage, "create a absent=yes", "append", "works", "insert a 2=2", "append", "works")
-    assert table(stage, "a").word == "partial"
-
-
-# -- what the log has lost -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("keyless", ["", "yes"])
-def test_a_copy_begins_again_if_it_meets_a_truncate_that_was_lost(keyless: str) -> None:
-    stage = staged("settings", "start", f"create a keyless={keyless}", "insert a 1=1", "append")
-    made(stage, "works", "ask a recopy", "work StoreRecords ClearCopy StoreRecords")
-    made(stage, "truncate a", "insert a 2=2", "append", "lose 2", "work ReadLog")
-    while CopyTable in kinds(stage):
-        made(stage, "work CopyTable")
-    made(stage, "insert a 3=3", "append", "work StoreRecords", "restore", "works", "append")
-    made(stage, "wait 60", "works")
-    assert table(stage, "a").word == "complete" and ids(stage, "a") == {2, 3}
-
-
-def test_a_table_is_copied_if_its_replay_meets_a_drop_that_was_lost() -> None:
-    stage = staged("settings", "start", "create a", "insert a 1=1", "append", "works", "drop a")
-    made(stage, "create a", "insert a 2=2", "append", "lose 2", "works", "insert a 3=3", "append")
-    made(stage, "works", "restore", "ask a retry", "works", "append", "wait 60", "works")
-    assert table(stage, "a").word == "complete" and ids(stage, "a") == {2, 3}
-
-
-def test_what_is_lost_before_a_rename_does_not_stop_the_table_behind_it() -> None:
-    stage = staged("settings unknown=stop", "exclude out", "old c 1=1", "old out 2=2", "start")
-    made(stage, "insert c 3=3", "append", "works", "ask c retry", "work StoreRecords")
-    made(stage, "swap c out", "insert c 4=4", "append")
-    *_, of_queues = stage.world.running()
-    stage.world.finish(of_queues)
-    made(stage, "lose 1", "work StoreRecords", "ask c retry", "works")
-    assert table(stage, "c").word == "partial" and ids(stage, "c") == {4}
-
-
-def test_a_history_stops_before_entries_that_are_lost() -> None:
-    stage = staged("settings history=yes", "start", "create a", "insert a 1=1", "append")
-    all_but_histories(stage)
-    made(stage, "lose 1", "works")
-    (history,) = (r for r in stage.world.control.records.values() if r.history)
-    assert history.word == "stopped"
-
-
-def test_the_log_is_kept_until_a_record_that_needs_less_is_stored() -> None:
-    stage = staged("settings purged=partial", "start", "create a", "append", "works")
-    made(stage, "insert a 1=1", "append", "lose 2", "works")
-    made(stage, "insert a 2=2", "append", "works", "wait 60", "works", "purge", "gap")
-    # The table becomes partial behind the gap, and that is not stored.
-    made(stage, "work ReadLog", "work StoreRecords fails=before", "forget", "kill", "restore")
-    made(stage, "start", "ask a retry")
-    for works in ("work StoreRecords", "work AskTable ChangeTable StoreRecords"):
-        made(stage, works)
-        *_, replay = stage.world.running()
-        stage.world.finish(replay)
-    made(stage, "work CommitRows", "works")
-    assert table(stage, "a").word == "partial"
-    assert {dict(row)["id"] for row in stage.world.lake.folders["shop/a"].rows} == {1, 2}
-
-
-def test_a_rename_that_was_lost_when_it_was_due_stops_a_replay() -> None:
-    stage = staged("settings", "start", "create a", "insert a 1=1", "create b", "append", "works")
-    made(stage, "swap a b", "append", "lose 2", "works", "insert a 2=2", "append", "works")
-    made(stage, "restore", "ask a retry", "works")
-    record = table(stage, "a")
-    assert isinstance(record.state, Stopped) and "RENAME" in record.reason
-
-
-def test_a_rename_that_is_read_after_a_later_one_does_not_change_names() -> None:
-    begun = ("create a", "insert a 1=1", "create b", "insert b 2=2", "append", "works")
-    stage = staged("settings", "start", *begun, *FAULTY[6:], "wait 60", "works")
-    made(stage, "swap a b", "append", "lose 3", "works", "rename a c", "append", "works")
-    # The watermark is behind the entries that were lost, so the next job reads them again.
-    made(stage, "kill", "restore", "start", "works", "ask c retry", "works")
-    assert table(stage, "c").word == "stopped" and "RENAME" in table(stage, "c").reason
-
-
-def test_a_copy_begins_behind_the_newest_entries_if_they_are_lost() -> None:
-    stage = staged("settings", "start", "create a", "insert a 1=1", "append", "works")
-    made(stage, "insert a 2=2", "append", "lose 2", "works", "ask a recopy", "works")
-    made(stage, "insert a 3=3", "append", "works", "wait 60", "works")
-    assert table(stage, "a").word == "complete"
-
-
-def test_a_copy_does_not_go_back_behind_entries_that_were_skipped() -> None:
-    stage = staged("settings", "start", "create a", "insert a 1=1", "append", "works")
-    made(stage, "insert a 2=2", "append", "lose 2", "works", "ask a skip", "works")
-    made(stage, "ask a recopy", "works")
-    assert "newest entries of the log are lost" in table(stage, "a").reason
-
-
-def test_a_change_of_the_columns_that_was_lost_begins_a_copy_again() -> None:
-    moves = COPIED[1:5]
-    stage = staged("settings unfollowed=stop", *moves)
-    made(stage, "work ReadLog StoreRecords ClearCopy StoreRecords")
-    assert kinds(stage) == [CopyTable]
-    made(stage, "add a b=5", "append", "lose 2", "work ReadLog", "restore")
-    made(stage, "work CopyTable CopyTable", "works")
-    assert table(stage, "a").word == "complete"
 
 
 # -- drains --------------------------------------------------------------------------------------------------------
