@@ -46,6 +46,9 @@ TIMEOUT_S = 10
 # The most events that one probe reads: a file without a transaction has three events, and a probe may skip many such
 # files.
 PROBE_EVENTS_MAX = 100_000
+# Fragments of texts of error 1236 that say nothing about the bytes at the offset, see sql/rpl_binlog_sender.cc and
+# sql/binlog_istream.h. The login is tried again.
+_OF_SERVER = ("memory allocation", "i/o error", "unknown error", "not open", "could not open")
 _LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
 
@@ -214,8 +217,16 @@ class ServerLog:
                     checksum = parse_format_description(raw).checksum
                 event = _Event(raw, checksum, header)
                 if event.code == EventType.ROTATE and not event.header.log_pos:
+                    self._require_server(header.server_id)
                     file, _ = rotate_target(raw)
                 yield file, event
+
+    def _require_server(self, server_id: int) -> None:
+        """Raise CONNECTION_LOST if a dump is of another server than the facts: an address that leads to several servers
+        has changed between two connections."""
+        if server_id != self._server.server_id:
+            what = f"the address leads to the server {server_id}, and led to {self._server.server_id} before"
+            raise BinlogError(ErrorKind.CONNECTION_LOST, what, where=self._endpoint.label)
 
 
 class _Event(NamedTuple):
@@ -244,7 +255,9 @@ class _Event(NamedTuple):
 def _unreadable(error: BinlogError) -> bool:
     """True if the server has the file, but found no valid event at the offset."""
     purged = error.kind is ErrorKind.CONNECTION_LOST  # see `_purged_meanwhile`
-    return number_of(error) == FATAL_READING_LOG and not purged
+    if number_of(error) != FATAL_READING_LOG or purged:
+        return False
+    return not any(text in error.what.lower() for text in _OF_SERVER)
 
 
 def _purged_meanwhile(error: BinlogError) -> BinlogError:
