@@ -17,6 +17,7 @@ from spark_sink.mirror.rules.control_rows import ClaimedStage
 from spark_sink.mirror.rules.renames import folder_of
 from spark_sink.mirror.rules.states import CatchingUp, Dropped, LeftOut, Live, TableState
 from spark_sink.mirror.rules.table_record import TableRecord, Wish, forgetting, new_table_id
+from spark_sink.mirror.rules.transitions import returns_to
 from spark_sink.mirror.table_lines import selected
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.values.names import TableName
@@ -111,8 +112,10 @@ def adopt_tables(
     concerned = {consumer, *(record.consumer for record in taken)}
     control.claim(f"adopt-{uuid.uuid4().hex}", concerned, [ClaimedStage.APPLY])
     own = {r.name: r for r in records if r.consumer == consumer and not r.is_dropped}
-    adopted = [_adopted(consumer, record.name, record.folder, own) for record in taken]
-    adopted += [_adopted(consumer, name, folder_of(name), own) for name in map(_name, unowned)]
+    adopted = [_adopted(consumer, r.name, r.folder, returns_to(r).complete, own) for r in taken]
+    adopted += [
+        _adopted(consumer, name, folder_of(name), True, own) for name in map(_name, unowned)
+    ]
     for record in adopted:
         if record.folder:
             path = f"{target.rstrip('/')}/{record.folder}"
@@ -125,15 +128,19 @@ def adopt_tables(
 
 
 def _adopted(
-    consumer: str, name: TableName, folder: str, own: dict[TableName, TableRecord]
+    consumer: str,
+    name: TableName,
+    folder: str,
+    complete: bool,
+    own: dict[TableName, TableRecord],
 ) -> TableRecord:
     """Returns the record of an adopted table. The next rows of the log determine the table's columns and epoch, and the
-    mirror merges them into the table."""
-    reason = "adopted with the rows that it had"
+    mirror merges them into the table. `complete`: False if the previous consumer's table lacked rows."""
+    reason, live = "adopted with the rows that it had", Live(complete=complete)
     if (record := own.get(name)) is None:
-        return TableRecord(new_table_id(), consumer, *name, folder=folder, reason=reason)
+        return TableRecord(new_table_id(), consumer, *name, folder, live, reason=reason)
     # The entries of the stopped table are still in the log, from `from_lsn` on.
-    stands = replace(forgetting(record), state=CatchingUp(Live()), signature="", epoch=0)
+    stands = replace(forgetting(record), state=CatchingUp(live), signature="", epoch=0)
     return replace(stands, folder=folder, move=None, deletion_vectors=False, reason=reason)
 
 

@@ -58,6 +58,11 @@ def wait_for_server(
             waited(stopping, _PAUSE_S)
 
 
+class OtherJobError(RuntimeError):
+    """Another job has written to the folder of a copy since this job began. This job has to read again how far the copy
+    is."""
+
+
 def retried(run: Callable[[], None], stopping: Stopping) -> None:
     """Call `run`, and call it again after a fault that may be temporary, such as a lost connection or executor."""
     failures = 0
@@ -67,6 +72,7 @@ def retried(run: Callable[[], None], stopping: Stopping) -> None:
         except Exception as error:
             failures += 1
             permanent = isinstance(error, BinlogError) and error.action is not Action.RETRY
+            permanent |= isinstance(error, OtherJobError)
             if permanent or failures > _FAILURES_MAX:
                 raise
             wait_s = min(_BACKOFF_MAX_S, _BACKOFF_S * 2**failures)

@@ -1,13 +1,16 @@
 """The folder that a copy fills. The executors read chunks, and the copy appends the chunks in groups, each group once.
 
 A group's commit records `(copy id, number of the group)` as its application id and version, so a group that is written
-twice is skipped. The commit's user metadata records where the next group begins. So the folder itself shows how far a
-copy is, and a copy that was killed continues after the last group. The state of a copy is stored only in these commits.
+twice is skipped. If another job has written the group, its keys may end elsewhere, so the copy then begins again at the
+state that the folder shows. The commit's user metadata records where the next group begins. So the folder itself shows
+how far a copy is, and a copy that was killed continues after the last group. The state of a copy is stored only in
+these commits.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +20,7 @@ from delta.tables import DeltaTable
 
 from dispatcher.model.position import Position
 from spark_sink.mirror.copy.chunk_reader import ChunkReading, Destination, read_chunks, write_chunks
+from spark_sink.mirror.copy.pace import OtherJobError
 from spark_sink.mirror.lake.data_file import stored_columns, write_files
 from spark_sink.mirror.lake.delta_commit import DeltaTransaction
 from spark_sink.mirror.lake.delta_log import forget_table, newest_commit
@@ -63,6 +67,8 @@ class StagingTable:
 
     def __init__(self, spark: SparkSession, table: MirroredTable, copy_id: str) -> None:
         self._spark, self.table, self.copy_id = spark, table, copy_id
+        self._writer = uuid.uuid4().hex
+        self._written = 0  # the last group that this object has written
 
     def state(self) -> StagedCopy | None:
         """Returns how far the copy is; None if there is no table, or the table belongs to another copy."""
@@ -102,10 +108,13 @@ class StagingTable:
 
     def append(self, rows: ChunkReading | Batches, state: StagedCopy) -> tuple[int, int]:
         """Append the rows of the group `state.group`: rows of chunks, which the executors read, or rows that the driver
-        has read. The commit records `state`. Returns (rows, bytes) of the group."""
+        has read. The commit records `state`. Returns (rows, bytes) of the group. Raises `OtherJobError`."""
         transaction = DeltaTransaction(self._spark, self.table.path)
-        if state.group <= transaction.recorded(self.app_id):
-            return self._newest()
+        recorded = max(0, transaction.recorded(self.app_id))
+        if recorded == state.group:
+            return self._newest(state)  # an earlier attempt has failed after its commit
+        if recorded != state.group - 1 or (self._written and not self._is_own(recorded)):
+            raise OtherJobError(f"another job copies {self.table.label}, too")
         folder = FileSystem(self._spark).local(self.table.path)
         columns = stored_columns(transaction.metadata()["fields"])
         if folder is None or columns is None:
@@ -120,8 +129,9 @@ class StagingTable:
         written = sum(json.loads(action["stats"])["numRecords"] for action in actions)
         size = sum(action["size"] for action in actions)
         metadata = self._metadata(state) | {"rows": written, "bytes": size}
-        recorded = self.app_id, state.group
-        transaction.commit(actions, recorded=recorded, user_metadata=json.dumps(metadata))
+        group = self.app_id, state.group
+        transaction.commit(actions, recorded=group, user_metadata=json.dumps(metadata))
+        self._written = state.group
         return written, size
 
     def _append_by_spark(self, rows: ChunkReading | Batches, state: StagedCopy) -> tuple[int, int]:
@@ -130,15 +140,25 @@ class StagingTable:
         writer = writer.option("txnVersion", str(state.group))
         metadata = json.dumps(self._metadata(state))
         writer.option("userMetadata", metadata).save(self.table.path)
-        return self._newest()
+        return self._newest(state)
 
-    def _newest(self) -> tuple[int, int]:
+    def _newest(self, state: StagedCopy) -> tuple[int, int]:
+        """Returns (rows, bytes) of the newest group, if this object has written it as `state` says."""
+        if not self._is_own(state.group):
+            raise OtherJobError(f"another job copies {self.table.label}, too")
+        self._written = state.group
         return _size_of(newest_commit(self._spark, self.table.path))
+
+    def _is_own(self, group: int) -> bool:
+        """True if this object has written the newest commit, which has this group."""
+        metadata = _metadata(newest_commit(self._spark, self.table.path).get("userMetadata"))
+        return (metadata.get("writer"), metadata.get("group")) == (self._writer, group)
 
     def _metadata(self, state: StagedCopy) -> dict[str, Any]:
         return {
             _KEY: self.copy_id,
             "group": state.group,
+            "writer": self._writer,
             "upper": state.upper,
             "layout": state.layout,
             "chunks": state.chunks,

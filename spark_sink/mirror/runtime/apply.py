@@ -26,6 +26,7 @@ from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.control_rows import ClaimedStage
 from spark_sink.mirror.rules.events import Event
 from spark_sink.mirror.rules.mirror import Mirror
+from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.runtime.catalog import CatalogEntries, catalog_entries
 from spark_sink.mirror.runtime.catalog_turns import CatalogTurns
 from spark_sink.mirror.runtime.claims import Claims
@@ -66,7 +67,8 @@ class Applier:
         self._control = self._claims.control
         # Events, each with its consumer; None: the log may have grown.
         self._inbox: SimpleQueue[tuple[str, Event] | None] = SimpleQueue()
-        self._maintenance = Maintenance(spark, self._options, self._control, self._post)
+        self._busy = BusyFolders()
+        self._maintenance = Maintenance(spark, self._options, self._control, self._post, self._busy)
         self._maintaining: Future[None] | None = None
         self._catalog: CatalogEntries | None = None
         if options.catalog is not None:
@@ -81,7 +83,13 @@ class Applier:
         counter = ProgressCounter(name)
         binlog_log = BinlogLog(self._spark.newSession(), options.target)
         works = ConsumerWorks(
-            self._spark, name, options, self._control, binlog_log, Copies(copier, counter)
+            self._spark,
+            name,
+            options,
+            self._control,
+            binlog_log,
+            Copies(copier, counter),
+            self._busy,
         )
         at = LookedAt(binlog_log, self._claims)
         look = Look(name, options, at, self._pools.look, partial(self._post, name))

@@ -30,6 +30,7 @@ from spark_sink.mirror.lake.moved_files import move_files
 from spark_sink.mirror.rules.effects import MoveFolders
 from spark_sink.mirror.rules.events import FoldersMoved
 from spark_sink.mirror.rules.table_record import Move, TableRecord
+from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.values.names import OWN_FOLDER, TableName
 
@@ -43,20 +44,27 @@ class FolderMover:
     """Moves the folders of one consumer. Threads may share this object, which executes one move at a time."""
 
     def __init__(
-        self, spark: SparkSession, target: str, other_owner: Callable[[TableName], str]
+        self,
+        spark: SparkSession,
+        target: str,
+        other_owner: Callable[[TableName], str],
+        busy: BusyFolders | None = None,
     ) -> None:
         """`target`: folder of the mirror; `other_owner`: returns the other consumer that mirrors the table of a name,
-        "" if there is none."""
+        "" if there is none; `busy`: the folders that other threads of the job use."""
         self._spark = spark
         self._files = FileSystem(spark)
         self._target = target.rstrip("/")
         self._other_owner = other_owner
         self._lock = threading.Lock()
+        self._busy = busy or BusyFolders()
 
     def move(self, work: MoveFolders) -> FoldersMoved:
         """Move folders to their places or, in an object store, execute the next step of the move. Raises `BinlogError`
         if the file system refuses an operation."""
-        with self._lock:
+        # A table that is still in one of these places, but has another one, moves aside, too.
+        folders = {f for r in work.moving for f in (_move_of(r).source, r.folder)}
+        with self._lock, self._busy.using(folders):
             if self._files.moves_folders(self._target):
                 return self._move(work)
             return self._move_by_files(work)
@@ -127,7 +135,10 @@ class FolderMover:
             self._files.delete(self._full(record.folder))
 
     def _arrive(self, record: TableRecord) -> None:
-        move_files(self._files, self._full(_source_folder(record)), self._full(record.folder))
+        source, aside = self._full(_source_folder(record)), self._full(_aside_folder(record))
+        move_files(self._files, source, self._full(record.folder))
+        if source != aside and self._files.exists(aside):
+            self._files.delete(aside)  # the table's rows from before its copy
 
     # -- places ------------------------------------------------------------------------------------------------
 

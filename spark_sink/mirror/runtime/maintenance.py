@@ -26,6 +26,7 @@ from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.events import VectorsEnabled
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.rules.upkeep import days_to_forget, needs_compaction
+from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.tables.delta import MirroredTable, StepSession
 from spark_sink.mirror.values.faults import in_one_line, is_conflict
 from spark_sink.mirror.values.names import quoted
@@ -75,6 +76,7 @@ class Maintenance:
     options: ApplyOptions
     control: ControlTable
     post: Callable[[str, VectorsEnabled], None]
+    busy: BusyFolders = field(default_factory=BusyFolders)
     _due: float = field(default_factory=time.monotonic)
     _vacuumed: dict[str, float] = field(default_factory=dict)
 
@@ -103,15 +105,22 @@ class Maintenance:
         self._guarded("control table", partial(self._checkpoints.write, self.control.path))
         for tables in consumers:
             for record, table in tables.growing(self.options.target):
-                self._guarded(record.label, partial(self._checkpoints.write, table.path))
+                write = partial(self._checkpoints.write, table.path)
+                self._guarded(record.label, partial(self._in_place, record, write))
 
     def _maintain_all(self, consumers: Sequence[MaintainedTables]) -> None:
         for tables in consumers:
             self._guarded(f"{tables.consumer}: log", partial(self._maintain_log, tables))
             for record, table in tables.growing(self.options.target):
-                self._guarded(record.label, partial(self._maintain, record, table))
+                maintain = partial(self._maintain, record, table)
+                self._guarded(record.label, partial(self._in_place, record, maintain))
         self._guarded("log", partial(self._vacuum, self._log.path))
         self._guarded("control table", self._compact_control)
+
+    def _in_place(self, record: TableRecord, work: Callable[[], object]) -> None:
+        """Execute a work on the table that is in the folder of `record`. The folder does not move meanwhile."""
+        with self.busy.using([record.folder]):
+            work()
 
     def _guarded(self, label: str, work: Callable[[], object]) -> None:
         try:

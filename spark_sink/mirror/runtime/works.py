@@ -39,6 +39,7 @@ from spark_sink.mirror.rules.events import (
     WorkFailed,
 )
 from spark_sink.mirror.rules.tasks.replay_task import copy_folder
+from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.runtime.copies import Copies
 from spark_sink.mirror.runtime.folder_mover import FolderMover
 from spark_sink.mirror.tables.delta import StepSession
@@ -78,13 +79,14 @@ class ConsumerWorks:
     control: ControlTable
     binlog_log: BinlogLog
     copies: Copies
+    busy: BusyFolders = field(default_factory=BusyFolders)
     times: dict[int, StepTimes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._target = self.options.target.rstrip("/")
         self._files = FileSystem(self.spark)
         self._tables = TableWorks(self.consumer, self.options, self.binlog_log)
-        self._mover = FolderMover(self.spark, self._target, self._other_owner)
+        self._mover = FolderMover(self.spark, self._target, self._other_owner, self.busy)
         self._histories = HistorySteps(self.consumer, self.options, self.binlog_log, self.control)
 
     def do(self, work: Work, session: StepSession) -> Event:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, StructField, StructType
 
 from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.lake.damage import naming_damage
@@ -23,6 +23,7 @@ from spark_sink.mirror.rules.executed import Snapshot
 from spark_sink.mirror.rules.plan import RowRun
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.rules.table_work import (
+    NO_TABLE_ID,
     AddMetadata,
     ChangeColumns,
     DeleteRows,
@@ -70,7 +71,10 @@ class TableWorks:
         table = MirroredTable(work.table_id, path, work.folder)
         with _naming_damage(spark, table):
             empty = table.is_empty(spark) if work.rows else None
-            return DeltaFacts(table.version(spark), empty, table.owner(spark))
+            owner = table.owner(spark)
+            if not owner and table.exists(spark):
+                owner = NO_TABLE_ID
+            return DeltaFacts(table.version(spark), empty, owner)
 
     # -- changes ---------------------------------------------------------------------------------------------
 
@@ -116,12 +120,16 @@ class TableWorks:
 
     @staticmethod
     def _delete_rows(session: StepSession, table: MirroredTable, change: DeleteRows) -> None:
-        session.expect(0, table.size_bytes(session.spark))
+        spark, deleted = session.spark, MetadataColumn.DELETED
+        session.expect(0, table.size_bytes(spark))
         if not change.marked:
             table.empty(session, change.lsn)
-        elif table.exists(session.spark):
-            deleted = quoted(MetadataColumn.DELETED)
-            table.update(session, change.lsn, {deleted: F.lit(True)}, f"NOT {deleted}")
+        elif table.exists(spark):
+            # Rows of a copy, and of the time before soft deletes, have no metadata: the column is missing, or NULL.
+            if deleted not in table.columns(spark).names:
+                table.add_columns(spark, StructType([StructField(deleted, BooleanType())]))
+            name = quoted(deleted)
+            table.update(session, change.lsn, {name: F.lit(True)}, f"NOT coalesce({name}, false)")
 
     # -- rows ------------------------------------------------------------------------------------------------
 

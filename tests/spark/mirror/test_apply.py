@@ -298,6 +298,37 @@ def test_soft_deletes_and_metadata_columns(mirror: Mirror, source: Source, targe
     assert {row["_deleted"] for row in target.rows(source, "t")} == {True}
 
 
+@pytest.mark.parametrize("with_rows", [False, True])
+def test_a_truncate_marks_rows_that_have_no_metadata(
+    mirror: Mirror, source: Source, target: Target, with_rows: bool
+) -> None:
+    """The rows of a copy, and of the time before soft deletes. `with_rows`: later rows have added the columns."""
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)")
+    assert mirror.run() == 0
+    mirror.policy = TablePolicy(deletes=Deletes.SOFT)
+    if with_rows:
+        source.execute("INSERT INTO t VALUES (2, 2)")
+        assert mirror.run() == 0
+    source.execute("TRUNCATE t")
+    assert mirror.run() == 0
+    rows = {row["id"]: row["_deleted"] for row in target.rows(source, "t")}
+    assert rows == ({1: True, 2: True} if with_rows else {1: True})
+    source.execute("INSERT INTO t VALUES (1, 3)")
+    assert mirror.run() == 0
+    assert [row["v"] for row in target.rows(source, "t") if not row["_deleted"]] == [3]
+
+
+def test_a_delta_table_that_no_mirror_has_made_is_not_taken_for_an_empty_one(
+    mirror: Mirror, source: Source, target: Target
+) -> None:
+    frame = mirror.spark.createDataFrame([(7, 7)], "id INT, v INT")
+    frame.write.format("delta").save(target.of(source, "t"))
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)")
+    assert mirror.run() == 1
+    assert "did not make" in mirror.record("t").reason
+    assert [row["id"] for row in target.rows(source, "t")] == [7]
+
+
 def test_tables_that_are_older_than_the_mirror_and_a_gap(
     mirror: Mirror, source: Source, target: Target
 ) -> None:

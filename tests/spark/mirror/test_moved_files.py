@@ -18,6 +18,7 @@ from spark_sink.mirror.rules.renames import folder_of
 from spark_sink.mirror.rules.states import CatchingUp, Dropped, Live, TableState
 from spark_sink.mirror.rules.table_record import Move, TableRecord
 from spark_sink.mirror.rules.tasks.folder_move import after_move
+from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.runtime.folder_mover import FolderMover
 from spark_sink.mirror.values.policies import TablePolicy
 
@@ -88,6 +89,7 @@ class Mover(FolderMover):
     def __init__(self, files: ObjectStore, *theirs: str) -> None:
         """`theirs`: names of tables that the consumer billing mirrors."""
         self._files, self._target, self._lock = cast(Any, files), "t", threading.Lock()
+        self._busy = BusyFolders()
         self._other_owner = lambda name: "billing" if name[1] in theirs else ""
 
     def _owner(self, folder: str) -> str:
@@ -169,6 +171,17 @@ def test_a_copy_takes_the_place_of_the_table_whatever_kills_it() -> None:
     for now in killed_after_each_request(store, moving("a", "a", "_binlog/copies/a")):
         assert now.rows("shop/a") == ["copied1", "copied2"]
         assert len(now.objects) == 4
+
+
+def test_the_rows_from_before_a_copy_do_not_come_back() -> None:
+    """They were aside, because the table's place was taken."""
+    store = ObjectStore()
+    store.put_table("_binlog/moving/a", "a", "before")
+    store.put_table("_binlog/copies/a", "a", "copied")
+    assert Moves(moving("a", "a", "_binlog/copies/a")).finish(Mover(store)) == {}
+    assert Moves(moving("a", "b")).finish(Mover(store)) == {}
+    assert store.rows("shop/b") == ["copied1", "copied2"]
+    assert len(store.objects) == 4
 
 
 def test_the_folder_of_a_dropped_table_is_replaced_and_that_of_another_is_not() -> None:

@@ -145,6 +145,35 @@ def test_a_killed_copy_goes_on_with_what_is_missing(
     assert len(copying.reports) - before == groups[moment]
 
 
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_a_job_that_copies_the_table_too_takes_no_rows_away(
+    writer: str,
+    parallel: int,
+    copying: Copying,
+    new_database: NewDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another job writes its second group, which ends at another key, while this job reads its own."""
+    database = new_database(copying.server)
+    numbers(copying.server, database, 9_500)
+    begin, append, reports = copying.end(), StagingTable.append, copying.reports
+    groups: list[int] = []
+
+    def beside(self: StagingTable, rows: Any, state: Any) -> tuple[int, int]:
+        groups.append(state.group)
+        if groups == [1, 2]:
+            more = SMALL | {"parallel": parallel}
+            copying.copy(database, "t", begin=begin, stopping=lambda: len(reports) > 1, **more)
+        return append(self, rows, state)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StagingTable, "append", beside)
+        with pytest.raises(pace.OtherJobError):
+            copying.copy(database, "t", begin=begin, **SMALL)
+    assert copying.copy(database, "t", begin=begin, **SMALL).rows == 9_500
+    assert copied(copying) == selected(copying.server, database)
+
+
 @pytest.mark.deep
 def test_a_newer_copy_begins_again(copying: Copying, new_database: NewDatabase) -> None:
     database = new_database(copying.server)
