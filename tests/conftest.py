@@ -91,15 +91,15 @@ _ROTATED_FILES = (
     FileGroup(
         6,
         SESSION_FILES,
-        always=("tests/spark/lines/test_contract.py", "tests/spark/mirror/test_apply.py"),
+        always=("tests/spark/mirror/test_apply.py",),
     ),
-    FileGroup(4, ("tests/daemon/",)),
-    FileGroup(4, ("tests/faults/",)),
-    FileGroup(3, ("tests/cli/",)),
-    FileGroup(3, ("tests/front/test_", "tests/front/clients/")),
-    FileGroup(3, ("tests/inspect/test_",)),
-    FileGroup(3, ("tests/source/mysql/",)),
-    FileGroup(3, ("tests/state/",)),
+    FileGroup(5, ("tests/daemon/",)),
+    FileGroup(5, ("tests/faults/",)),
+    FileGroup(4, ("tests/cli/",)),
+    FileGroup(4, ("tests/front/test_", "tests/front/clients/")),
+    FileGroup(4, ("tests/inspect/test_",)),
+    FileGroup(4, ("tests/source/mysql/",)),
+    FileGroup(4, ("tests/state/",)),
 )
 
 

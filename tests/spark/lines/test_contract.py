@@ -1,6 +1,7 @@
 """What the source and the mirror guarantee on each line of Spark, with a real server and a real daemon.
 
-`make test` runs this file with the Spark of `requirements.lock`. `test_lines` runs it with each other line.
+`make test` runs this file for some commits, with the Spark of `requirements.lock`. `test_lines` runs it with each other
+line.
 """
 
 from __future__ import annotations
