@@ -876,7 +876,7 @@ _COPIES = (
         "an entry with a fault is left in the log, also for a table that is stopped",
         "tasks.step_task.StepTask._fault",
         If("record is not None", "record is not None and record.is_live"),
-        tests=_RULES
+        tests=_FAULTS
         + "test_a_statement_of_a_stopped_table_is_left_in_the_log_if_its_files_are_damaged",
     ),
     _mutant(

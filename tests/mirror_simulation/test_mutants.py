@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 
@@ -17,3 +18,11 @@ def test_a_mutant_changes_its_function(mutant: Mutant) -> None:
 
 def test_each_mutant_has_a_name_of_its_own() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+
+
+def test_the_tests_that_mutants_name_exist() -> None:
+    root = Path(__file__).parents[2]
+    for mutant in MUTANTS:
+        file, _, name = mutant.tests.partition("::")
+        source = (root / file).read_text(encoding="utf-8") if file else ""
+        assert not name or f"def {name.partition('[')[0]}(" in source, mutant.name
