@@ -28,6 +28,7 @@ from tests.mirror_simulation.moves import (
     COPIED,
     STOPPED,
     all_but_histories,
+    ids,
     is_of_history,
     kinds,
     made,
@@ -106,7 +107,7 @@ def test_a_request_is_answered_once() -> None:
 def test_skip_goes_on_behind_the_entry() -> None:
     stage = staged(*STOPPED, "ask a skip", "works")
     assert stage.move("wait 0") == [] and table(stage, "a").word == "partial"
-    assert 2 not in {dict(row)["id"] for row in stage.world.lake.folders["shop/a"].rows}
+    assert 2 not in ids(stage, "a")
 
 
 def test_a_request_for_a_copy_by_name_does_not_begin_a_copy_again() -> None:
@@ -331,7 +332,7 @@ def test_a_lost_table_that_is_put_back_does_not_get_the_name_of_another_one() ->
     made(stage, "restore", "kill", "start", "works", "insert d 6=6", "append", "works")
     made(stage, "ask c retry", "works")
     assert {table(stage, name).word for name in ("c", "d")} == {"complete"}
-    assert {dict(row)["id"] for row in stage.world.lake.folders["shop/d"].rows} == {5, 6}
+    assert ids(stage, "d") == {5, 6}
 
 
 def test_a_dropped_table_loses_the_folder_that_another_one_gets() -> None:
@@ -358,7 +359,7 @@ def test_a_table_in_the_way_leaves_no_rows() -> None:
     assert not stage.world.lake.folders["shop/b"].rows
     made(stage, "rename b c", "create b", "insert b 3=3", "append", "works")
     assert table(stage, "b").word == "complete"
-    assert {dict(row)["id"] for row in stage.world.lake.folders["shop/b"].rows} == {3}
+    assert ids(stage, "b") == {3}
 
 
 @pytest.mark.parametrize("files", ["files=no", "files=yes"])
@@ -413,7 +414,7 @@ def test_a_replay_does_not_go_back_behind_a_rename_that_its_table_has_passed() -
     stage.world.finish(of_queues)
     made(stage, "work StoreRecords", "ask c retry", "work StoreRecords", "works")
     assert table(stage, "c").word == "partial"
-    assert {dict(row)["id"] for row in stage.world.lake.folders["shop/c"].rows} == {4}
+    assert ids(stage, "c") == {4}
 
 
 def test_a_table_that_waits_for_its_place_goes_on_when_it_is_renamed() -> None:

@@ -303,12 +303,10 @@ class Relay:
         """Advance to a place behind the last sent event. If the place lies in another file, send a ROTATE to it.
 
         The client's place does not change if it has asked for a later place, or if the file is not known ("")."""
-        if (asked := self._asked) is not None:
+        if self._asked is not None:
             self._begin()
-            if _precedes(file, asked.file) or (file == asked.file and offset <= asked.offset):
-                return
-            self._asked = None
-        if not file:
+            self._pass_asked(file, offset)
+        if self._asked is not None or not file:
             return
         self._begun = True
         if file != self.file:

@@ -113,8 +113,10 @@ class StagingTable:
         recorded = max(0, transaction.recorded(self.app_id))
         if recorded == state.group:
             return self._newest(state)  # an earlier attempt has failed after its commit
-        if recorded != state.group - 1 or (self._written and not self._is_own(recorded)):
-            raise OtherJobError(f"another job copies {self.table.label}, too")
+        if recorded != state.group - 1:
+            raise self._other_job()
+        if self._written:
+            self._own_commit(recorded)
         folder = FileSystem(self._spark).local(self.table.path)
         columns = stored_columns(transaction.metadata()["fields"])
         if folder is None or columns is None:
@@ -129,8 +131,8 @@ class StagingTable:
         written = sum(json.loads(action["stats"])["numRecords"] for action in actions)
         size = sum(action["size"] for action in actions)
         metadata = self._metadata(state) | {"rows": written, "bytes": size}
-        group = self.app_id, state.group
-        transaction.commit(actions, recorded=group, user_metadata=json.dumps(metadata))
+        recording = self.app_id, state.group
+        transaction.commit(actions, recorded=recording, user_metadata=json.dumps(metadata))
         self._written = state.group
         return written, size
 
@@ -144,15 +146,20 @@ class StagingTable:
 
     def _newest(self, state: StagedCopy) -> tuple[int, int]:
         """Returns (rows, bytes) of the newest group, if this object has written it as `state` says."""
-        if not self._is_own(state.group):
-            raise OtherJobError(f"another job copies {self.table.label}, too")
+        commit = self._own_commit(state.group)
         self._written = state.group
-        return _size_of(newest_commit(self._spark, self.table.path))
+        return _size_of(commit)
 
-    def _is_own(self, group: int) -> bool:
-        """True if this object has written the newest commit, which has this group."""
-        metadata = _metadata(newest_commit(self._spark, self.table.path).get("userMetadata"))
-        return (metadata.get("writer"), metadata.get("group")) == (self._writer, group)
+    def _own_commit(self, group: int) -> dict[str, Any]:
+        """Returns the newest commit. Raises `OtherJobError` unless this object has written it with this group."""
+        commit = newest_commit(self._spark, self.table.path)
+        metadata = _metadata(commit.get("userMetadata"))
+        if (metadata.get("writer"), metadata.get("group")) != (self._writer, group):
+            raise self._other_job()
+        return commit
+
+    def _other_job(self) -> OtherJobError:
+        return OtherJobError(f"another job copies {self.table.label}, too")
 
     def _metadata(self, state: StagedCopy) -> dict[str, Any]:
         return {

@@ -48,7 +48,7 @@ class FolderMover:
         spark: SparkSession,
         target: str,
         other_owner: Callable[[TableName], str],
-        busy: BusyFolders | None = None,
+        busy: BusyFolders,
     ) -> None:
         """`target`: folder of the mirror; `other_owner`: returns the other consumer that mirrors the table of a name,
         "" if there is none; `busy`: the folders that other threads of the job use."""
@@ -57,7 +57,7 @@ class FolderMover:
         self._target = target.rstrip("/")
         self._other_owner = other_owner
         self._lock = threading.Lock()
-        self._busy = busy or BusyFolders()
+        self._busy = busy
 
     def move(self, work: MoveFolders) -> FoldersMoved:
         """Move folders to their places or, in an object store, execute the next step of the move. Raises `BinlogError`
@@ -91,12 +91,17 @@ class FolderMover:
         source = self._full(_source_folder(record))
         if not self._files.exists(source):
             return  # the folder has been moved before
-        place, aside = self._full(record.folder), self._full(_aside_folder(record))
+        place = self._full(record.folder)
         if self._files.exists(place):
             self._files.delete(place)
         self._files.rename(source, place)
+        self._delete_former(record, source)
+
+    def _delete_former(self, record: TableRecord, source: str) -> None:
+        """Delete the table's rows from before its copy, if the copy has moved from `source` to the table's place."""
+        aside = self._full(_aside_folder(record))
         if source != aside and self._files.exists(aside):
-            self._files.delete(aside)  # the table's rows from before its copy
+            self._files.delete(aside)
 
     # -- file by file ------------------------------------------------------------------------------------------
 
@@ -135,10 +140,9 @@ class FolderMover:
             self._files.delete(self._full(record.folder))
 
     def _arrive(self, record: TableRecord) -> None:
-        source, aside = self._full(_source_folder(record)), self._full(_aside_folder(record))
+        source = self._full(_source_folder(record))
         move_files(self._files, source, self._full(record.folder))
-        if source != aside and self._files.exists(aside):
-            self._files.delete(aside)  # the table's rows from before its copy
+        self._delete_former(record, source)
 
     # -- places ------------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class Maintenance:
     options: ApplyOptions
     control: ControlTable
     post: Callable[[str, VectorsEnabled], None]
-    busy: BusyFolders = field(default_factory=BusyFolders)
+    busy: BusyFolders
     _due: float = field(default_factory=time.monotonic)
     _vacuumed: dict[str, float] = field(default_factory=dict)
 

@@ -79,7 +79,7 @@ class ConsumerWorks:
     control: ControlTable
     binlog_log: BinlogLog
     copies: Copies
-    busy: BusyFolders = field(default_factory=BusyFolders)
+    busy: BusyFolders
     times: dict[int, StepTimes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

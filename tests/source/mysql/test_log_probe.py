@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pymysql
@@ -56,17 +57,7 @@ class Log(ServerLog):
 
     def _dump(self, name: str, offset: int) -> Any:
         del name, offset
-        return _entered(self._of_test)
-
-
-class _entered:  # noqa: N801 - a context manager
-    def __init__(self, dump: Dump) -> None:
-        self._dump = dump
-
-    def __enter__(self) -> Dump:
-        return self._dump
-
-    def __exit__(self, *_: object) -> None: ...
+        return nullcontext(self._of_test)
 
 
 def error(text: str) -> BinlogError:

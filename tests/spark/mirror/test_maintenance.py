@@ -15,6 +15,7 @@ from spark_sink.mirror.rules.events import VectorsEnabled
 from spark_sink.mirror.rules.states import Creating, Dropped, LeftOut, Live, State, Stopped
 from spark_sink.mirror.rules.table_record import Move, TableRecord
 from spark_sink.mirror.runtime import maintenance
+from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.runtime.maintenance import MaintainedTables, Maintenance
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
@@ -84,6 +85,7 @@ def test_tables_are_compacted_and_have_checkpoints(
         mirror.options(maintenance_s=0.0),
         mirror.control,
         lambda consumer, event: told.append((consumer, event)),
+        BusyFolders(),
     )
     assert of_application.is_due()
     of_application.run([tables_of(mirror)])
