@@ -58,7 +58,11 @@ class ConnectionRules:
             assert link is not None, f"{number} is {phase} and not connected"
             assert (phase is Phase.CONNECTING) == (link.dump is None), f"{number} is {phase}"
             assert (phase is Phase.PAUSED) == link.paused, f"{number} is {phase}"
-            if phase is Phase.PAUSED and isinstance(event, Tick):
+            if (
+                phase is Phase.PAUSED
+                and isinstance(event, Tick)
+                and not dispatcher.gate.awaits_poll
+            ):
                 self.is_read_soon(dispatcher)
             if phase is Phase.STREAMING:
                 full = [consumer.name for consumer in dispatcher.attached if _is_full(consumer)]

@@ -89,9 +89,10 @@ class Backpressure:
             if not halted and dispatcher.gate.held is None:
                 dispatcher.phase = Phase.STREAMING
                 return [Resume(dispatcher.number)]
-            if (
-                now >= dispatcher.paused_since + PAUSE_MAX_S
-            ):  # the same sum as in `DispatcherSet.wakeups`
+            # The server may take longer to answer a poll. After a close, the next stream would wait for a poll again.
+            may_close = halted or not dispatcher.gate.awaits_poll
+            # `DispatcherSet.wakeups` has the same sum.
+            if may_close and now >= dispatcher.paused_since + PAUSE_MAX_S:
                 why = "a queue is full" if halted else "the server takes long to answer"
                 note = Note("info", "closed until there is room", _fields(dispatcher, full))
                 # After the close, the other consumers still wait for the full queues, within the same budgets.

@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from dispatcher.dispatch.client.backpressure import PAUSE_MAX_S
 from dispatcher.dispatch.client.history_watch import POLL, HistoryWatch
-from dispatcher.dispatch.connection.dispatcher import Dispatcher
+from dispatcher.dispatch.connection.dispatcher import Dispatcher, Phase
 from dispatcher.dispatch.messages.effects import Close, Connect, Note
+from dispatcher.dispatch.values.executed_position import Mode
+from tests.dispatch.plays import read_and_poll, spec
 from tests.support.dispatch_parts import consumer_at, streaming, view
+from tests.support.fake_server import Server
+from tests.support.random_log import random_log
+from tests.support.simulation import World
 
 NOW = 100.0
+
+
+class SlowServer(World):
+    """A world in which the server answers a poll only when the test tells it to."""
+
+    def tell_survey(self) -> None:
+        pass
+
+    def answer(self) -> None:
+        super().tell_survey()
+
+
+def test_a_server_that_takes_long_to_answer_a_poll_is_waited_for() -> None:
+    log = random_log(random.Random(3), transactions=12, gtid="anonymous")
+    play = SlowServer(random.Random(0), Server(log, Mode.FILE), [spec("a")])
+    dispatcher = play.client.dispatchers[1]
+    read_and_poll(play, lambda: dispatcher.gate.awaits_poll, "a")
+    for _ in range(round(2 * PAUSE_MAX_S / 0.2)):
+        play.tick_quietly()
+    phases = [dispatcher.phase]
+    play.answer()
+    assert [*phases, dispatcher.phase] == [Phase.PAUSED, Phase.STREAMING]
+    assert dispatcher.streams_begun == 1
 
 
 @pytest.fixture
