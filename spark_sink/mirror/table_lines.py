@@ -20,6 +20,7 @@ from spark_sink.mirror.rules.control_rows import ControlRows
 from spark_sink.mirror.rules.states import Creating, TableState
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.tables.delta import MirroredTable
+from spark_sink.mirror.tables.table_works import mirrored_table
 from spark_sink.mirror.values.entries import append_of
 from spark_sink.mirror.values.names import fits_pattern, own_path
 
@@ -153,7 +154,7 @@ def _copied(spark: SparkSession, target: str, record: TableRecord) -> CopyProgre
 def _applied(spark: SparkSession, root: str, record: TableRecord) -> int:
     if not record.folder:
         return record.from_lsn
-    table = MirroredTable(record.table_id, f"{root}/{record.lies_at}", record.label)
+    table = mirrored_table(root, record)
     return max(record.from_lsn, table.version(spark))
 
 

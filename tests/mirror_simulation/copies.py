@@ -10,8 +10,8 @@ from spark_sink.mirror.rules.effects import CopyTable
 from spark_sink.mirror.rules.events import TableCopied
 from spark_sink.mirror.rules.states import Copying
 from spark_sink.mirror.rules.table_record import TableRecord
-from spark_sink.mirror.rules.tasks.replay_task import copy_folder
 from spark_sink.mirror.schema.signature import Signature
+from spark_sink.mirror.values.names import copy_folder
 from tests.mirror_simulation.lake import Lake, LakeTable
 from tests.mirror_simulation.log import ServerTable, parsed, table_map_of
 from tests.mirror_simulation.server import Server

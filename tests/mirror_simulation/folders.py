@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules.table_record import TableRecord
-from spark_sink.mirror.values.names import OWN_FOLDER
+from spark_sink.mirror.values.names import OWN_FOLDER, aside_folder
 from tests.mirror_simulation.lake import Lake
 
 Refusals = Mapping[str, BinlogError]
@@ -15,16 +15,11 @@ TAKEN = "its place is taken"
 _LAST_STEP = 3  # the last step of a move in an object store
 
 
-def aside_folder(record: TableRecord) -> str:
-    """Returns the folder into which a table's folder is renamed during a move."""
-    return f"{OWN_FOLDER}/moving/{record.table_id}"
-
-
 def source_folder(record: TableRecord) -> str:
     """Returns the folder from which a table's data moves to the table's place."""
     assert record.move is not None
     source = record.move.source
-    return source if source.startswith(f"{OWN_FOLDER}/") else aside_folder(record)
+    return source if source.startswith(f"{OWN_FOLDER}/") else aside_folder(record.table_id)
 
 
 class FileMover:
@@ -51,12 +46,15 @@ class FileMover:
         if step == 1 and not source.startswith(f"{OWN_FOLDER}/"):
             table = folders.get(source)
             if table is not None and table.owner == record.table_id:
-                folders[aside_folder(record)] = folders.pop(source)
+                self._lake.require_free(aside_folder(record.table_id))
+                folders[aside_folder(record.table_id)] = folders.pop(source)
         elif step == 2 and source_folder(record) in folders:
             folders.pop(record.folder, None)
-        elif step == _LAST_STEP and source_folder(record) in folders:
-            assert record.folder not in folders, "files of two tables in one folder"
-            folders[record.folder] = folders.pop(source_folder(record))
+        elif step == _LAST_STEP:
+            if source_folder(record) in folders:
+                assert record.folder not in folders, "files of two tables in one folder"
+                folders[record.folder] = folders.pop(source_folder(record))
+            _delete_former(self._lake, record)
 
 
 class _KilledError(Exception):
@@ -85,7 +83,7 @@ class FolderMover:
                     self._aside(other)
         refused = _refusals(self._lake, moving, self._existing)
         for record in moving:
-            if record.table_id not in refused and source_folder(record) in self._lake.folders:
+            if record.table_id not in refused:
                 self._into_place(record)
         return refused
 
@@ -96,20 +94,29 @@ class FolderMover:
         is_own = table is not None and table.owner == record.table_id
         if is_own and not source.startswith(f"{OWN_FOLDER}/"):
             self._step()
-            folders[aside_folder(record)] = folders.pop(source)
+            self._lake.require_free(aside_folder(record.table_id))
+            folders[aside_folder(record.table_id)] = folders.pop(source)
 
     def _into_place(self, record: TableRecord) -> None:
-        self._step()
         folders, source = self._lake.folders, source_folder(record)
-        folders.pop(record.folder, None)
-        folders[record.folder] = folders.pop(source)
-        if source != aside_folder(record):
-            folders.pop(aside_folder(record), None)
+        if source in folders:
+            self._step()
+            folders.pop(record.folder, None)
+            folders[record.folder] = folders.pop(source)
+        self._step()
+        _delete_former(self._lake, record)
 
     def _step(self) -> None:
         self._steps -= 1
         if self._steps < 0:
             raise _KilledError
+
+
+def _delete_former(lake: Lake, record: TableRecord) -> None:
+    """Delete the rows that the table had before its copy moved to the table's place."""
+    aside = aside_folder(record.table_id)
+    if source_folder(record) != aside:
+        lake.folders.pop(aside, None)
 
 
 def _refusals(

@@ -22,6 +22,7 @@ from spark_sink.mirror.rules.table_work import (
     ReplaceColumns,
 )
 from spark_sink.mirror.values.entries import LogEntry
+from spark_sink.mirror.values.names import aside_folder
 from tests.mirror_simulation.log import Log, Row, RowChange, Rows, columns_of, has_key
 
 FOREIGN = "somebody else's"
@@ -71,6 +72,9 @@ class Lake:
     def change(self, record: TableRecord, change: DeltaChange) -> str:
         """Returns why a change is refused."""
         if isinstance(change, MakeTable):
+            aside = aside_folder(record.table_id)
+            if record.lies_at != aside:
+                self.folders.pop(aside, None)
             if change.replaces:
                 self._replace(record)
             self._make(record, change.entry)
@@ -88,6 +92,10 @@ class Lake:
             case ChangeColumns() if change.lsn > table.version:
                 _change_columns(table, change)
         return ""
+
+    def require_free(self, folder: str) -> None:
+        """Assert that a move does not mix the files of two folders."""
+        assert folder not in self.folders, f"{folder} has a folder that was left there"
 
     def _replace(self, record: TableRecord) -> None:
         """Empty the Delta table in the place of a record, and give it to the record's table."""

@@ -70,9 +70,3 @@ STOPPED = (
 
 def ids(stage: Stage, name: str) -> set[int | None]:
     return {dict(row)["id"] for row in stage.world.lake.folders[f"shop/{name}"].rows}
-
-
-FAULTY = (
-    "settings", "start", "create a", "insert a 1=1", "append", "works", "insert a 2=2", "append", "work ReadLog",
-    "work CommitRows fails=fault", "works",
-)  # fmt: skip

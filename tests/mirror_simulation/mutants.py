@@ -799,6 +799,13 @@ _COPIES = (
         If("self._cleared", "False"),
     ),
     _mutant(
+        "a copy deletes the rows of an earlier one",
+        "an earlier copy moves to the table's place before its folder is needed again",
+        "tasks.copy_task.CopyTask._creating",
+        If("record.move is not None and record.move.source == copy_folder(self.table_id)", "False"),
+        tests=_RULES + "test_a_copy_that_has_not_moved_is_not_deleted_by_the_next_one",
+    ),
+    _mutant(
         "a copy begins before the queue is at S",
         "entries up to S are executed before a copy begins",
         "tasks.copy_task.CopyTask._creating",
@@ -952,8 +959,15 @@ _COPIES = (
     _mutant(
         "an unknown table gets no name",
         "a dropped table may exist again if a table without a record got its name",
-        "renames.dropped_names_of_unknown",
+        "renames.names_of_unknown",
         Return("[]"),
+        tests=_LOST + "test_a_table_that_may_exist_is_not_taken_for_a_new_one",
+    ),
+    _mutant(
+        "an unknown table gets a name that another table had since a drop",
+        "a dropped table may exist again if another table had its name, and then an unknown one got it",
+        "tasks.rename_task.RenameTask._dropped_earlier",
+        If("is_earlier and record.table_id not in changed", "False"),
         tests=_LOST + "test_a_table_that_may_exist_is_not_taken_for_a_new_one",
     ),
     _mutant(

@@ -19,8 +19,7 @@ from spark_sink.mirror.rules.states import (
     TableState,
 )
 from spark_sink.mirror.rules.table_record import TableRecord
-from spark_sink.mirror.rules.tasks.replay_task import copy_folder
-from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.names import TableName, copy_folder
 from tests.mirror_simulation.control import Control
 from tests.mirror_simulation.folders import TAKEN
 from tests.mirror_simulation.lake import FOREIGN, Lake

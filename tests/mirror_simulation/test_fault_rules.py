@@ -10,7 +10,7 @@ from spark_sink.mirror.rules.effects import (
 )
 from tests.mirror_simulation.moves import (
     COPIED,
-    FAULTY,
+    STOPPED,
     ids,
     kinds,
     made,
@@ -21,20 +21,20 @@ from tests.mirror_simulation.plays import Stage
 
 
 def test_a_statement_of_a_stopped_table_is_left_in_the_log_if_its_files_are_damaged() -> None:
-    stage = staged(*FAULTY, "truncate a", "append", "work ReadLog", "work AskTable fails=fault")
+    stage = staged(*STOPPED, "truncate a", "append", "work ReadLog", "work AskTable fails=fault")
     made(stage, "works", "ask a retry", "works")
     assert table(stage, "a").word == "complete" and not ids(stage, "a")
 
 
 def test_a_gap_of_a_stopped_table_needs_no_files() -> None:
-    stage = staged(*FAULTY, "purge", "insert a 9=9", "gap", "work ReadLog")
+    stage = staged(*STOPPED, "purge", "insert a 9=9", "gap", "work ReadLog")
     assert AskTable not in kinds(stage)
     made(stage, "works", "ask a retry", "works", "append", "wait 60", "works")
     assert table(stage, "a").word == "complete" and ids(stage, "a") == {1, 2, 9}
 
 
 def test_a_stopped_table_does_not_go_on_behind_lost_entries() -> None:
-    stage = staged(*FAULTY, "insert a 9=9", "append", "lose 3", "works", "ask a retry", "works")
+    stage = staged(*STOPPED, "insert a 9=9", "append", "lose 3", "works", "ask a retry", "works")
     assert table(stage, "a").word == "stopped"
 
 
@@ -55,7 +55,7 @@ def test_a_move_that_is_refused_is_tried_again() -> None:
 
 
 def test_a_replay_stops_at_a_fault_behind_the_entries_of_an_earlier_step() -> None:
-    stage = staged(*FAULTY, "insert a 3=3", "append", "works", "ask a retry")
+    stage = staged(*STOPPED, "insert a 3=3", "append", "works", "ask a retry")
     made(stage, "work StoreRecords AskTable ReadLog")
     assert kinds(stage) == [CommitRows]
     made(stage, "work CommitRows fails=before", "wait 5", "work AskTable fails=fault", "works")
@@ -63,7 +63,7 @@ def test_a_replay_stops_at_a_fault_behind_the_entries_of_an_earlier_step() -> No
 
 
 def test_a_read_that_fails_does_not_stop_a_table_that_was_emptied_meanwhile() -> None:
-    stage = staged(*FAULTY, "ask a retry", "work StoreRecords AskTable", "truncate a", "append")
+    stage = staged(*STOPPED, "ask a retry", "work StoreRecords AskTable", "truncate a", "append")
     replay, of_queues = stage.world.running()
     stage.world.finish(of_queues)
     while others := [effect for effect in stage.world.running() if effect != replay]:

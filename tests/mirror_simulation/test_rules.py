@@ -291,6 +291,21 @@ def test_a_request_waits_for_the_end_of_a_move() -> None:
     assert table(stage, "a").word == "complete"
 
 
+def test_a_copy_that_has_not_moved_is_not_deleted_by_the_next_one() -> None:
+    stage = staged(*COPIED[:-1], "work StoreRecords StoreRecords AskTable", "ask a recopy")
+    made(stage, "work StoreRecords StoreRecords", "drop a", "create a", "insert a 3=3", "append")
+    made(stage, "works")
+    assert table(stage, "a").word == "complete" and ids(stage, "a") == {3}
+
+
+def test_a_copy_waits_until_the_place_of_an_earlier_one_is_free() -> None:
+    stage = staged("settings", "old a 1=1", "put a", "start", "insert a 2=2", "append")
+    made(stage, *COPIED[5:], "work MoveFolders StoreRecords", "ask a recopy", "works")
+    assert isinstance(table(stage, "a").state, Creating) and not kinds(stage)
+    made(stage, "free a", "wait 60", "works")
+    assert table(stage, "a").word == "complete" and ids(stage, "a") == {1, 2}
+
+
 def test_a_statement_waits_for_the_end_of_a_move() -> None:
     stage = staged(*COPIED, "work MoveFolders fails=after")
     made(stage, "truncate a", "append", "works", "wait 60", "works")

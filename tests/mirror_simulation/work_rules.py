@@ -26,8 +26,7 @@ from spark_sink.mirror.rules.events import Event, FoldersMoved
 from spark_sink.mirror.rules.mirror import Mirror
 from spark_sink.mirror.rules.states import CatchingUp, Creating, Replaying
 from spark_sink.mirror.rules.table_record import Request, TableRecord
-from spark_sink.mirror.rules.tasks.replay_task import copy_folder
-from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.names import TableName, copy_folder
 from tests.mirror_simulation.control import Control
 from tests.mirror_simulation.copies import Copy
 
@@ -78,8 +77,10 @@ class WorkRules:
                 as_live = _as_live(self._control.records[record.table_id])
                 assert _relied_on(as_live) == _relied_on(record), "rows for another record"
             case ClearCopy(table_id=table_id):
-                state = self._control.records[table_id].state
-                assert isinstance(state, Creating), "a copy is deleted that is needed"
+                deleted = self._control.records[table_id]
+                is_needed = deleted.lies_at == copy_folder(table_id)
+                may_delete = isinstance(deleted.state, Creating) and not is_needed
+                assert may_delete, "a copy is deleted that is needed"
             case CopyTable(record=record):
                 state = self._control.records[record.table_id].state
                 assert state == record.state, "a copy before its record is stored"

@@ -31,8 +31,8 @@ from spark_sink.mirror.rules.events import (
     TableChanged,
 )
 from spark_sink.mirror.rules.table_record import TableRecord
-from spark_sink.mirror.rules.tasks.replay_task import copy_folder
 from spark_sink.mirror.values.entries import first_lsn
+from spark_sink.mirror.values.names import copy_folder
 from tests.mirror_simulation.choices import Choices
 from tests.mirror_simulation.control import Control
 from tests.mirror_simulation.folders import FileMover, FolderMover, source_folder

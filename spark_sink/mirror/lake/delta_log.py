@@ -127,3 +127,19 @@ def recorded_version(transaction: Any, app_id: str) -> int:
         if recorded.apply(index).appId() == app_id:
             return int(recorded.apply(index).version())
     return -1
+
+
+def property_in_commits(files: FileSystem, path: str, name: str) -> str:
+    """Returns a property of the Delta table at `path` from the newest commit that can be read and has the table's
+    properties; "" if there is none. For a table whose log is damaged, so that Delta cannot read it."""
+    folder = f"{path}/_delta_log"
+    for file in reversed(files.names(folder)):
+        if not file.endswith(".json"):
+            continue
+        try:
+            for action in commit_actions(files.read(f"{folder}/{file}") or ""):
+                if "metaData" in action:
+                    return str(action["metaData"]["configuration"].get(name, ""))
+        except (ValueError, TypeError, AttributeError, KeyError):
+            continue  # this commit is damaged
+    return ""

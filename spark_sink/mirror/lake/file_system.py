@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_OBJECT_STORES = frozenset(("s3", "s3a", "s3n", "gs", "oss", "obs", "cos", "cosn", "swift"))
+_OBJECT_STORES = frozenset(
+    ("s3", "s3a", "s3n", "gs", "oss", "obs", "cos", "cosn", "swift", "wasb", "wasbs", "dbfs")
+)
 
 
 class FileSystem:

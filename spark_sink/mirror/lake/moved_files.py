@@ -19,6 +19,7 @@ class StoredFiles(Protocol):
     """The methods of `FileSystem` that this module calls."""
 
     def files_below(self, path: str) -> list[str]: ...
+    def exists(self, path: str) -> bool: ...
     def rename(self, old: str, new: str) -> None: ...
     def delete(self, path: str) -> None: ...
 
@@ -48,5 +49,7 @@ def move_files(files: StoredFiles, old: str, new: str) -> None:
 
 
 def _move_file(files: StoredFiles, old: str, new: str, name: str) -> None:
+    if not files.exists(f"{old}/{name}"):
+        return  # another process moves the same folder, and has moved this file
     files.delete(f"{new}/{name}")  # an earlier attempt may have copied it
     files.rename(f"{old}/{name}", f"{new}/{name}")

@@ -88,14 +88,13 @@ def names_in_the_way(
     return [name for name, new in after.items() if name == new and name in got]
 
 
-def dropped_names_of_unknown(
+def names_of_unknown(
     tables: dict[TableName, TableRecord], pairs: Sequence[tuple[TableName, TableName]]
 ) -> list[TableName]:
-    """Returns the names of dropped tables that the statement gives to tables without a record. `tables`: by name,
-    before the statement, dropped ones included."""
+    """Returns the names that the statement gives to tables without a record. `tables`: by name, before the statement,
+    dropped ones included."""
     existing = {name for name, record in tables.items() if not record.is_dropped}
-    got = [new for old, new in _origins_after(pairs).items() if old != new and old not in existing]
-    return [name for name in got if name in tables and tables[name].is_dropped]
+    return [new for old, new in _origins_after(pairs).items() if old != new and old not in existing]
 
 
 def records_after(

@@ -9,7 +9,8 @@ steps:
 A move can be repeated after a crash at any point: the property `binlog.table_id` shows to which table the folder at a
 path belongs. A copy that becomes a table's folder is moved in the same way, without the first step.
 
-If a folder in a table's place does not belong to the mirror, only this table stays aside; the others move.
+If a folder in a table's place does not belong to the mirror, or if the table's own Delta log is damaged and does not
+show the owner, only this table stays where it is; the others move.
 
 In an object store, a folder cannot be moved in one operation: each file is moved by itself, and after a crash some
 files are at the old path and some at the new one. So the content of a path does not show how far the move is. Therefore
@@ -24,19 +25,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.lake.delta_log import forget_table
+from spark_sink.mirror.lake.damage import naming_damage
+from spark_sink.mirror.lake.delta_log import forget_table, property_in_commits
 from spark_sink.mirror.lake.file_system import FileSystem
 from spark_sink.mirror.lake.moved_files import move_files
 from spark_sink.mirror.rules.effects import MoveFolders
 from spark_sink.mirror.rules.events import FoldersMoved
 from spark_sink.mirror.rules.table_record import Move, TableRecord
 from spark_sink.mirror.runtime.busy_folders import BusyFolders
-from spark_sink.mirror.tables.delta import MirroredTable
-from spark_sink.mirror.values.names import OWN_FOLDER, TableName
+from spark_sink.mirror.tables.delta import TABLE_ID_PROPERTY, MirroredTable
+from spark_sink.mirror.values.names import OWN_FOLDER, TableName, aside_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+AGAIN = "the table then goes on within a minute"
 GATHERED, CLEARED = 1, 2  # `Move.step` of object stores: the files are aside; the place is empty
 
 
@@ -72,34 +75,31 @@ class FolderMover:
     # -- at once -----------------------------------------------------------------------------------------------
 
     def _move(self, work: MoveFolders) -> FoldersMoved:
-        for record in work.moving:
-            self._aside(record)
-        refused = self._refused(work, self._aside)
+        unread = self._unread(work, self._aside)
+        refused = self._refused(work, self._aside) | unread
         for record in work.moving:
             if record.table_id not in refused:
                 self._into_place(record)
-        return self._moved(work, refused, None)
+        return self._moved(work, refused, unread, None)
 
     def _aside(self, record: TableRecord) -> None:
         old = _move_of(record).source
         if old.startswith(f"{OWN_FOLDER}/"):
             return  # the folder is aside already
         if self._owner(old) == record.table_id:
-            self._files.rename(self._full(old), self._full(_aside_folder(record)))
+            self._files.rename(self._full(old), self._full(aside_folder(record.table_id)))
 
     def _into_place(self, record: TableRecord) -> None:
-        source = self._full(_source_folder(record))
-        if not self._files.exists(source):
-            return  # the folder has been moved before
-        place = self._full(record.folder)
-        if self._files.exists(place):
-            self._files.delete(place)
-        self._files.rename(source, place)
+        source, place = self._full(_source_folder(record)), self._full(record.folder)
+        if self._files.exists(source):  # otherwise, the folder has been moved before
+            if self._files.exists(place):
+                self._files.delete(place)
+            self._files.rename(source, place)
         self._delete_former(record, source)
 
     def _delete_former(self, record: TableRecord, source: str) -> None:
         """Delete the table's rows from before its copy, if the copy has moved from `source` to the table's place."""
-        aside = self._full(_aside_folder(record))
+        aside = self._full(aside_folder(record.table_id))
         if source != aside and self._files.exists(aside):
             self._files.delete(aside)
 
@@ -116,20 +116,19 @@ class FolderMover:
             for record in work.moving:
                 if steps[record.table_id] == CLEARED:
                     self._arrive(record)
-            for record in work.moving:
-                self._gather(record)
-            return self._moved(work, self._refused(work, self._gather), GATHERED)
+            unread = self._unread(work, self._gather)
+            return self._moved(work, self._refused(work, self._gather) | unread, unread, GATHERED)
         if ended < CLEARED:
             for record in work.moving:
                 if steps[record.table_id] < CLEARED:
                     self._clear(record)
-            return self._moved(work, {}, CLEARED)
+            return self._moved(work, {}, {}, CLEARED)
         for record in work.moving:
             self._arrive(record)
-        return self._moved(work, {}, None)
+        return self._moved(work, {}, {}, None)
 
     def _gather(self, record: TableRecord) -> None:
-        move, aside = _move_of(record), self._full(_aside_folder(record))
+        move, aside = _move_of(record), self._full(aside_folder(record.table_id))
         if move.source.startswith(f"{OWN_FOLDER}/") or move.step:
             return  # the folder is aside already
         if self._files.exists(aside) or self._owner(move.source) == record.table_id:
@@ -146,13 +145,37 @@ class FolderMover:
 
     # -- places ------------------------------------------------------------------------------------------------
 
+    def _unread(
+        self, work: MoveFolders, aside: Callable[[TableRecord], None]
+    ) -> dict[str, BinlogError]:
+        """Moves the tables aside. Returns, by table id, why a table's folder does not show its owner: this table is not
+        moved, because the folder may already be another table's."""
+        faults = {}
+        for record in work.moving:
+            try:
+                aside(record)
+            except BinlogError as fault:
+                if fault.kind is not ErrorKind.TARGET_FILES:
+                    raise
+                faults[record.table_id] = fault
+        return faults
+
     def _refused(
         self, work: MoveFolders, aside: Callable[[TableRecord], None]
     ) -> dict[str, BinlogError]:
         """Returns, by table id, why the table's place is not free. First moves aside each table that is still in the
         place, but has to move to another place."""
-        obstacles = {r.table_id: self._obstacle(r, work.existing, aside) for r in work.moving}
-        return {table_id: fault for table_id, fault in obstacles.items() if fault is not None}
+        faults = {}
+        for record in work.moving:
+            try:
+                fault = self._obstacle(record, work.existing, aside)
+            except BinlogError as unread:
+                if unread.kind is not ErrorKind.TARGET_FILES:
+                    raise
+                fault = unread
+            if fault is not None:
+                faults[record.table_id] = fault
+        return faults
 
     def _obstacle(
         self,
@@ -183,26 +206,46 @@ class FolderMover:
             ErrorKind.UNSUPPORTED_CHANGE,
             f"table {record.label} cannot move to the folder {record.folder}: {obstacle}",
             where=self._full(record.folder),
-            remedy=f"{remedy}; the table then goes on within a minute",
+            remedy=f"{remedy}; {AGAIN}",
         )
 
     def _moved(
-        self, work: MoveFolders, refused: Mapping[str, BinlogError], step: int | None
+        self,
+        work: MoveFolders,
+        refused: Mapping[str, BinlogError],
+        unread: Mapping[str, BinlogError],
+        step: int | None,
     ) -> FoldersMoved:
         for record in work.moving:
             for folder in (_move_of(record).source, record.folder):
                 self._forget(folder)
-        waits = {r.table_id: _source_folder(r) for r in work.moving if r.table_id in refused}
+        waits = {
+            r.table_id: _move_of(r).source if r.table_id in unread else _source_folder(r)
+            for r in work.moving
+            if r.table_id in refused
+        }
         return FoldersMoved(work.run, refused, waits, step)
 
     # -- files -------------------------------------------------------------------------------------------------
 
     def _owner(self, folder: str) -> str:
+        """Returns the id of the table to which the folder belongs; "" if there is none.
+
+        Raises `BinlogError` TARGET_FILES if the Delta log is damaged so that it does not show the id.
+        """
         path = self._full(folder)
         if not self._files.exists(path):
             return ""
         self._forget(folder)
-        return MirroredTable("", path, folder).owner(self._spark)
+        remedy = f"put the files back, or move or delete the folder {path}; {AGAIN}"
+        try:
+            with naming_damage(lambda: self._files, path, remedy):
+                return MirroredTable("", path, folder).owner(self._spark)
+        except BinlogError:
+            # A copy of the table replaces this folder, if the folder is the table's.
+            if owner := property_in_commits(self._files, path, TABLE_ID_PROPERTY):
+                return owner
+            raise
 
     def _forget(self, folder: str) -> None:
         forget_table(self._spark, self._full(folder))
@@ -224,8 +267,4 @@ def _leaves(record: TableRecord, folder: str) -> bool:
 def _source_folder(record: TableRecord) -> str:
     """Returns the folder from which the second step moves a table to its place."""
     old = _move_of(record).source
-    return old if old.startswith(f"{OWN_FOLDER}/") else _aside_folder(record)
-
-
-def _aside_folder(record: TableRecord) -> str:
-    return f"{OWN_FOLDER}/moving/{record.table_id}"
+    return old if old.startswith(f"{OWN_FOLDER}/") else aside_folder(record.table_id)

@@ -38,7 +38,6 @@ from spark_sink.mirror.rules.events import (
     TableChanged,
     WorkFailed,
 )
-from spark_sink.mirror.rules.tasks.replay_task import copy_folder
 from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.runtime.copies import Copies
 from spark_sink.mirror.runtime.folder_mover import FolderMover
@@ -46,7 +45,7 @@ from spark_sink.mirror.tables.delta import StepSession
 from spark_sink.mirror.tables.table_works import TableWorks
 from spark_sink.mirror.values.entries import first_lsn
 from spark_sink.mirror.values.faults import fault_of, in_one_line, is_conflict
-from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.names import TableName, copy_folder
 from spark_sink.mirror.values.policies import ApplyOptions
 from spark_sink.mirror.values.step_clock import StepPhase
 

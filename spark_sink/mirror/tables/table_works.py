@@ -36,7 +36,7 @@ from spark_sink.mirror.tables.delta import MirroredTable, StepSession
 from spark_sink.mirror.tables.steps import RowLayout, RowStep
 from spark_sink.mirror.tables.table_checks import require_schema, require_table
 from spark_sink.mirror.values.entries import LogEntry
-from spark_sink.mirror.values.names import quoted
+from spark_sink.mirror.values.names import aside_folder, quoted
 from spark_sink.mirror.values.policies import ApplyOptions, MetadataColumn
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class TableWorks:
                 case MakeTable(entry=entry, replaces=replaces):
                     columns = self._columns(work.record, entry)
                     feed = self.options.policy(work.record.name).feed
+                    self._delete_aside(spark, work.record)
                     if replaces and table.exists(spark):
                         table.take_over(spark, columns, feed=feed)
                         return ""
@@ -102,6 +103,13 @@ class TableWorks:
                     session.expect(0, table.size_bytes(spark))
                     return schema_changes.execute(spark, table.path, table.app_id, lsn, change)
         return ""
+
+    def _delete_aside(self, spark: SparkSession, record: TableRecord) -> None:
+        """Delete the folder that the table has left aside, if it was dropped while its place was taken. Otherwise a
+        later move of the table would mix the files of both folders."""
+        aside = aside_folder(record.table_id)
+        if record.lies_at != aside:
+            FileSystem(spark).delete(f"{self.options.target.rstrip('/')}/{aside}")
 
     def _columns(self, record: TableRecord, entry: LogEntry) -> StructType:
         """Returns the columns that the Delta table of `record` has for the rows of `entry`."""

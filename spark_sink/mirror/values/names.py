@@ -32,6 +32,16 @@ def own_path(target: str, *parts: str) -> str:
     return "/".join((target.rstrip("/"), OWN_FOLDER, *parts))
 
 
+def copy_folder(table_id: str) -> str:
+    """Returns the folder of a table's copy, below the target."""
+    return f"{OWN_FOLDER}/copies/{table_id}"
+
+
+def aside_folder(table_id: str) -> str:
+    """Returns the folder, below the target, in which a table is while its place is not free."""
+    return f"{OWN_FOLDER}/moving/{table_id}"
+
+
 def quoted(name: str) -> str:
     """Returns the name as an identifier of Spark SQL."""
     return "`" + name.replace("`", "``") + "`"

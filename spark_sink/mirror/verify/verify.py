@@ -39,6 +39,7 @@ from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.schema.statements import effects_of
 from spark_sink.mirror.tables.delta import MirroredTable
+from spark_sink.mirror.tables.table_works import mirrored_table
 from spark_sink.mirror.values.entries import LogEntry, append_of, first_lsn
 from spark_sink.mirror.values.names import TableName, quoted
 from spark_sink.mirror.verify.column_differences import column_differences
@@ -235,7 +236,7 @@ class _Verifier:
     # -- the mirror at a position ----------------------------------------------------------------------------
 
     def _table(self, record: TableRecord) -> MirroredTable:
-        return MirroredTable(record.table_id, f"{self._target}/{record.folder}", record.label)
+        return mirrored_table(self._target, record)
 
     def _applied(self, record: TableRecord) -> int:
         return max(

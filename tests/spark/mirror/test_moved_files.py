@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from spark_sink.mirror.lake.moved_files import moving_order
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.lake.moved_files import move_files, moving_order
 from spark_sink.mirror.rules.effects import MoveFolders
 from spark_sink.mirror.rules.mirror_state import MirrorOptions, MirrorState
 from spark_sink.mirror.rules.renames import folder_of
@@ -21,6 +22,8 @@ from spark_sink.mirror.rules.tasks.folder_move import after_move
 from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.runtime.folder_mover import FolderMover
 from spark_sink.mirror.values.policies import TablePolicy
+
+DAMAGED = "this commit does not show to which table the folder belongs"
 
 
 class KilledError(Exception):
@@ -93,9 +96,11 @@ class Mover(FolderMover):
         self._other_owner = lambda name: "billing" if name[1] in theirs else ""
 
     def _owner(self, folder: str) -> str:
-        return str(
-            cast(ObjectStore, self._files).objects.get(f"t/{folder}/_delta_log/{0:020}.json", "")
-        )
+        objects = cast(ObjectStore, self._files).objects
+        owner = objects.get(f"t/{folder}/_delta_log/{0:020}.json", "")
+        if owner == DAMAGED:
+            raise BinlogError(ErrorKind.TARGET_FILES, "the log is damaged", remedy="put it back")
+        return owner
 
     def _forget(self, folder: str) -> None:
         pass
@@ -265,6 +270,36 @@ class TestATakenPlace:
         (fault,) = Moves(moving("x", "x", "_binlog/copies/x")).finish(Mover(store, "x")).values()
         assert "from the consumer billing" in fault
         assert "delete" not in fault
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["file system", "object store"])
+def test_a_folder_that_does_not_show_its_owner_stays_and_other_tables_move(at_once: bool) -> None:
+    store = ObjectStore(at_once=at_once)
+    for name in ("a", "b", "c"):
+        store.put_table(f"shop/{name}", name, f"rows of {name}")
+    first = f"t/shop/b/_delta_log/{0:020}.json"
+    store.objects[first] = DAMAGED
+    moves, mover = Moves(moving("a", "b"), moving("b", "a"), moving("c", "d")), Mover(store)
+    assert moves.finish(mover).keys() == {"a", "b"}
+    assert (moves.record("a").lies_at, moves.record("b").lies_at) == ("_binlog/moving/a", "shop/b")
+    assert "the log is damaged" in moves.record("b").reason
+    assert store.rows("shop/d") == ["rows of c1", "rows of c2"]
+    store.objects[first] = "b"
+    assert moves.finish(mover, "b") == {} and moves.finish(mover, "a") == {}
+    assert store.rows("shop/a") == ["rows of b1", "rows of b2"]
+    assert store.rows("shop/b") == ["rows of a1", "rows of a2"]
+
+
+def test_a_file_that_another_process_has_moved_is_not_deleted() -> None:
+    """Two processes move the same folder. One of them has moved all files after the other has listed them."""
+    store = ObjectStore()
+    store.put_table("shop/a", "a", "rows")
+    names = store.files_below("t/shop/a")
+    move_files(store, "t/shop/a", "t/shop/b")
+    listed = store.files_below
+    store.files_below = lambda path: names if path == "t/shop/a" else listed(path)  # type: ignore[method-assign]
+    move_files(store, "t/shop/a", "t/shop/b")
+    assert store.rows("shop/b") == ["rows1", "rows2"]
 
 
 def test_a_table_that_has_not_left_a_place_is_not_deleted_there() -> None:

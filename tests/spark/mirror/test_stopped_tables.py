@@ -17,12 +17,12 @@ from spark_sink.mirror.rules.remedies import CommandOptions, completed
 from spark_sink.mirror.rules.states import Live, Stopped, TableState
 from spark_sink.mirror.rules.table_record import TableRecord, Wish
 from spark_sink.mirror.rules.tasks import log_tasks, replay_task
-from spark_sink.mirror.rules.tasks.replay_task import copy_folder
 from spark_sink.mirror.runtime.apply import Applier
 from spark_sink.mirror.schema.signature import Signature
 from spark_sink.mirror.schema.statements import TableEffect, effects_of
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.values.entries import LogEnd
+from spark_sink.mirror.values.names import copy_folder
 from spark_sink.mirror.values.policies import TablePolicy, UnknownTables
 from tests.mirror.printed import commands
 from tests.spark.conftest import Source, Target, assert_equal

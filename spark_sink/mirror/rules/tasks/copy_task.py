@@ -22,14 +22,22 @@ from dataclasses import replace
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.mirror.rules.effects import ClearCopy, CopyTable, ReadLog, StopCopy
-from spark_sink.mirror.rules.events import Answer, EntriesRead, Failure, LogLost, TableCopied
+from spark_sink.mirror.rules.events import (
+    Answer,
+    EntriesRead,
+    Failure,
+    FoldersMoved,
+    LogLost,
+    TableCopied,
+)
 from spark_sink.mirror.rules.mirror_state import MirrorState
 from spark_sink.mirror.rules.retries import REPORTED_AFTER
 from spark_sink.mirror.rules.states import Copied, Copying, Creating, Live, Replaying, State
 from spark_sink.mirror.rules.table_record import TableRecord
-from spark_sink.mirror.rules.tasks.replay_task import copy_folder
+from spark_sink.mirror.rules.tasks.folder_move import PLACE_AGAIN_S, begin_move, must_wait
 from spark_sink.mirror.rules.tasks.task import Task
 from spark_sink.mirror.values.entries import LogEntry, last_lsn
+from spark_sink.mirror.values.names import copy_folder
 from spark_sink.source.raw_entries import EntryKind
 from spark_sink.table_rows.positions import contains_executed
 
@@ -78,6 +86,9 @@ class CopyTask(Task):
     # -- S -----------------------------------------------------------------------------------------------------
 
     def _creating(self, record: TableRecord) -> None:
+        if record.move is not None and record.move.source == copy_folder(self.table_id):
+            self._place(record)
+            return
         if self._begin is not None and self._begin[0] < record.from_lsn:
             self._begin = None  # the table was changed meanwhile
         if self._begin is None:
@@ -99,10 +110,18 @@ class CopyTask(Task):
             return
         begun = replace(record, state=Copying(position), from_lsn=lsn)
         begun = replace(begun, epoch=position.epoch, server=position.server)
-        if begun.lies_at == copy_folder(begun.table_id):  # an earlier copy that never moved
-            begun = replace(begun, folder="", move=None)
         self.state.save(begun, why="its copy begins")
         self._begin, self._cleared, self._cursor, self._found = None, False, -1, None
+
+    def _place(self, record: TableRecord) -> None:
+        """Move an earlier copy, which has the table's rows, to the table's place. This copy needs the folder."""
+
+        def moved(answer: FoldersMoved) -> None:
+            if answer.refused:
+                self.not_before = self.state.now + PLACE_AGAIN_S
+
+        if not (self.state.is_busy(self.table_id) or must_wait(self.state, [record])):
+            begin_move(self, [record], moved)
 
     def _clear(self) -> None:
         def cleared(_: Answer) -> None:

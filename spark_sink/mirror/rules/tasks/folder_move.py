@@ -12,6 +12,8 @@ from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.rules.tasks.task import Task
 from spark_sink.mirror.rules.transitions import in_its_place, place_taken
 
+PLACE_AGAIN_S = 60.0  # after this time a task checks again whether a table's place is free
+
 
 def begin_move(
     task: Task, moving: Sequence[TableRecord], then: Callable[[FoldersMoved], None]

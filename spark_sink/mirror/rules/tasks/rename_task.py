@@ -15,7 +15,7 @@ the second write, the former names of a table contain the statement's lsn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dispatcher.model.errors import BinlogError
@@ -25,9 +25,9 @@ from spark_sink.mirror.rules.plan import RenameBarrier
 from spark_sink.mirror.rules.queues import QueuedStep
 from spark_sink.mirror.rules.renames import (
     crossings,
-    dropped_names_of_unknown,
     names_after,
     names_in_the_way,
+    names_of_unknown,
     records_after,
 )
 from spark_sink.mirror.rules.states import CatchingUp, Creating, Dropped, LeftOut, Live, Stopped
@@ -184,8 +184,11 @@ class RenameTask(TableTask):
                 crossed = self._cross(effect, tables)
                 changed |= {record.table_id: record for record in crossed}
                 changed |= self._clear_the_way(effect, tables)
-                unknown = dropped_names_of_unknown(tables, effect.pairs)
-                changed |= {tables[name].table_id: unsure(tables[name]) for name in unknown}
+                unknown = names_of_unknown(tables, effect.pairs)
+                named = [*self._dropped_earlier(changed), *tables.values()]
+                changed |= {
+                    r.table_id: unsure(r) for r in named if r.is_dropped and r.name in unknown
+                }
                 records = records_after(tables, effect.pairs, self.barrier.lsn)
                 changed |= {record.table_id: record for record in records}
                 continue
@@ -198,6 +201,14 @@ class RenameTask(TableTask):
                     tables[name] = record
                     changed[record.table_id] = record
         return [self._without_double(record, changed) for record in changed.values()]
+
+    def _dropped_earlier(self, changed: Container[str]) -> Iterator[TableRecord]:
+        """The tables, other than those with the ids `changed`, that were dropped before this statement. Another table
+        may have had the name of such a table since then."""
+        for record in self.state.tables():
+            is_earlier = record.is_dropped and record.from_lsn < self.barrier.lsn
+            if is_earlier and record.table_id not in changed:
+                yield record
 
     def _require_rows(self, tables: dict[TableName, TableRecord]) -> None:
         """Replace, in `tables`, the records of tables whose rows this statement has already deleted. Rows were deleted

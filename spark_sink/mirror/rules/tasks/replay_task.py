@@ -36,7 +36,7 @@ from spark_sink.mirror.rules.retries import REPORTED_AFTER
 from spark_sink.mirror.rules.states import CatchingUp, Live, Replaying, Stopped
 from spark_sink.mirror.rules.table_record import Move, TableRecord
 from spark_sink.mirror.rules.table_work import Ask, Done, Leave, next_action
-from spark_sink.mirror.rules.tasks.folder_move import begin_move, must_wait
+from spark_sink.mirror.rules.tasks.folder_move import PLACE_AGAIN_S, begin_move, must_wait
 from spark_sink.mirror.rules.tasks.table_task import TableTask
 from spark_sink.mirror.rules.transitions import (
     copied_again,
@@ -55,14 +55,7 @@ from spark_sink.mirror.schema.statements import (
     effects_of,
 )
 from spark_sink.mirror.values.entries import last_lsn
-from spark_sink.mirror.values.names import OWN_FOLDER
-
-PLACE_AGAIN_S = 60.0  # after this time the task checks again whether the table's place is free
-
-
-def copy_folder(table_id: str) -> str:
-    """Returns the folder of a table's copy, below the target."""
-    return f"{OWN_FOLDER}/copies/{table_id}"
+from spark_sink.mirror.values.names import copy_folder
 
 
 class ReplayTask(TableTask):
