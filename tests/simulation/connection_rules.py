@@ -58,17 +58,16 @@ class ConnectionRules:
             assert link is not None, f"{number} is {phase} and not connected"
             assert (phase is Phase.CONNECTING) == (link.dump is None), f"{number} is {phase}"
             assert (phase is Phase.PAUSED) == link.paused, f"{number} is {phase}"
-            if (
-                phase is Phase.PAUSED
-                and isinstance(event, Tick)
-                and not dispatcher.gate.awaits_poll
-            ):
+            if phase is Phase.PAUSED and isinstance(event, Tick):
                 self.is_read_soon(dispatcher)
             if phase is Phase.STREAMING:
                 full = [consumer.name for consumer in dispatcher.attached if _is_full(consumer)]
                 assert not full, f"{number} reads on, though the queues of {full} are full"
 
     def is_read_soon(self, dispatcher: Dispatcher) -> None:
+        is_full = any(_is_full(consumer) for consumer in dispatcher.attached)
+        if dispatcher.gate.awaits_poll and not is_full:
+            return  # it waits for an answer of the server
         paused_s = self._world.now - dispatcher.paused_since
         assert paused_s < PAUSE_MAX_S, f"{dispatcher.number} was not read for {paused_s} s"
 
