@@ -39,7 +39,7 @@ class FakeSource:
 
     def __init__(self, server: Server) -> None:
         self.fake = server
-        self.error: BinlogError | None = None
+        self.error: Exception | None = None
         self.opened: list[int] = []  # dispatcher numbers, in the order of the logins
         self.closed = 0  # the number of connections that were closed before a dump began
         self.streams: list[FakeStream] = []  # all dumps so far

@@ -62,6 +62,7 @@ TICK_MAX_S, TICK_MIN_S = 1.0, 0.02
 LOOK_UP_AGAIN_S = 1.0
 SURVEY_EVERY_S = 30.0
 SURVEY_AGAIN_S = 1.0
+_MORE_MEMORY = "give the daemon more memory or threads (systemd: MemoryMax, TasksMax); it connects again by itself"
 
 
 class Logger(Protocol):
@@ -198,7 +199,8 @@ class ClientRunner:
     @contextlib.contextmanager
     def guarded(self, task: str) -> Iterator[None]:
         """Return a context manager for code that reads the source. It logs an unexpected exception with its traceback
-        and raises BinlogError (INTERNAL) instead, which fails only this client.
+        and raises BinlogError (INTERNAL) instead, which fails only this client. If the host has no memory or no thread
+        left, raises CONNECTION_LOST, so that the rules connect again later.
 
         Data from a source may trigger an unknown defect in the code. Such a defect must not stop the other clients.
         This context must not contain calls of the rules: a defect there may leave the client's state half changed, and
@@ -210,6 +212,11 @@ class ClientRunner:
             raise
         except Exception as error:
             label = self.client.label
+            if _is_shortage(error):
+                what = f"{task}: the daemon's host has no memory or no thread left: {error}"
+                raise BinlogError(
+                    ErrorKind.CONNECTION_LOST, what, where=label, remedy=_MORE_MEMORY
+                ) from error
             self._log.log(_LEVELS["error"], "defect", client=label, task=task, exc_info=error)
             what = f"{task}: {type(error).__name__}: {error}"
             raise BinlogError(ErrorKind.INTERNAL, what, where=label) from error
@@ -410,3 +417,10 @@ def cannot_ask(what: str, error: BinlogError, where: str = "") -> BinlogError:
     return BinlogError(
         ErrorKind.RANGE_UNAVAILABLE, reason, where=where or error.where, remedy=error.remedy
     )
+
+
+def _is_shortage(error: Exception) -> bool:
+    """True if the host has refused memory or a thread."""
+    if isinstance(error, RuntimeError):
+        return "can't start new thread" in str(error)  # CPython has no type for this error
+    return isinstance(error, MemoryError)

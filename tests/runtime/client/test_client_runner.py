@@ -59,11 +59,24 @@ async def test_a_defect_in_reading_a_source_fails_that_client_only(
     daemon: Daemon, source: FakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "BACKOFF_MIN_S", 0.01)
-    source.error = ZeroDivisionError("a defect")  # type: ignore[assignment]
+    source.error = ZeroDivisionError("a defect")
     await daemon.start(declared("one"))
     await until(lambda: daemon.row("one")["state"] == "failed", "it has failed")
     assert daemon.row("one")["last_error"].startswith("internal error: log in 1: ZeroDivisionError")
     assert len(source.opened) == retry.DAMAGE_MAX
+
+
+@pytest.mark.parametrize("shortage", [MemoryError(), RuntimeError("can't start new thread")])
+async def test_a_host_without_memory_or_threads_fails_no_client(
+    daemon: Daemon, source: FakeSource, monkeypatch: pytest.MonkeyPatch, shortage: Exception
+) -> None:
+    monkeypatch.setattr(retry, "BACKOFF_MIN_S", 0.01)
+    source.error = shortage
+    await daemon.start(declared("one"))
+    await until(lambda: len(source.opened) > retry.DAMAGE_MAX, "it has tried often")
+    assert "no memory or no thread left" in daemon.row("one")["last_error"]
+    source.error = None
+    await daemon.until_queued("one")
 
 
 async def test_a_defect_in_a_survey_ends_nothing(
