@@ -192,7 +192,7 @@ _FACTS = (
     ),
     (
         "existing rows",
-        "copied by the mirror only",
+        "copied by the mirror, read by the Spark source",
         "snapshots, also incremental and on demand",
         "bootstrap by `SELECT`",
         "by its adapter",
