@@ -89,7 +89,7 @@ SESSION_FILES = tuple(
 # of each group, and selects other files for each commit.
 _ROTATED_FILES = (
     FileGroup(
-        6,
+        9,
         SESSION_FILES,
         always=("tests/spark/mirror/test_apply.py",),
     ),
