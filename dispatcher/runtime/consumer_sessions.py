@@ -466,7 +466,7 @@ class ConsumerSessions:
             return seq <= session.queue.queued.seq
 
         def not_read(session: ConsumerSession) -> str:
-            return f"seq {end.seq} is not read yet (at {session.queue.queued.seq})"
+            return f"the daemon has not read seq {end.seq} yet, only up to seq {session.queue.queued.seq}"
 
         return await self._until(name, read, not_read)
 

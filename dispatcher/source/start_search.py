@@ -5,8 +5,8 @@ was committed at or after the time. If there is no such transaction, the positio
 been purged beyond the time, the position is the beginning of the log. The commit time is read from the log: since MySQL
 8.0 it is in microseconds; older logs have only the second at which the transaction's first statement began.
 
-A binary search finds the last file whose first transaction is older than the time, and the search then reads that file
-up to the time. So a search reads a dozen file heads and one file, whatever the size of the log. Commit times may run
+A binary search finds the last file whose first transaction is older than the time. Then the module reads this file up
+to the time. So a search reads a dozen file heads and one file, whatever the size of the log. Commit times may run
 backwards, because a clock was set or a statement took long. In that case older transactions that follow the position
 are delivered, too. The search does not find a matching transaction in a file before the file that the binary search
 finds.

@@ -50,7 +50,7 @@ class BinlogDataSource(DataSource):
             raise UserError(
                 ErrorKind.SETTINGS,
                 'source "binlog": a batch has no checkpoint, to which a declared consumer could belong',
-                remedy="name a consumer in the option consumer in place of databases; POST /v1/consumers declares one",
+                remedy="set the option consumer instead of databases; POST /v1/consumers declares a consumer",
             )
         if self._parsed.snapshot is not None:
             raise UserError(
@@ -89,7 +89,7 @@ def _require_admission_control_for(options: SourceOptions) -> None:
         raise UserError(
             ErrorKind.SETTINGS,
             f"{what}so the source cannot find the consumer that it has declared",
-            remedy="name a consumer in the option consumer in place of databases, or use Spark 4.2 or newer;"
+            remedy="set the option consumer instead of databases, or use Spark 4.2 or newer;"
             " POST /v1/consumers declares a consumer",
         )
     if options.snapshot is not None:

@@ -33,5 +33,5 @@ def entry_number(slice_number: int, index: int) -> int:
     """Returns the part of an lsn that orders the entries of one micro-batch. Raises `ValueError` for numbers that are
     out of range."""
     if not (0 <= slice_number < SLICES_MAX and 0 <= index < ENTRIES_MAX):
-        raise ValueError(f"entry {index} of slice {slice_number} has no number")
+        raise ValueError(f"entry {index} of slice {slice_number} is out of range")
     return slice_number << INDEX_BITS | index

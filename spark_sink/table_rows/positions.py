@@ -37,7 +37,7 @@ def contains_executed(position: Position, executed: Position) -> bool:
 def not_comparable(consumer_server: str, copied_server: str) -> BinlogError:
     return BinlogError(
         ErrorKind.SERVER_SETTING,
-        f"the copied server ({copied_server}) is not the one that the consumer reads ({consumer_server}), and without"
-        " GTIDs on both their positions cannot be compared",
-        remedy="copy from the server that the consumer reads, or set gtid_mode=ON on both",
+        f"the copied server ({copied_server}) is not the server that the consumer reads ({consumer_server}), and the"
+        " positions of two servers cannot be compared unless both servers use GTIDs",
+        remedy="copy from the server that the consumer reads, or set gtid_mode=ON on both servers",
     )

@@ -19,7 +19,8 @@ __all__ = ["make_daemon", "source"]
 def fronted(
     server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> Iterator[Fronted]:
-    """A MySQL server with a daemon before it. The consumer `shop` reads the database shop, not `other`."""
+    """A MySQL server, and a daemon that reads this server and serves a front. The consumer `shop` reads the database
+    `shop`, not `other`."""
     server = server_factory("mysql97")
     for database in ("shop", "other"):
         server.execute(f"CREATE DATABASE {database}")

@@ -1,4 +1,5 @@
-"""The moves of a play: of the network, the server, the daemon and its settings. `readers` adds the moves of readers.
+"""The moves of a play, which is one simulated history: moves of the network, of the server, of the daemon and of its
+settings. `readers` adds the moves of readers.
 
 Each method is one move, and a move ends where the daemon awaits something. So a crash between two moves is a crash at
 an `await`: the next daemon has only the store on disk. A login, for example, consists of four moves: ask the server,

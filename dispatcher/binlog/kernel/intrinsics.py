@@ -1,10 +1,10 @@
 """Machine instructions that numba does not offer: unaligned loads, a prefetch, a block copy, arrays at an address.
 
-To copy bytes, a slice assignment in a kernel costs about 40 ns before the first byte, and a loop over bytes copies one
-byte at a time. `llvm.memcpy` copies 80 bytes in 5 ns, and 8 KB at memory speed. The compiled functions do not check
-bounds; their callers must have checked the bounds. With NUMBA_DISABLE_JIT=1 kernels run as Python, for a fuzzer or a
-debugger, and the loads and the copy check their arguments. An IndexError in them means that the compiled kernel would
-read or write outside an array.
+A slice assignment in a kernel takes about 40 ns before it copies the first byte, and a loop copies one byte at a time.
+`llvm.memcpy` copies 80 bytes in 5 ns, and 8 KB at memory speed. The compiled functions do not check bounds; their
+callers must have checked the bounds. With NUMBA_DISABLE_JIT=1 kernels run as Python, for a fuzzer or a debugger, and
+the loads and the copy check their arguments. An IndexError in them means that the compiled kernel would read or write
+outside an array.
 
 A kernel that works for many consumers gets addresses instead of arrays: numba changes the reference count of each array
 in a list, which costs more than the kernel's work. The caller that passes an address must keep the array alive.

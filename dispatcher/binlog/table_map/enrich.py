@@ -101,12 +101,10 @@ def enriched_body(body: bytes, definition: Definition, *, mariadb: bool = False)
 
 def _check(raw_map: RawTableMap, definition: Definition, columns: Sequence[Column]) -> None:
     if len(columns) != len(raw_map.types):
-        raise _other(
-            raw_map, f"has {len(columns)} columns where the event has {len(raw_map.types)}"
-        )
+        raise _other(raw_map, f"it has {len(columns)} columns, the event has {len(raw_map.types)}")
     names = raw_map.fields.get(Field.COLUMN_NAME)
     if names is not None and names != _texts(column.name for column in columns):
-        raise _other(raw_map, "has other column names than the event")
+        raise _other(raw_map, "it has other column names than the event")
     entries = zip(definition["columns"], columns, types_of(raw_map), raw_map.nullable, strict=True)
     for entry, column, (code, meta), nullable in entries:
         if not fits(code, meta, column, entry.get("bytes")):
@@ -121,9 +119,9 @@ def _check(raw_map: RawTableMap, definition: Definition, columns: Sequence[Colum
 def _other(raw_map: RawTableMap, why: str) -> BinlogError:
     return BinlogError(
         ErrorKind.METADATA_MISSING,
-        f"the known definition of table {raw_map.database}.{raw_map.table} does not match the event: it {why}",
+        f"the known definition of table {raw_map.database}.{raw_map.table} does not match the event: {why}",
         remedy="the table was altered without a trace in the log (sql_log_bin=0, or the position is older than the"
-        f" alteration): move the consumer behind it ({SEEK}), and copy the table afresh",
+        f" alteration): move the consumer behind the alteration ({SEEK}), and copy the table afresh",
     )
 
 

@@ -78,7 +78,9 @@ class TableMap:
         """
         supplied = defined_columns(definition, self.label)
         if len(supplied) != len(self.columns):
-            raise self._other_version(f"has {len(supplied)} columns, the event {len(self.columns)}")
+            raise self._other_version(
+                f"it has {len(supplied)} columns, the event has {len(self.columns)}"
+            )
         columns = []
         for own, other in zip(self.columns, supplied, strict=True):
             old = own.type in OLD_TEMPORALS
@@ -118,7 +120,7 @@ class TableMap:
     def _other_version(self, why: str) -> BinlogError:
         return BinlogError(
             ErrorKind.METADATA_MISSING,
-            f"the definition supplied for table {self.label} does not match the event: it {why}",
+            f"the definition supplied for table {self.label} does not match the event: {why}",
             remedy="the table was altered in between; set binlog_row_metadata=FULL, or copy the table afresh",
         )
 

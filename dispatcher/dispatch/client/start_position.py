@@ -18,7 +18,8 @@ from dispatcher.model.gtid import GtidSet
 def establish(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]) -> list[Effect]:
     """Give a consumer its position in this server's log, or check the position that it has. Raises BinlogError.
 
-    The returned effects store the position before a transaction behind it can be delivered.
+    The returned effects store a new position. The caller puts them before the effect that starts the dump, so the
+    position is stored before any transaction behind it is delivered.
     """
     try:
         effects = _in_history(consumer, view, new_epoch)

@@ -107,7 +107,7 @@ class Queue(QueueContents):
         if position.seq > self.queued.seq:
             raise UserError(
                 ErrorKind.RANGE_UNAVAILABLE,
-                f"seq {position.seq} is not read yet (at {self.queued.seq})",
+                f"the daemon has not read seq {position.seq} yet, only up to seq {self.queued.seq}",
             )
         count = self._index.count_seq(position.seq)
         queued = count > self._index.dropped

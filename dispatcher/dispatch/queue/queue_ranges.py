@@ -91,7 +91,7 @@ def inside_end(
             return RangeEnd(point.at, begin, point)
     raise UserError(
         ErrorKind.POSITION_UNKNOWN,
-        f"no transaction ends at seq {seq} and may be cut before event {inside.index} at offset {inside.offset}",
+        f"no transaction that ends at seq {seq} may be cut before event {inside.index} at offset {inside.offset}",
         remedy="ask for slices again: the transaction may have been read from another server",
     )
 

@@ -332,9 +332,9 @@ def _no_server() -> BinlogError:
     return BinlogError(
         ErrorKind.METADATA_MISSING,
         "the log does not name its columns, and there is no server to be asked",
-        remedy="read the log through the server that wrote it (mysql: instead of files:), which knows the table; SET"
-        " PERSIST binlog_row_metadata=FULL on the server (MySQL 8.0.14, MariaDB 10.5 or newer) lets later events name"
-        " them",
+        remedy="read the log through the server that wrote it (mysql: instead of files:), because the server knows the"
+        " columns; SET PERSIST binlog_row_metadata=FULL on the server (MySQL 8.0.14, MariaDB 10.5 or newer) lets later"
+        " events name the columns",
     )
 
 
@@ -347,7 +347,7 @@ def _unproven(name: Name, at: LogPosition, why: BinlogError | None) -> BinlogErr
     return BinlogError(
         ErrorKind.METADATA_MISSING,
         f"the log does not name the columns of table {label} at {at}, and the table may have been altered since",
-        remedy="start the consumer after the statement that altered it; or, if you know that its columns were the same"
-        " then, set assume_current_schema: true; SET PERSIST binlog_row_metadata=FULL on the server (MySQL 8.0.14,"
-        " MariaDB 10.5 or newer) lets later events name them",
+        remedy="start the consumer after the statement that altered the table; or, if you know that the table had the"
+        " same columns at this position, set assume_current_schema: true; SET PERSIST binlog_row_metadata=FULL on the"
+        " server (MySQL 8.0.14, MariaDB 10.5 or newer) lets later events name the columns",
     )

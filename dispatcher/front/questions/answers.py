@@ -1,4 +1,5 @@
-"""Answers questions from the picture of the server and the variables of the connection, or with a look-up.
+"""Answers the questions of clients. The answers come from the server's `Picture`, from the variables of the client's
+connection, or from a look-up at the server.
 
 The answers have the server's values, column names and error numbers, with these exceptions:
 

@@ -53,7 +53,8 @@ Expression: TypeAlias = Constant | SystemVariable | UserVariable | FunctionCall 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`name`: the name of the answer's column. `alias`: True if the client has given the column an alias."""
+    """An element of a SELECT list. `name`: the name of its column in the answer. `alias`: True if the client has given
+    the column an alias."""
 
     name: str
     expression: Expression

@@ -59,7 +59,8 @@ class ConsumerSession:
         self.reader.begin(self.number, time.monotonic())
 
     def called(self, number: int, caller: Caller | None = None) -> None:
-        """Record a call of the newest session. Calls of other sessions are ignored: they make no room in the queue."""
+        """Record a call of the newest session. Ignore calls of other sessions, because such calls make no room in the
+        queue."""
         if number == self.number != READ_ONLY:
             self.reader.caller = caller or self.reader.caller
             self.reader.called(time.monotonic(), full=self.lacks_room)

@@ -161,7 +161,7 @@ class LoggedInConnection:
         """Return the error for the packet that ended the dump.
 
         `duplicate_hosts`: the hosts that had our identity when the dump began. When another replica with the same
-        identity connects, MySQL 5.6 sends the first replica a plain end of the dump.
+        identity connects, MySQL 5.6 ends the earlier dump with an EOF packet, which names no cause.
         """
         error = dump_ended(packet, self.endpoint.label)
         if error.kind is ErrorKind.DUPLICATE_SERVER_UUID or (duplicate_hosts and at_end(packet)):

@@ -110,7 +110,7 @@ class Outbox:
                     continue
                 queue = self._queues[message.kind]
                 if len(queue) == queue.maxlen:
-                    self.dropped[message.kind] += 1  # it would be the oldest message of its kind
+                    self.dropped[message.kind] += 1  # the queue is full of newer messages
                 else:
                     queue.appendleft(message)
 

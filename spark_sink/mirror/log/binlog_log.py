@@ -75,7 +75,8 @@ class BinlogLog:
     """Reads the log of a target, deletes its old days, and compacts its files. Several threads may use one object."""
 
     def __init__(self, spark: SparkSession, target: str) -> None:
-        """`target`: folder of the mirror, any path that Spark can write. The first claim creates the log's table."""
+        """`target`: folder of the mirror, any path that Spark can write. The log's table may not exist yet: the first
+        `LogAppender.claim` creates it."""
         self._spark = spark
         self._session = spark.newSession()
         prepare_writing(self._session)

@@ -94,7 +94,7 @@ class TableQueues:
         return None
 
     def next_time(self, now: float) -> float | None:
-        """Returns when the next pause of a queue ends; None if no queue pauses."""
+        """Returns the earliest time at which a queue's pause ends; None if no queue pauses."""
         times = (q.not_before for q in self._queues.values() if q.items and not q.running)
         return min((time for time in times if time > now), default=None)
 

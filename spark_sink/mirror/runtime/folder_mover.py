@@ -111,8 +111,9 @@ class FolderMover:
         steps = {record.table_id: _move_of(record).step for record in work.moving}
         ended = min(steps.values())
         if ended < GATHERED:
-            # The answer sets GATHERED in all records, also of tables that have completed CLEARED. So those tables move
-            # to their places now. Later steps find no files of them aside, and do nothing.
+            # The answer sets GATHERED in all records, also of tables that have completed CLEARED. So this method moves
+            # the files of those tables to their places now. Later steps find none of these files aside, and do nothing
+            # for those tables.
             for record in work.moving:
                 if steps[record.table_id] == CLEARED:
                     self._arrive(record)

@@ -109,7 +109,7 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _digits(kind: pa.DataType) -> tuple[int, int] | None:
-    """Returns the digits before and behind the point of an exact number; None for other types."""
+    """Returns how many digits an exact numeric type has before and after the decimal point; None for other types."""
     if pa.types.is_integer(kind):
         return _INTEGER_DIGITS[kind.bit_width], 0
     if pa.types.is_decimal(kind):

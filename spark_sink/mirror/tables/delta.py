@@ -80,7 +80,8 @@ class StepSession:
         self.clock = StepClock()  # of the current step
 
     def expect(self, data_bytes: int, table_bytes: int) -> None:
-        """Choose the settings for the next step, by the bytes of its data and of the table's files (-1: not known)."""
+        """Choose the settings for the next step. `data_bytes`: size of the step's data; `table_bytes`: size of the
+        table's files, -1 if it is not known."""
         small = data_bytes <= SMALL_STEP_BYTES_MAX and 0 <= table_bytes <= SMALL_TABLE_BYTES_MAX
         if small == self._small:
             return

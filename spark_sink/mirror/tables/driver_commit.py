@@ -96,8 +96,8 @@ class DriverTable:
     """A table in one transaction. `columns`: None if the driver must not write the table; `feed`: True if the table has
     a change data feed.
 
-    For a commit that only adds files, Delta reads the feed from these files, so the driver can append rows. A commit
-    that removes files needs separate files for the feed, which Spark writes.
+    If a commit only adds files, Delta reads the feed from the added files. So the driver can append rows to a table
+    with a feed. A commit that removes files needs separate files for the feed, so Spark must make such a commit.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class PurgedChanges(StrEnum):
 
 
 class UnfollowedChange(StrEnum):
-    """What happens at a change of a table whose effect on existing rows does not follow from the log."""
+    """What the mirror does if an ALTER TABLE changes existing rows in a way that the log does not show."""
 
     RECOPY = "recopy"
     STOP = "stop"

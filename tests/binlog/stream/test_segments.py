@@ -1,4 +1,4 @@
-"""Lent memory is returned when the last view of the loan is gone, and not before."""
+"""The pool takes the memory of a segment back when the last view of the segment is freed, and not before."""
 
 from __future__ import annotations
 

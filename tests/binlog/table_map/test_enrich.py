@@ -78,7 +78,7 @@ def test_a_definition_that_contradicts_the_event_is_refused(change: dict[str, An
 
 
 def test_another_number_of_columns_is_refused() -> None:
-    with pytest.raises(BinlogError, match="3 columns where the event has 2"):
+    with pytest.raises(BinlogError, match="3 columns, the event has 2"):
         enriched_body(table_map(COLUMNS[:2], full=False), definition())
 
 

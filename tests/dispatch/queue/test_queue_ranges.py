@@ -144,7 +144,7 @@ def test_another_point_is_refused(change: tuple[int, int]) -> None:
 
 def test_a_point_needs_the_position_after_its_transaction() -> None:
     queue, cuts = large()
-    with pytest.raises(BinlogError, match="no transaction ends at seq 0"):
+    with pytest.raises(BinlogError, match="no transaction that ends at seq 0"):
         queue.read(cuts[0].position, cuts[-1].position, cuts[7].inside)
 
 

@@ -207,7 +207,7 @@ def test_a_batch_needs_a_consumer(daemon: FakeDaemon) -> None:
     source = BinlogDataSource({"url": daemon.url, "databases": "shop"})
     with pytest.raises(UserError, match="a batch has no checkpoint") as caught:
         source.reader(StructType())
-    assert "in the option consumer" in caught.value.remedy
+    assert "set the option consumer" in caught.value.remedy
 
 
 def test_the_columns_of_a_table_are_known_before_the_query_runs(daemon: FakeDaemon) -> None:

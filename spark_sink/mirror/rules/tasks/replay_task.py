@@ -319,8 +319,8 @@ def _is_drop(work: Work) -> bool:
 
 
 def _is_missed(record: TableRecord, work: RenameBarrier) -> bool:
-    """True if the queues did not execute the RENAME in time, because the log had lost it. A person has restored the
-    lost file since then."""
+    """True if the queues did not execute the RENAME when it was due, because the file of the log with the RENAME was
+    lost then. This task can read the RENAME, so a person has restored the file since then."""
     renames = (effect for effect in work.effects if isinstance(effect, RenameTables))
     return any(misses(record, rename.pairs, work.lsn) for rename in renames)
 
