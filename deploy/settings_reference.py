@@ -15,11 +15,11 @@ _ABOUT = {
     "consumers.NAME": "`NAME`: at most 64 letters, digits, `_`, `.` and `-`. A consumer needs `databases`, and either "
     "`mysql` with `password_file` or `password`, or `files`. It may also set each key of `defaults`.",
     "sources.NAME": "Sources for which tokens may [declare consumers](operating.md#declared-consumers) over the API. "
-    "`NAME`: as of a consumer. A source needs `names`, `databases`, and either `mysql` with `password_file` or "
+    "`NAME`: as for a consumer. A source needs `names`, `databases`, and either `mysql` with `password_file` or "
     "`password`, or `files`. It may also set each key of `defaults` except `use_binlog_client` and `mqtt`, for its "
     "consumers.",
     "api": "A change of the limits, of `listen`, `advertise`, `proxies` or `tls` needs a restart; changes of the "
-    "other settings apply at a reload.",
+    "other settings take effect at a reload.",
     "front": "Without this section the daemon serves no replication clients ([front.md](front.md)). A change needs a "
     "restart.",
     "state": "A change of these settings needs a restart.",
@@ -70,22 +70,23 @@ def text() -> str:
     daemon = "\n\n".join(sections)
     return f"""# Settings
 
-Written by `python -m deploy.settings_reference` from the models. Complete examples:
+`python -m deploy.settings_reference` writes this page from the models of the settings. Complete examples:
 [config/dispatcher.example.yaml](../config/dispatcher.example.yaml) and
 [config/mirror.example.yaml](../config/mirror.example.yaml).
 
-* Settings come from these sources, and each source overrides those before it: the files of `--config` (repeatable; a
-  folder stands for its `*.yaml`), environment variables, options of the command line.
-* An environment variable's name is the path in capitals with `__` between its parts: `DISPATCHER__API__LISTEN`,
-  `DISPATCHER__CONSUMERS__SHOP__PASSWORD`. For the mirror the names begin with `SPARK_SINK_`: `SPARK_SINK_TARGET`,
-  `SPARK_SINK_COPY__MYSQL`.
-* In files, `${{NAME}}` stands for an environment variable, `$${{NAME}}` for a literal `${{NAME}}`. Names of files are
-  relative to the settings file's folder.
+* Settings come from the files of `--config`, from environment variables, and from options of the command line, in this
+  order. A later value overrides an earlier one. `--config` is repeatable; a folder stands for its `*.yaml` and `*.yml`
+  files.
+* An environment variable's name is the setting's path in capitals with `__` between its parts:
+  `DISPATCHER__API__LISTEN`, `DISPATCHER__CONSUMERS__SHOP__PASSWORD`. For the mirror the names begin with `SPARK_SINK_`:
+  `SPARK_SINK_TARGET`, `SPARK_SINK_COPY__MYSQL`.
+* In files, `${{NAME}}` stands for the value of an environment variable, `$${{NAME}}` for a literal `${{NAME}}`.
+  Relative file names are relative to the folder of the settings file.
 * A size is a number of bytes, or `64MiB` (powers of 1024), or `64MB` (powers of 1000).
-* `[]` in a path stands for the elements of a list. If the default is empty, the setting is not set. Unknown keys are
-  errors.
+* `[]` in a path stands for the elements of a list. If the column `default` is empty, the setting is not set by default.
+  Unknown keys are errors.
 
-`binlog-dispatcher check --config F` reports everything that is wrong at once, with file and line.
+`binlog-dispatcher check --config F` reports all errors at once, with file and line.
 
 ## The daemon
 

@@ -90,19 +90,21 @@ class TokenSettings(SettingsSection):
     name: Annotated[str | None, AfterValidator(_holder_name)] = Field(
         default=None,
         description=(
-            "The holder's name, required for the scope `declare`: the consumers that the token declares belong to this "
-            "name. Two tokens may have one name, for example while one replaces the other"
+            "The holder's name, required for the scope `declare`: the consumers that the token declares belong to this"
+            " name. Two tokens may have the same name, for example while one replaces the other"
         ),
     )
     consumers: Annotated[Literal["all"] | tuple[str, ...], BeforeValidator(_scope)] = Field(
         description=(
-            "`all`, or the names of the consumers that the token is valid for; it is also valid for those that its "
-            "`name` has declared. With the scope `declare` the list may be empty"
+            "`all`, or the names of the consumers that the token is valid for. The token is also valid for the "
+            "consumers that its `name` has declared. With the scope `declare` the list may be empty"
         ),
     )
     sources: Annotated[Literal["all"] | tuple[str, ...], BeforeValidator(_sources)] = Field(
         default=(),
-        description="With the scope `declare`: `all`, or the names of the `sources` whose consumers it may declare",
+        description=(
+            "With the scope `declare`: `all`, or the names of the `sources` for which the token may declare consumers"
+        ),
     )
     scopes: tuple[ScopeName, ...] | None = Field(
         default=None,
@@ -149,8 +151,8 @@ class TokenSettings(SettingsSection):
 class ListenerTlsSettings(SettingsSection):
     """A section `tls` of a listener: the listener then speaks TLS."""
 
-    cert: ReadableFile = Field(description="The certificate of the listener, with the chain")
-    key: ReadableFile = Field(description="The key of `cert`")
+    cert: ReadableFile = Field(description="The certificate of the listener, with its chain")
+    key: ReadableFile = Field(description="The private key of `cert`")
 
 
 class ApiLimitSettings(SettingsSection):
@@ -160,14 +162,16 @@ class ApiLimitSettings(SettingsSection):
         default=4096,
         ge=16,
         le=1_000_000,
-        description="Open connections; at the limit the connection that has been idle longest is closed",
+        description=(
+            "Limit of open connections; at the limit the daemon closes the connection that has been idle longest"
+        ),
     )
     max_polls_per_consumer: WholeNumber = Field(
         default=64,
         ge=1,
         le=100_000,
         description=(
-            "Open polls of a consumer with one token; with all tokens twice as many "
+            "Limit of a consumer's open polls with one token; with all tokens together twice as many "
             "([http-api.md](http-api.md#shares))"
         ),
     )
@@ -177,24 +181,33 @@ class ApiLimitSettings(SettingsSection):
         ge=1,
         le=100_000,
         description=(
-            "Answers of `binlog` that are still being sent, of a consumer with one token; with all tokens "
+            "Limit of a consumer's answers of `binlog` that are being sent with one token; with all tokens together "
             "twice as many"
         ),
     )
     max_bytes_in_request: ByteSize = Field(
-        default=2**20, ge=2**12, le=2**30, description="Size of a request's body"
+        default=2**20, ge=2**12, le=2**30, description="Largest size of a request's body"
     )
     header_timeout_seconds: WholeNumber = Field(
-        default=10, ge=1, le=3600, description="Time for the headers of a request to arrive"
+        default=10,
+        ge=1,
+        le=3600,
+        description="Longest time until the headers of a request have arrived",
     )
     body_timeout_seconds: WholeNumber = Field(
-        default=30, ge=1, le=3600, description="Time for the body to arrive after the headers"
+        default=30,
+        ge=1,
+        le=3600,
+        description="Longest time from the headers until the body has arrived",
     )
     write_timeout_seconds: WholeNumber = Field(
         default=60,
         ge=1,
         le=3600,
-        description="Time for a reader to receive the next 1 MiB of an answer; then the connection is closed",
+        description=(
+            "Longest time in which a reader receives the next 1 MiB of an answer; after it the daemon closes the "
+            "connection"
+        ),
     )
 
 
@@ -218,15 +231,15 @@ class ApiSettings(ApiLimitSettings):
     hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = Field(
         default=(),
         description=(
-            "Accepted `Host` headers besides the address, without ports "
+            "Names that the daemon accepts in the header `Host` besides its address, without ports "
             "([http-api.md](http-api.md#host-and-origin))"
         ),
     )
     proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = Field(
         default=(),
         description=(
-            "Addresses and networks of the proxies in front of the daemon, which trusts `X-Forwarded-For` "
-            "and `X-Forwarded-Proto` from them ([http-api.md](http-api.md#behind-a-proxy))"
+            "Addresses and networks of the proxies in front of the daemon; the daemon trusts `X-Forwarded-For` and "
+            "`X-Forwarded-Proto` from these proxies ([http-api.md](http-api.md#behind-a-proxy))"
         ),
     )
     tokens: tuple[TokenSettings, ...] = ()

@@ -37,20 +37,27 @@ class FrontSettings(SettingsSection):
         default=1024,
         ge=16,
         le=1_000_000,
-        description="Open connections of replication clients; a quarter of them may be without a login",
+        description=(
+            "Limit of open connections of replication clients; at most a quarter of this number may wait for their "
+            "login"
+        ),
     )
     acknowledge_after_seconds: WholeNumber = Field(
         default=10,
         ge=0,
         le=3600,
         description=(
-            "What was sent to a client counts as acknowledged after this time, or when its queue is full. A "
-            "client that returns earlier is served from memory; one that returns later is served from the server's log"
+            "How long after sending transactions to a client the daemon acknowledges them; if the consumer's queue is "
+            "full, at once. A client that returns before the acknowledgement is served from memory, a client that "
+            "returns later from the server's log"
         ),
     )
     write_timeout_seconds: WholeNumber = Field(
         default=60,
         ge=1,
         le=3600,
-        description="Time for a client to receive the next part of a dump; then the connection is closed",
+        description=(
+            "Longest time in which a client receives the next part of a dump; after it the daemon closes the "
+            "connection"
+        ),
     )

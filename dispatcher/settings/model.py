@@ -56,12 +56,12 @@ class ConnectionLimitSettings(SettingsSection):
     max_bytes_to_merge: ByteSize = Field(
         default=2**20,
         ge=0,
-        description=f"Dispatchers this close to each other in the log are merged. {_SAME}",
+        description=f"Two dispatchers are merged if at most this many bytes of the log lie between them. {_SAME}",
     )
     max_bytes_in_all_queues: ByteSize = Field(
         default=0,
         ge=0,
-        description=f"Memory of all queues of the connection together; 0: no common limit. {_SAME}",
+        description=f"Limit of the memory of all queues of the connection together; 0: no common limit. {_SAME}",
     )
     failover_wait_seconds: WholeNumber = Field(
         default=60,
@@ -70,13 +70,19 @@ class ConnectionLimitSettings(SettingsSection):
         description=f"How long the daemon waits for another host of `mysql` to reach the consumers' positions. {_SAME}",
     )
     max_bytes_in_binlog_dispatcher_buffer: ByteSize = Field(
-        default=4 * 2**20, ge=1, description=f"Received bytes that are queued at a time. {_SAME}"
+        default=4 * 2**20,
+        ge=1,
+        description=(
+            f"Size of the receive buffer; the daemon moves at most so many bytes to the queues at a time. {_SAME}"
+        ),
     )
     max_flush_milliseconds_in_binlog_dispatcher: WholeNumber = Field(
         default=1000,
         ge=1,
         le=3_600_000,
-        description=f"Longest time after which received events are queued while the server keeps sending. {_SAME}",
+        description=(
+            f"Longest time that received events wait in the receive buffer while the server continues to send. {_SAME}"
+        ),
     )
     heartbeat_milliseconds: WholeNumber = Field(
         default=1000,
@@ -95,21 +101,21 @@ class ConsumerLimitSettings(SettingsSection):
     max_bytes_in_binlog_queue: ByteSize = Field(
         default=64 * 2**20,
         ge=1,
-        description="Unacknowledged bytes in memory; a single larger transaction goes to disk",
+        description="Limit of the unacknowledged bytes in memory; a single transaction that is larger goes to disk",
     )
     max_milliseconds_to_wait_in_binlog_queue: WholeNumber = Field(
         default=10_000,
         ge=0,
         le=3_600_000,
         description=(
-            "How long in total the other consumers of the connection wait while this consumer's queue is full; "
-            "the time grows again by 5 % of the elapsed time"
+            "Wait budget: how long in total the other consumers of the connection wait while this consumer's queue is "
+            "full. A used budget grows again by 5 % of the elapsed time"
         ),
     )
     on_queue_full: Literal["detach", "wait"] = Field(
         default="detach",
         description=(
-            "When the time of `max_milliseconds_to_wait_in_binlog_queue` is over, the other consumers continue "
+            "When the budget of `max_milliseconds_to_wait_in_binlog_queue` is used up, the other consumers continue "
             "without this one (`detach`) or wait without a limit (`wait`)"
         ),
     )
@@ -123,8 +129,8 @@ class ConsumerLimitSettings(SettingsSection):
     assume_current_schema: bool = Field(
         default=False,
         description=(
-            "If the log does not name a table's columns and the table may have changed since: true uses its "
-            "current columns, false stops the consumer ([metadata.md](metadata.md))"
+            "What happens if the log does not name a table's columns and the table may have changed since: true uses "
+            "the table's current columns, false stops the consumer ([metadata.md](metadata.md))"
         ),
     )
 
@@ -136,7 +142,10 @@ class MarkerSettings(SettingsSection):
         default=60,
         ge=0,
         le=86_400,
-        description="Shortest time between two markers; a marker moves a reader past transactions without data for it",
+        description=(
+            "Shortest time between two markers; a marker moves a reader past transactions that hold no data for its "
+            "consumer"
+        ),
     )
 
 
@@ -144,7 +153,10 @@ class LimitSettings(ConnectionLimitSettings, ConsumerLimitSettings, MarkerSettin
     """The keys of `defaults`. A consumer may override each of them."""
 
     use_binlog_client: bool = Field(
-        default=True, description="false: the consumer has a connection of its own"
+        default=True,
+        description=(
+            "true: the consumer shares a connection with other consumers; false: it has a connection of its own"
+        ),
     )
     mqtt: ConsumerMqttSettings = ConsumerMqttSettings()
 
@@ -195,7 +207,7 @@ class FilesSettings(SettingsSection):
     prefix: str | None = Field(
         default=None,
         min_length=1,
-        description="The file names before the number, if the folder contains several logs",
+        description="The part of the file names before the number; needed if the folder contains several logs",
     )
     follow: bool = Field(default=True, description="false: stop at the end of the newest file")
 
@@ -225,10 +237,10 @@ class MysqlTlsSettings(SettingsSection):
     cert: ReadableFile | None = Field(
         default=None, description="The daemon's certificate; needs mode `required` or stricter"
     )
-    key: ReadableFile | None = Field(default=None, description="The key of `cert`")
+    key: ReadableFile | None = Field(default=None, description="The private key of `cert`")
     server_public_key: ReadableFile | None = Field(
         default=None,
-        description="The server's RSA key, with which the password is encrypted without TLS",
+        description="The server's RSA key, with which the daemon encrypts the password on a connection without TLS",
     )
     allow_public_key_retrieval: bool = Field(
         default=False, description="Use a key that the server sends, without verifying it"
@@ -301,8 +313,8 @@ class ConnectionSettings(ConnectionLimitSettings):
     mysql: Annotated[MysqlSettings | None, BeforeValidator(MysqlSettings.parse)] = Field(
         default=None,
         description=(
-            "The server, or several for failover, `user@host1:port,host2:port`, tried in this order; port "
-            "3306 if left out. Either `mysql` or `files` ([sources.md](sources.md))"
+            "The server; for failover several hosts, `user@host1:port,host2:port`, which the daemon tries in this "
+            "order. The default port is 3306. Set either `mysql` or `files` ([sources.md](sources.md))"
         ),
     )
     files: FilesSettings | None = None
@@ -357,12 +369,12 @@ class TablePatternSettings(SettingsSection):
 
     databases: NameList = Field(
         min_length=1,
-        description="Names, or shell-style patterns ([operating.md](operating.md#databases-and-tables))",
+        description="Names or shell-style patterns of databases ([operating.md](operating.md#databases-and-tables))",
     )
     tables: NameList | None = Field(
         default=None,
         min_length=1,
-        description="`database.table`, names or patterns; without it all tables of the databases",
+        description="Names or patterns of tables, as `database.table`; the default is all tables of the databases",
     )
     exclude_tables: NameList = Field(
         default=(), description="Names or patterns of tables that are left out"
@@ -416,7 +428,7 @@ class SubscriptionSettings(ConsumerLimitSettings, TablePatternSettings):
     start: Annotated[StartSettings, BeforeValidator(StartSettings.parse)] = Field(
         default=StartSettings(),
         description=(
-            "Where to begin without a stored position: `latest`, `earliest`, `{gtid: SET}`, `{file: "
+            "Where the consumer begins if it has no stored position: `latest`, `earliest`, `{gtid: SET}`, `{file: "
             "binlog.000042, offset: 4}`, `{timestamp: 2026-11-21T12:00:00Z}`"
         ),
     )
@@ -450,19 +462,22 @@ class SourceSettings(
         ),
     )
     max_consumers: WholeNumber = Field(
-        default=100, ge=1, le=10_000, description="Declared consumers of this source"
+        default=100,
+        ge=1,
+        le=10_000,
+        description="Largest number of declared consumers of this source",
     )
     max_consumers_per_token: WholeNumber = Field(
         default=20,
         ge=1,
         le=10_000,
-        description="Declared consumers of this source that belong to one token's `name`",
+        description="Largest number of declared consumers of this source that belong to one token's `name`",
     )
     max_days_unread: WholeNumber = Field(
         default=14,
         ge=0,
         le=3650,
-        description="A declared consumer that no reader has called for so many days is removed; 0: never",
+        description="The daemon removes a declared consumer that no reader has called for so many days; 0: never",
     )
 
 
@@ -506,9 +521,9 @@ class StateSettings(SettingsSection):
     mysql: Annotated[StateDatabase | None, BeforeValidator(StateDatabase.parse)] = Field(
         default=None,
         description=(
-            "Instead of `path`: a database on MySQL (5.7 or newer) or MariaDB (10.5 or newer) for the state "
-            "alone, which several daemons may share: one leads, the others stand by. No consumer reads a "
-            "database of this name, on any server"
+            "Instead of `path`: a database on MySQL (5.7 or newer) or MariaDB (10.5 or newer) that contains only the "
+            "state. Several daemons may share it: one leads, the others stand by. No consumer reads a database of this"
+            " name, on any server"
         ),
     )
     password: SecretStr | None = Field(
@@ -530,15 +545,17 @@ class StateSettings(SettingsSection):
     )
     spill_path: Path | None = Field(
         default=None,
-        description="The folder for transactions larger than their queues; the default is `path` with `.spill`",
+        description="The folder for transactions larger than their queues; the default is `path` followed by `.spill`",
     )
     max_bytes_in_spill: ByteSize = Field(
         default=10 * 2**30,
         ge=0,
-        description="Size of all files in `spill_path`, which hold transactions larger than their queues",
+        description="Limit of the size of all files in `spill_path`, which hold transactions larger than their queues",
     )
     max_bytes_in_prepared: ByteSize = Field(
-        default=256 * 2**20, ge=0, description="Size of the rows of all prepared XA transactions"
+        default=256 * 2**20,
+        ge=0,
+        description="Limit of the size of the rows of all prepared XA transactions",
     )
 
     @model_validator(mode="after")
@@ -578,7 +595,7 @@ class LogSettings(SettingsSection):
     )
     format: Literal["console", "json"] = Field(
         default="console",
-        description="`console` for people, `json` for programs: an object per line",
+        description="`console` for people; `json` for programs, with one object per line",
     )
 
 

@@ -45,7 +45,7 @@ class MqttTlsSettings(SettingsSection):
         description="The authority that signed the broker's certificate; the default is the system's authorities",
     )
     cert: ReadableFile | None = Field(default=None, description="The daemon's certificate")
-    key: ReadableFile | None = Field(default=None, description="The key of `cert`")
+    key: ReadableFile | None = Field(default=None, description="The private key of `cert`")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -75,10 +75,12 @@ class MqttSettings(SettingsSection):
     """The broker. `name`: the daemon's name in topics and in the client's identifier."""
 
     url: Annotated[BrokerAddress, BeforeValidator(BrokerAddress.read)] = Field(
-        description="The broker; `mqtts://host:port` for TLS. Without the section nothing is published"
+        description="The address of the broker; `mqtts://host:port` for TLS"
     )
     tls: MqttTlsSettings = MqttTlsSettings()
-    user: str | None = Field(default=None, min_length=1, description="The user at the broker")
+    user: str | None = Field(
+        default=None, min_length=1, description="The user of the login at the broker"
+    )
     password: SecretStr | None = Field(default=None, description="The password of `user`")
     password_file: SecretFile | None = Field(
         default=None, repr=False, description="A file that contains the password"
@@ -95,7 +97,7 @@ class MqttSettings(SettingsSection):
         description="The client's identifier; `{name}` stands for `name`",
     )
     topic_prefix: str = Field(
-        default="binlog-dispatcher/{name}", min_length=1, description="What all topics begin with"
+        default="binlog-dispatcher/{name}", min_length=1, description="The beginning of all topics"
     )
     qos: WholeNumber = Field(
         default=1, ge=0, le=2, description="The quality of service of all messages"
@@ -110,7 +112,10 @@ class MqttSettings(SettingsSection):
         description="The broker reports a lost daemon as offline after 1.5 times this time",
     )
     status_seconds: WholeNumber = Field(
-        default=10, ge=1, le=3600, description="How often statuses that changed are published"
+        default=10,
+        ge=1,
+        le=3600,
+        description="How often the daemon publishes statuses that have changed",
     )
     # While the daemon cannot reach the broker, the newest status of each consumer waits, and at most this many events
     # and this many commits.
@@ -118,7 +123,10 @@ class MqttSettings(SettingsSection):
         default=10_000,
         ge=1,
         le=10_000_000,
-        description="How many events may wait for the broker, and how many commits; then the oldest are dropped",
+        description=(
+            "Limit of the events that wait for the broker, and also of the commits that wait; beyond the limit the "
+            "oldest are dropped"
+        ),
     )
 
     @field_validator("topic_prefix", "client_id")

@@ -57,10 +57,11 @@ class MirroredConsumer(SettingsSection):
     """A consumer to mirror. `include`, `exclude`: patterns like `shop.*`; an excluded table is not mirrored."""
 
     include: tuple[Pattern, ...] = Field(
-        default=("*",), description="The consumer's tables to mirror"
+        default=("*",), description="Patterns of the consumer's tables that are mirrored"
     )
     exclude: tuple[Pattern, ...] = Field(
-        default=(), description="Tables among those of `include` that are not mirrored"
+        default=(),
+        description="Patterns of tables that are not mirrored although `include` matches them",
     )
 
     def excludes(self, name: tuple[str, str]) -> bool:
@@ -75,8 +76,8 @@ class TableSettings(SettingsSection):
     unknown_tables: Literal["copy", "partial", "stop"] | None = Field(
         default=None,
         description=(
-            "What to do if rows arrive of a table whose CREATE TABLE is not in the log; the default is `copy` "
-            "if `copy.mysql` is set, else `stop`"
+            "What to do if rows of a table arrive and the log has no CREATE TABLE for it; the default is `copy` if "
+            "`copy.mysql` is set, else `stop`"
         ),
     )
     on_gap: Literal["copy", "partial"] | None = Field(
@@ -95,7 +96,10 @@ class TableSettings(SettingsSection):
     )
     deletes: Literal["hard", "soft"] | None = Field(
         default=None,
-        description="`hard`, the default, deletes the row; `soft` sets its column `_deleted`",
+        description=(
+            "What to do if the server deletes a row: `hard`, the default, deletes the row; `soft` keeps it and sets "
+            "its column `_deleted`"
+        ),
     )
     metadata_columns: tuple[Literal["_seq", "_gtid", "_committed_at", "_deleted"], ...] | None = (
         Field(
@@ -123,8 +127,8 @@ class TableSettings(SettingsSection):
     omit_columns: tuple[Annotated[str, Field(min_length=1)], ...] | None = Field(
         default=None,
         description=(
-            "Names of columns that the mirrored table does not have, such as generated ones that the server "
-            "leaves out of the log ([types.md](types.md#generated-columns))"
+            "Names of columns that the mirrored table does not have, such as generated columns that the server leaves "
+            "out of the log ([types.md](types.md#generated-columns))"
         ),
     )
 
@@ -134,7 +138,9 @@ class CopySettings(SettingsSection):
 
     mysql: str = Field(
         min_length=1,
-        description="The server that rows are copied from: the source or, with GTIDs, a replica of it",
+        description=(
+            "The server from which rows are copied: the server that the consumer reads or, with GTIDs, a replica of it"
+        ),
     )
     password: SecretStr | None = Field(default=None, description="The account's password")
     password_file: SecretFile | None = Field(
@@ -147,21 +153,28 @@ class CopySettings(SettingsSection):
         default=None, description="The authority that signed the server's certificate"
     )
     parallel: WholeNumber = Field(
-        default=2, ge=1, le=64, description="Ranges of a table that are read at a time"
+        default=2,
+        ge=1,
+        le=64,
+        description="Number of ranges of a table that are read at the same time",
     )
     max_rows_per_second: WholeNumber = Field(
-        default=0, ge=0, description="Rows of one table that are read per second; 0: no limit"
+        default=0,
+        ge=0,
+        description="Largest number of rows of one table that are read per second; 0: no limit",
     )
     pause_above_threads_running: WholeNumber = Field(
-        default=0, ge=0, description="Pause while the server runs more threads than this; 0: never"
+        default=0,
+        ge=0,
+        description="Pause while the server runs more statements than this; 0: never",
     )
     pause_above_replica_lag_seconds: WholeNumber = Field(
-        default=0, ge=0, description="Pause while the replica is further behind than this; 0: never"
+        default=0, ge=0, description="Pause while the replica lags by more than this; 0: never"
     )
     max_bytes_in_chunk: ByteSize = Field(
         default=32 * 2**20,
         ge=2**10,
-        description="Size of a range of the key, by the server's estimate",
+        description="Size of a range of the key, by the server's estimate of a row",
     )
     wait_seconds: WholeNumber = Field(
         default=600,
@@ -170,7 +183,10 @@ class CopySettings(SettingsSection):
     )
     lock_keyless_tables: bool = Field(
         default=False,
-        description="Copy a table without a key, and lock it for a moment for that ([copy.md](copy.md))",
+        description=(
+            "Also copy tables without a key; the mirror locks such a table while it begins a snapshot "
+            "([copy.md](copy.md))"
+        ),
     )
 
     @model_validator(mode="after")
@@ -196,7 +212,8 @@ class SparkSettings(SettingsSection):
         default="2g", description="Memory of the driver's JVM"
     )
     conf: dict[str, str] = Field(
-        default={}, description="Settings of Spark; they override all that the job sets"
+        default={},
+        description="Settings of Spark; they override all settings of Spark that the job makes",
     )
 
     @field_validator("conf", mode="before")
@@ -215,14 +232,14 @@ class MirrorSettings(SettingsSection):
     """All settings of the job."""
 
     url: str = Field(
-        description="Address of the daemon's API; with several daemons all addresses, with commas between them"
+        description="Address of the daemon's API; with several daemons all addresses, separated by commas"
     )
     consumers: Annotated[dict[str, MirroredConsumer], BeforeValidator(_consumers)] = Field(
         min_length=1
     )
     target: str = Field(
         min_length=1,
-        description="Tables are at `TARGET/database/table`; any path that Spark can write",
+        description="The folder of the mirror, any path that Spark can write; tables are at `TARGET/database/table`",
     )
     catalog: str | None = Field(
         default=None,
@@ -244,7 +261,9 @@ class MirrorSettings(SettingsSection):
     )
     available_now: bool = Field(
         default=False,
-        description="Mirror up to the end that the server's log has at the start, then end",
+        description=(
+            "Mirror all changes up to the position at which the server's log ends when the job starts, then end"
+        ),
     )
     trigger_interval: str = Field(
         default="0 seconds",
@@ -257,26 +276,32 @@ class MirrorSettings(SettingsSection):
     max_bytes_per_trigger: ByteSize | None = Field(
         default=None,
         ge=1,
-        description="Bytes of an append; the default is half of the queue's limit",
+        description="Largest size of an append to the log; the default is half of the limit of the consumer's queue",
     )
     max_partitions: WholeNumber = Field(
-        default=4, ge=1, le=254, description="Slices in which an append is read"
+        default=4,
+        ge=1,
+        le=254,
+        description="Number of slices in which the data of an append is read",
     )
     max_bytes_per_partition: ByteSize = Field(
         default=64 * 2**20,
         ge=1,
-        description="Bytes of a slice; a larger transaction is divided into more slices",
+        description="Largest size of a slice; a larger transaction is cut into several slices",
     )
     retry_timeout_seconds: WholeNumber = Field(
         default=600, ge=1, description="How long to wait for a daemon that does not answer"
     )
     parallel_tables: WholeNumber = Field(
-        default=2, ge=1, le=64, description="Tables to which changes are applied at a time"
+        default=2,
+        ge=1,
+        le=64,
+        description="Number of tables to which changes are applied at the same time",
     )
     max_bytes_per_step: ByteSize = Field(
         default=256 * 2**20,
         ge=2**20,
-        description="Bytes of the log that one step applies to a table",
+        description="Largest size of the part of the log that one step applies to a table",
     )
     # YAML parses an unquoted `null` as None, not as a text.
     invalid_dates: Annotated[
@@ -289,7 +314,7 @@ class MirrorSettings(SettingsSection):
         default=7,
         ge=0,
         le=36_500,
-        description="For how long the log is kept after all tables have applied it",
+        description="The mirror deletes days of its log that are older than this and that all tables have applied",
     )
     tables: dict[Pattern, TableSettings] = Field(default_factory=dict)
     copy_from: CopySettings | None = Field(None, alias="copy")
