@@ -470,10 +470,27 @@ class TestRendering:
             f"http://binlog-dispatcher-{n}.{where}" for n in range(3)
         )
 
-    def test_daemons_with_a_certificate_advertise_https(self) -> None:
-        found = self.two_daemons("--set", "api.tls.cert=a,api.tls.key=b")
-        settings = yaml.safe_load(one(found, "ConfigMap")["data"]["dispatcher.yaml"])
-        assert settings["api"]["advertise"].startswith("https://${POD_NAME}.")
+    def test_a_certificate_makes_readers_probes_and_prometheus_use_https(
+        self, tmp_path: Path
+    ) -> None:
+        found = self.two_daemons("--set", "apiTlsSecret=api,serviceMonitor.enabled=true")
+        text = one(found, "ConfigMap")["data"]["dispatcher.yaml"]
+        api = yaml.safe_load(text)["api"]
+        assert api["advertise"].startswith("https://${POD_NAME}.")
+        pod = one(found, "StatefulSet")["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+        assert [probe["scheme"] for probe in probes] == ["HTTPS"] * 3
+        (endpoint,) = one(found, "ServiceMonitor")["spec"]["endpoints"]
+        assert endpoint["scheme"] == "https"
+        (volume,) = (each for each in pod["volumes"] if each.get("secret"))
+        (mount,) = (m for m in container["volumeMounts"] if m["name"] == volume["name"])
+        folder = mount["mountPath"]
+        assert api["tls"] == {"cert": f"{folder}/tls.crt", "key": f"{folder}/tls.key"}
+        for name in ("tls.crt", "tls.key"):
+            (tmp_path / name).touch()
+        text = text.replace(folder, str(tmp_path))
+        assert settings_of(text, tmp_path, POD_NAME="pod-0").api.tls is not None
 
     def test_replication_clients_reach_the_front_by_tls(self, tmp_path: Path) -> None:
         found = self.two_daemons(

@@ -76,7 +76,12 @@ last batches and a segment. The quarter is added because a queue that is filled 
 {{/* The address of a pod, ready or not. */}}
 {{- define "binlog-dispatcher.address" -}}
 {{- $root := .root -}}
-{{ ternary "https" "http" (hasKey $root.Values.api "tls") }}://{{ .pod }}.{{ include "binlog-dispatcher.pods" $root }}.{{ $root.Release.Namespace }}:8085
+{{ include "binlog-dispatcher.scheme" $root }}://{{ .pod }}.{{ include "binlog-dispatcher.pods" $root }}.{{ $root.Release.Namespace }}:8085
+{{- end -}}
+
+{{/* The scheme of the API, for URLs and Prometheus; a probe takes it in capital letters. */}}
+{{- define "binlog-dispatcher.scheme" -}}
+{{ ternary "https" "http" (ne .Values.apiTlsSecret "") }}
 {{- end -}}
 
 {{/* The `url` for readers in the cluster: the Service, or the addresses of all pods, so that they find a new leader at once. */}}
@@ -89,8 +94,14 @@ last batches and a segment. The quarter is added because a queue that is filled 
 {{- end -}}
 {{- join "," $addresses -}}
 {{- else -}}
-{{- printf "http://%s.%s:%v" (include "binlog-dispatcher.name" .) .Release.Namespace .Values.service.port -}}
+{{- printf "%s://%s.%s:%v" (include "binlog-dispatcher.scheme" .) (include "binlog-dispatcher.name" .) .Release.Namespace .Values.service.port -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The files of the Secret that is mounted for `api` or `front`. */}}
+{{- define "binlog-dispatcher.certificate" -}}
+{{- $folder := printf "/run/secrets/binlog-dispatcher-%s" . -}}
+{cert: {{ $folder }}/tls.crt, key: {{ $folder }}/tls.key}
 {{- end -}}
 
 {{- define "binlog-dispatcher.settings" -}}
@@ -99,14 +110,16 @@ last batches and a segment. The quarter is added because a queue that is filled 
 {{- $own := include "binlog-dispatcher.address" (dict "root" . "pod" "${POD_NAME}") -}}
 {{- $api = merge $api (dict "advertise" $own) -}}
 {{- end -}}
+{{- if .Values.apiTlsSecret -}}
+{{- $api = merge (dict "tls" (include "binlog-dispatcher.certificate" "api" | fromYaml)) $api -}}
+{{- end -}}
 {{- $state := .Values.state -}}
 {{- if not $state.mysql -}}
 {{- $state = merge (dict "path" "/var/lib/binlog-dispatcher/state.db") $state -}}
 {{- end -}}
 {{- $settings := dict "consumers" .Values.consumers "api" $api "state" $state "log" .Values.log -}}
 {{- if .Values.front.enabled -}}
-{{- $folder := "/run/secrets/binlog-dispatcher-front" -}}
-{{- $tls := dict "cert" (printf "%s/tls.crt" $folder) "key" (printf "%s/tls.key" $folder) -}}
+{{- $tls := include "binlog-dispatcher.certificate" "front" | fromYaml -}}
 {{- $front := merge (dict "listen" "0.0.0.0:3307" "tls" $tls) .Values.front.settings -}}
 {{- $settings = merge $settings (dict "front" $front) -}}
 {{- end -}}
