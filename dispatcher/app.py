@@ -48,6 +48,7 @@ from dispatcher.runtime.process import prepare_process, warm_up_kernels
 from dispatcher.runtime.status.timeline import Timeline
 from dispatcher.serving import Serving
 from dispatcher.settings.model import Settings
+from dispatcher.settings.reload import until_restart
 from dispatcher.standby import Standby
 from dispatcher.state.database import DatabaseStore
 from dispatcher.state.lease import LeaseTable
@@ -375,7 +376,8 @@ class Daemon:
 
     async def _reload_settings(self) -> None:
         try:
-            settings = await in_thread("settings", self._load)
+            written = await in_thread("settings", self._load)
+            settings = until_restart(written, self._settings)
             await self._check(settings)
         except BinlogError as error:
             lines = "; ".join(str(error).splitlines())
@@ -384,8 +386,8 @@ class Daemon:
             self._announcements.log.daemon("reload_failed", error=lines)
             return
         self._measured.reloaded = True
-        self._configure(settings)
-        _warn(settings)
+        self._configure(written)
+        _warn(written)
         changes = await self._apply(settings)
         await self._announce(settings)
         self._announcements.log.daemon("reloaded", **asdict(changes))

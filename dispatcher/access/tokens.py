@@ -52,7 +52,7 @@ class Token:
     owners: Owners = field(default=no_owners, repr=False, compare=False)
 
     def may_see(self, consumer: str) -> bool:
-        return self.consumers is None or consumer in self.consumers or self._owns(consumer)
+        return self._is_named(consumer) or self._owns(consumer)
 
     def _owns(self, consumer: str) -> bool:
         if not self.name:
@@ -60,6 +60,14 @@ class Token:
         owners = self.owners()
         # A standby does not know the declared consumers. It refuses all calls because it does not lead.
         return owners is None or owners.get(consumer) == self.name
+
+    def may_see_past(self, consumer: str) -> bool:
+        """True if the token may see what happened to the consumer. Unlike `may_see`, this is False on a standby for a
+        consumer that may have been declared by another token."""
+        return self.may_see(consumer) if self.owners() is not None else self._is_named(consumer)
+
+    def _is_named(self, consumer: str) -> bool:
+        return self.consumers is None or consumer in self.consumers
 
     def require(self, *scopes: Scope) -> None:
         """Raises UserError (FORBIDDEN) unless the token has one of the scopes."""

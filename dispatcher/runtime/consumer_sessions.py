@@ -161,6 +161,7 @@ class ConsumerSessions:
         calls."""
         deadline = time.monotonic() + wait_s
         session = await self._started(name)
+        self._called.add(name)  # a client of the front polls for days within one call
         if acknowledges and number != READ_ONLY and not session.before_gap(after):
             await self._acknowledge(name, number, after)
         reader = self.get(name).poll_began(number)
@@ -462,7 +463,9 @@ class ConsumerSessions:
                 # Before the consumer starts, its history is not known.
                 session.queue.executed_of(there)
             seq = there.seq
-            session.queue.needed_seq = max(session.queue.needed_seq, seq)
+            # No reader has been given a transaction behind the end of the log.
+            needed = min(seq, session.head.seq)
+            session.queue.needed_seq = max(session.queue.needed_seq, needed)
             return seq <= session.queue.queued.seq
 
         def not_read(session: ConsumerSession) -> str:

@@ -289,20 +289,35 @@ def _check_connections(
     }
     sharing |= _paths("sources", sources)
     first: dict[object, tuple[str, str]] = {}
+    accounts: dict[str, tuple[str, str]] = {}
     for path, connection in sharing.items():
+        # Both connections would log in with one identity, and each login would end the other dump.
+        other = accounts.setdefault(connection.label, path)
+        instead = _instead(path, other)
+        if connection.connection_key != sharing[other].connection_key:
+            tree.report(
+                path,
+                f"has another password than {'.'.join(other)} for {connection.label}, see {tree.origin(other)}:"
+                f" set the same password for both{instead}",
+            )
         other = first.setdefault(connection.connection_key, path)
         for keys in PER_CONNECTION:
             value, other_value = (_setting(of, keys) for of in (connection, sharing[other]))
             if value == other_value:
                 continue
             values = "" if keys == ("tls",) else f" ({value} and {other_value})"
-            instead = ", or set use_binlog_client: false for one of them"
             tree.report(
                 (*path, *keys),
                 f"differs from {'.'.join(other)}{values}, see {tree.origin((*other, *keys))};"
                 f" both share the connection {connection.label}: set equal values"
-                f"{instead if path[0] == other[0] == 'consumers' else ''}",
+                f"{_instead(path, other)}",
             )
+
+
+def _instead(path: tuple[str, str], other: tuple[str, str]) -> str:
+    """Returns the other remedy, if both are consumers of the settings."""
+    both = path[0] == other[0] == "consumers"
+    return ", or set use_binlog_client: false for one of them" if both else ""
 
 
 def _check_names(

@@ -136,9 +136,13 @@ def read_sources(
 
 
 def _files(path: Path, tree: Tree) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml"))
+    try:
+        if not path.is_dir():
+            return [path]
+        files = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml"))
+    except OSError as error:
+        _add_finding(tree, path, f"cannot be read: {error.strerror}")
+        return []
     if not files:
         _add_finding(tree, path, "the folder contains no *.yaml or *.yml file")
     return files
@@ -231,7 +235,10 @@ class _NodeReader:
             self._tree.inline_secrets.setdefault(self._file, self._origin(node))
         value = _VARIABLE.sub(lambda match: self._variable(match, node, path), value)
         if path and path[-1] in _PATH_KEYS and value:
-            return str(self._file.parent / Path(value).expanduser())
+            try:
+                return str(self._file.parent / Path(value).expanduser())
+            except RuntimeError:  # pathlib's error for a user without a home directory
+                self._report(node, path, f"{value}: there is no home directory of this user")
         return value
 
     def _variable(self, match: re.Match[str], node: Node, path: KeyPath) -> str:

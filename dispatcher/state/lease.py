@@ -10,6 +10,10 @@ A `LeaseTable` does not use the session of the store, so a renewal waits only fo
 a daemon is stopped or loses the network within a transaction, the server soon ends the daemon's session
 (`server.session`).
 
+After a planned failover, the former primary keeps its sessions and refuses only writes. A standby only reads, and the
+former primary may replicate from the new one, so the row looks valid there. So the statement that reads the row also
+reads whether the server is read-only: such a server counts as a lost session.
+
 If a session is lost during a call, the call is repeated once. If the commit of the first attempt succeeded, the second
 attempt reads the row that the first attempt wrote: `campaign` returns this row, because the lease is taken, and `renew`
 extends the lease again.
@@ -24,11 +28,12 @@ from dispatcher.leadership.lease import LeaseRow, campaigned, released, renewed
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.settings.model import StateSettings
 from dispatcher.state.server.schema import create
-from dispatcher.state.server.session import DatabaseSession, SessionLimits
+from dispatcher.state.server.session import READ_ONLY, DatabaseSession, SessionLimits
 from dispatcher.state.statements import Statements
 
-_READ = """
-SELECT holder, address, term, TIMESTAMPDIFF(MICROSECOND, NOW(6), expires) FROM lease WHERE place = 1
+_VARIABLES = ", ".join(f"@@GLOBAL.{name}" for name in READ_ONLY)
+_READ = f"""
+SELECT holder, address, term, TIMESTAMPDIFF(MICROSECOND, NOW(6), expires), {_VARIABLES} FROM lease WHERE place = 1
 """
 _WRITE = """
 UPDATE lease SET holder = ?, address = ?, term = ?, expires = NOW(6) + INTERVAL ? MICROSECOND WHERE place = 1
@@ -67,7 +72,7 @@ class LeaseTable:
         if not self._created:
             create(self._session)
             self._created = True
-        return self._session.run(lease_row)
+        return self._session.run(self._row)
 
     def interrupt(self) -> None:
         """End the call in which another thread waits: that call raises BinlogError."""
@@ -78,23 +83,34 @@ class LeaseTable:
         self._session.close()
 
     def _change(self, rule: Callable[[LeaseRow], LeaseRow]) -> LeaseRow:
-        return self._session.run(partial(_changed, rule))
+        return self._session.run(partial(self._changed, rule))
 
+    def _changed(self, rule: Callable[[LeaseRow], LeaseRow], db: Statements) -> LeaseRow:
+        row = self._row(db, lock=True)
+        new = rule(row)
+        if new is not row:
+            duration_us = round(new.remaining_s * _US)
+            db.execute(_WRITE, (new.holder, new.address, new.term, duration_us))
+        return new
 
-def _changed(rule: Callable[[LeaseRow], LeaseRow], db: Statements) -> LeaseRow:
-    row = lease_row(db, lock=True)
-    new = rule(row)
-    if new is not row:
-        duration_us = round(new.remaining_s * _US)
-        db.execute(_WRITE, (new.holder, new.address, new.term, duration_us))
-    return new
+    def _row(self, db: Statements, *, lock: bool = False) -> LeaseRow:
+        row, variables = _read(db, lock=lock)
+        self._session.refuse_read_only(variables)
+        return row
 
 
 def lease_row(db: Statements, *, lock: bool = False) -> LeaseRow:
-    """Returns the row of the lease. `lock`: keep the row locked until the end of the transaction."""
+    """Returns the row of the lease, also on a server that is read-only. `lock`: keep the row locked until the end of
+    the transaction."""
+    return _read(db, lock=lock)[0]
+
+
+def _read(db: Statements, *, lock: bool) -> tuple[LeaseRow, dict[str, object]]:
+    """Returns the row of the lease, and the values of the variables `READ_ONLY`."""
     found = db.execute(_READ + (" FOR UPDATE" if lock else "")).fetchone()
     if found is None:
         what, remedy = "the table lease is empty", "restore the state's database from a backup"
         raise BinlogError(ErrorKind.STATE_STORE, what, remedy=remedy)
-    holder, address, term, remaining_us = found
-    return LeaseRow(holder, address, term, remaining_us / _US)
+    holder, address, term, remaining_us, *values = found
+    row = LeaseRow(holder, address, term, remaining_us / _US)
+    return row, dict(zip(READ_ONLY, values, strict=True))

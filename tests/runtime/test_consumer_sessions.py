@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,7 +12,9 @@ from dispatcher.dispatch.messages.events import Tick
 from dispatcher.dispatch.queue.reader import PollBounds
 from dispatcher.dispatch.values.specs import OnPurged
 from dispatcher.model.errors import BinlogError, ErrorKind, NotLeaderError
-from tests.support.event_encoder import LogWriter
+from dispatcher.runtime import consumer_sessions
+from dispatcher.runtime.client.consumer_session import READ_ONLY
+from tests.support.event_encoder import SERVER, LogWriter
 from tests.support.fake_clients import Daemon, declared, open_session, poll, position, until
 from tests.support.fake_source import DEADLINE_S, FakeSource, write
 from tests.support.fake_state import FakeState
@@ -121,6 +124,19 @@ async def test_a_reader_goes_on_after_a_restart_if_its_range_does_not_fit_the_qu
     async with asyncio.timeout(DEADLINE_S):
         while after.seq < daemon.tip:
             after = position((await poll(readers, "c", session, after, bytes_max=1))["end"])
+
+
+async def test_a_range_behind_the_end_of_the_log_does_not_widen_the_queue(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = await daemon.start(declared("c"))
+    _, start = await open_session(readers, "c")
+    await daemon.until_queued("c")
+    monkeypatch.setattr(consumer_sessions, "RANGE_WAIT_S", 0.0)
+    far = replace(start, gtid=f"{SERVER}:1-1000000000", seq=1_000_000_000)
+    with pytest.raises(BinlogError):
+        await readers.binlog("c", READ_ONLY, start, far)
+    assert not readers.get("c").queue.refetching
 
 
 async def test_a_reader_may_poll_without_acknowledging(daemon: Daemon, state: FakeState) -> None:

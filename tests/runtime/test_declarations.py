@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from dispatcher.dispatch.queue.reader import Caller
+from dispatcher.dispatch.queue.reader import Caller, PollBounds
 from dispatcher.dispatch.values.declaration import Declaration
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.runtime.client.client_service import ClientDecl, ConsumerDecl
@@ -19,7 +19,7 @@ from dispatcher.runtime.declarations import Declarations
 from dispatcher.settings.declared import DAY_S
 from dispatcher.settings.model import ConsumerSettings, Settings, SourceSettings
 from dispatcher.source.protocols import Source
-from tests.support.fake_clients import Daemon
+from tests.support.fake_clients import Daemon, open_session
 from tests.support.fake_state import FakeState
 
 CONNECTION = {"mysql": "repl@db1:3306", "password": "secret"}
@@ -229,6 +229,18 @@ async def test_a_consumer_that_nothing_reads_is_removed(
     declaring.now_s += 1
     await declaring.declarations.sweep()
     assert declaring.running == ["fixed", "nb-2"] and list(state.declared) == ["nb-2"]
+
+
+async def test_a_consumer_with_a_client_of_the_front_is_not_removed(declaring: Declaring) -> None:
+    """The front calls nothing but `poll`, for as long as its client stays connected."""
+    await declaring.declare()
+    sessions = declaring.daemon.sessions
+    session, start = await open_session(sessions, "nb-1")
+    for _ in range(3):
+        declaring.now_s += 13 * DAY_S
+        await sessions.poll("nb-1", session, start, PollBounds(1), 0.0, False)
+        await declaring.declarations.sweep()
+    assert declaring.running == ["fixed", "nb-1"]
 
 
 async def test_calls_are_noted_after_a_sweep_that_failed(

@@ -377,7 +377,6 @@ def test_consumers_of_one_connection_must_have_equal_values(
     [
         ("u@H:3306", "u@h:3307"),
         ("u@H:3306", "v@h"),
-        ("password: x\n", "password: y\n"),
         ("databases: [b]", "databases: [b]\n    use_binlog_client: false"),
     ],
 )
@@ -385,6 +384,17 @@ def test_consumers_of_different_connections_may_have_different_values(
     settings: Load, change: tuple[str, str]
 ) -> None:
     settings((SHARED % "heartbeat_milliseconds: 500").replace(*change))
+
+
+def test_consumers_with_the_same_account_have_the_same_password(
+    settings: Load, wrong: Wrong
+) -> None:
+    rotating = (SHARED % "").replace("password: x\n", "password: y\n")
+    assert wrong(rotating) == [
+        "a.yaml:3: consumers.b: has another password than consumers.a for u@h:3306, see a.yaml:2:"
+        " set the same password for both, or set use_binlog_client: false for one of them"
+    ]
+    settings(rotating.replace("databases: [b]", "databases: [b]\n    use_binlog_client: false"))
 
 
 def test_consumers_of_one_connection_may_have_different_limits(settings: Load) -> None:

@@ -165,6 +165,20 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert "empty.d: the folder contains no *.yaml or *.yml file" in lines
 
 
+def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_dir", refused)
+    with pytest.raises(SettingsError, match=r"closed: cannot be read: Permission denied"):
+        load_settings([tmp_path / "closed"], {}, {})
+
+
+def test_a_file_in_the_home_directory_of_an_unknown_user(wrong: Wrong) -> None:
+    text = "consumers: {a: {mysql: u@h, password_file: ~no-such-user/pw, databases: [a]}}"
+    assert "~no-such-user/pw: there is no home directory of this user" in wrong(text)[0]
+
+
 def test_errors_in_the_environment_and_on_the_command_line(wrong: Wrong) -> None:
     env = {
         "DISPATCHER__API__LISTN": "127.0.0.1:1",

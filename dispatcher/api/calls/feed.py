@@ -73,14 +73,15 @@ class StatusSource(Protocol):
 
 @dataclass(slots=True)
 class _Snapshot:
-    """`rows`: (name, JSON) of each consumer; `texts`: the events for viewers, by the consumers that they may see."""
+    """`rows`: (name, JSON) of each consumer; `texts`: the events for viewers, by their token's consumers and
+    name."""
 
     number: int
     made_at: float
     time_s: float
     rows: list[tuple[str, str]]
     connections: list[Json]
-    texts: dict[frozenset[str] | None, bytes] = field(default_factory=dict)
+    texts: dict[tuple[frozenset[str] | None, str], bytes] = field(default_factory=dict)
 
 
 class StatusFeed:
@@ -157,7 +158,8 @@ class StatusFeed:
         return _Snapshot(number, made_at, time_s, rows, connections)
 
     def _text(self, snapshot: _Snapshot, token: Token) -> bytes:
-        text = snapshot.texts.get(token.consumers)
+        key = token.consumers, token.name  # a token also sees the consumers that it has declared
+        text = snapshot.texts.get(key)
         if text is None:
             rows = ",".join(row for name, row in snapshot.rows if token.may_see(name))
             role = self._role()
@@ -168,14 +170,14 @@ class StatusFeed:
                 "connections": [c for c in map(_visible_to(token), snapshot.connections) if c],
             }
             text = _event("snapshot", f'{json.dumps(head)[:-1]}, "consumers": [{rows}]}}')
-            snapshot.texts[token.consumers] = text
+            snapshot.texts[key] = text
         return text
 
     def _happenings(self, snapshot: _Snapshot, token: Token) -> list[Json]:
         visible = {c["name"] for c in map(_visible_to(token), snapshot.connections) if c}
         shown = []
         for one in self._source.events()[1]:
-            names = [name for name in one.consumers if token.may_see(name)]
+            names = [name for name in one.consumers if token.may_see_past(name)]
             if names or (
                 not one.consumers and (token.consumers is None or one.connection in visible)
             ):

@@ -12,11 +12,16 @@ from dispatcher.source.mysql.answers import text_value
 from dispatcher.source.mysql.grants import Grants, parse_grants
 from dispatcher.state.server.durability import durability_warnings, variables_of
 from dispatcher.state.server.schema import installed_of, refuse_old, refuse_unusable
-from dispatcher.state.server.session import PRIVILEGES, DatabaseSession, SessionLimits
+from dispatcher.state.server.session import (
+    PRIVILEGES,
+    READ_ONLY,
+    DatabaseSession,
+    SessionLimits,
+)
 from dispatcher.state.statements import Statements
 
 PACKET_BYTES_MIN = 4 << 20  # enough for a position whose set has some 100,000 intervals
-_VARIABLES = ("read_only", "innodb_read_only", "log_bin", "binlog_format", "max_allowed_packet")
+_VARIABLES = (*READ_ONLY, "log_bin", "binlog_format")
 _TABLES = """
 SELECT table_name FROM information_schema.tables WHERE table_schema = ? AND engine <> 'InnoDB'
 """
@@ -64,10 +69,8 @@ def _errors(session: DatabaseSession) -> Iterator[BinlogError]:
         remedy = session.grant(lacking)
         yield BinlogError(ErrorKind.GRANT_MISSING, what, where=session.label, remedy=remedy)
     variables = session.run(lambda db: variables_of(db, _VARIABLES))
-    for name in ("read_only", "innodb_read_only"):
-        if variables.get(name, "OFF").upper() not in ("OFF", "0"):
-            remedy = "let the address in state.mysql lead to the server that is writable"
-            yield session.error(f"{name}={variables[name]}: the server refuses writes", remedy)
+    if read_only := session.read_only_error(variables):
+        yield read_only
     if variables.get("log_bin") == "ON" and variables.get("binlog_format") == "STATEMENT":
         yield session.error(
             "binlog_format=STATEMENT: the server refuses the transactions of the state",

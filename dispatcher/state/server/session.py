@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import pymysql
 from pymysql.constants import FIELD_TYPE
 
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -36,7 +37,12 @@ PRIVILEGES = ("CREATE", "ALTER", "SELECT", "INSERT", "UPDATE", "DELETE")
 _SQL_MODE = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
 # The errors after which the session is over. PyMySQL's own numbers, except those of a failed connect. The server's
 # numbers: the server shuts down (1053), ends the session (1152, 1927, 4031), or has lost the client (1158 to 1161).
-_LOST = frozenset({2006, 2013, 2014, 2027, 2055, 1053, 1152, 1927, 4031, *range(1158, 1162)})
+_ENDED = frozenset({2006, 2013, 2014, 2027, 2055, 1053, 1152, 1927, 4031, *range(1158, 1162)})
+# The errors of a server that is read-only (1290, 1836), and of a node of a cluster that accepts no statements (1047).
+# After a planned failover the former primary is such a server, and leaves its sessions open. So end the session: the
+# next session goes to the server to which the address leads by then.
+_REFUSED = frozenset({1290, 1836, 1047})
+_LOST = _ENDED | _REFUSED
 # Lock wait timeout, deadlock, and a cluster that rolls a transaction back at its commit.
 _CONFLICTS = frozenset({1205, 1213, 3101})
 _FULL = (
@@ -58,6 +64,9 @@ _REMEDIES = {
     3159: "the server accepts TLS only: set state.tls.mode to preferred or stricter",
 }
 _NO_RIGHTS = frozenset({1044, 1142, 1143, 1227, 1370})
+READ_ONLY = ("read_only", "innodb_read_only")
+"""The global variables that make a server refuse writes; any account may read them. MySQL sets `read_only` together
+with `super_read_only`."""
 
 T = TypeVar("T")
 
@@ -218,6 +227,24 @@ class DatabaseSession:
 
     def error(self, what: str, remedy: str) -> BinlogError:
         return BinlogError(ErrorKind.STATE_STORE, what, where=self.label, remedy=remedy)
+
+    def read_only_error(self, variables: Mapping[str, object]) -> BinlogError | None:
+        """Return the error for a server that refuses writes, None for another server. `variables`: the values of the
+        variables `READ_ONLY` by name, such as 1 or "ON"."""
+        for name in READ_ONLY:
+            value = str(variables.get(name, "OFF")).upper()
+            if value not in ("OFF", "0"):
+                shown = "ON" if value == "1" else value
+                return self.error(f"{name}={shown}: the server refuses writes", _READ_ONLY)
+        return None
+
+    def refuse_read_only(self, variables: Mapping[str, object]) -> None:
+        """Raises `read_only_error`, if there is one, and ends the session, as after the error of a write: `run` then
+        repeats its work in a new session."""
+        error = self.read_only_error(variables)
+        if error is not None:
+            self.close()
+            raise error from pymysql.err.OperationalError(1290, error.what)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

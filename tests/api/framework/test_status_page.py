@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,32 @@ async def test_a_viewer_sees_the_rows_and_what_happened(happened: FakeReaders) -
         ("detached", ["shop"]), ("detached", ["billing"]), ("merged", ["shop", "billing"]),
         ("disconnected", []), ("disconnected", []),
     ]  # fmt: skip
+
+
+async def test_tokens_see_only_the_consumers_that_they_have_declared(
+    happened: FakeReaders,
+) -> None:
+    def declaring(name: str) -> Token:
+        owners = {"shop": "shops", "billing": "bills"}
+        return Token(
+            name, frozenset(), frozenset({Scope.DECLARE}), name=name, owners=lambda: owners
+        )
+
+    feed = StatusFeed(happened, "1")
+    shown = []
+    for name in ("shops", "bills"):  # within the time of one snapshot
+        event = await anext(feed.events(partial(declaring, name)))
+        data = json.loads(event.decode().partition("data: ")[2])
+        shown.append([row["name"] for row in data["consumers"]])
+    assert shown == [["shop"], ["billing"]]
+
+
+async def test_a_token_sees_no_earlier_events_of_other_consumers_on_a_standby(
+    happened: FakeReaders,
+) -> None:
+    token = Token("x", frozenset({"shop"}), frozenset({Scope.READ}), name="x", owners=lambda: None)
+    events = await first_events(happened, token)
+    assert {name for event in events["timeline"] for name in event["consumers"]} == {"shop"}
 
 
 async def test_a_token_for_some_consumers_sees_those_only(happened: FakeReaders) -> None:
