@@ -74,8 +74,8 @@ def text() -> str:
     """The complete document."""
     return f"""# Metrics
 
-Written by `python -m deploy.metrics_reference` from the code. [operating.md](operating.md) describes how to run the
-daemon, [runbooks.md](runbooks.md) what to do about each alert. To use them:
+`python -m deploy.metrics_reference` writes this page from the code. [operating.md](operating.md) describes how to run
+the daemon, [runbooks.md](runbooks.md) what to do about each alert. How to collect and show the metrics:
 
 * **Prometheus**: `prometheus --config.file=deploy/prometheus/prometheus.yaml` scrapes a daemon at `127.0.0.1:8085` and
   loads the alert rules beside it. If you run Prometheus already, copy the file's `scrape_configs` into its settings,
@@ -83,7 +83,8 @@ daemon, [runbooks.md](runbooks.md) what to do about each alert. To use them:
   the mirror runs, `binlog-mirror`. The file has the second job as a comment, because an alert fires while Prometheus
   cannot reach it.
 * **Grafana**: Dashboards, New, Import, and choose `deploy/grafana/binlog-dispatcher.json`. With
-  `deploy/grafana/provisioning` Grafana loads it at its start; [compose.yaml](../deploy/compose.yaml) runs all of it.
+  `deploy/grafana/provisioning` Grafana loads this dashboard when it starts. [compose.yaml](../deploy/compose.yaml) runs
+  Prometheus and Grafana with these files.
 * **Kubernetes**: the chart makes the objects ([kubernetes.md](kubernetes.md)).
 
 ## The daemon

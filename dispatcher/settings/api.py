@@ -205,8 +205,8 @@ class ApiLimitSettings(SettingsSection):
         ge=1,
         le=3600,
         description=(
-            "Longest time in which a reader receives the next 1 MiB of an answer; after it the daemon closes the "
-            "connection"
+            "Longest time in which a reader receives the next part of an answer (a part is at most 4 MiB, or one "
+            "larger event); after this time the daemon closes the connection"
         ),
     )
 

@@ -89,8 +89,8 @@ CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
     MetricSpec("unacknowledged_bytes", "Bytes in the queue that the reader has not acknowledged.",
                lambda c: c.row["unacknowledged_bytes"]),
     MetricSpec("lag_seconds",
-               "Age of the oldest unacknowledged transaction; while the consumer gets nothing, at least the time since"
-               " the daemon last read at the end of the log for it; 0: all are acknowledged.",
+               "Age of the oldest unacknowledged transaction; 0: all are acknowledged. While the daemon reads nothing"
+               " for the consumer, this is at least the time since the daemon last reached the end of the log.",
                lambda c: c.row["lag_seconds"]),
     MetricSpec("consumer_bytes_total", "Bytes added to the queue.", lambda c: c.consumer.queue.pushed_bytes),
     MetricSpec("consumer_transactions_total", "Transactions added to the queue.",
@@ -164,7 +164,7 @@ FAULTS = TimedSpec(
 )
 FLUSH = TimedSpec(
     "flush_duration_seconds",
-    "Time from the first byte of a buffer to its events in the queues of all consumers.",
+    "Time from the arrival of a buffer's first byte until its events are in the queues of all consumers.",
     ("connection",),
     HISTOGRAM,
 )
@@ -195,7 +195,7 @@ STORE_FREE = TimedSpec(
 )
 LOOP_LAG = TimedSpec(
     "event_loop_lag_seconds",
-    "How much later than asked for the event loop ran a timer, measured once a second.",
+    "How long after its due time the event loop runs a timer. One timer is measured each second.",
     kind=HISTOGRAM,
 )
 SPILL_BYTES = TimedSpec("spill_bytes", "Disk space of transactions larger than their queue.")

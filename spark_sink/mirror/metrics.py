@@ -32,7 +32,7 @@ _TABLE_COUNTERS = (
 )
 _GAUGES: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
     ("read_lsn", "Newest entry of the log that the applier has read.", lambda p: p.read_lsn),
-    ("applied_lsn", "Entry up to which all entries are applied, or wait for a stopped table.", lambda p: p.applied_lsn),
+    ("applied_lsn", "The lsn up to which entries are applied, or kept for a stopped table.", lambda p: p.applied_lsn),
     ("logged_seq", "Newest transaction that the applier has found in the log.", lambda p: p.logged_seq),
     ("applied_seq", "Newest transaction that is applied, with all before it.", lambda p: p.applied_seq),
     ("logged_timestamp_seconds", "When the newest transaction in the log was committed; 0: not known.",
