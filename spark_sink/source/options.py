@@ -43,7 +43,7 @@ KEYS = {
     "columns": "names or patterns: with table like id, ship_*, else like shop.orders.id; others are not decoded",
     "select": "names of the stream's columns, like seq, op, after; others are not made; default all",
     "flat": "after: with table, its columns at top level in place of before and after; of a deletion those of before",
-    "flatPrefix": "with flat: a text like __, put before the names of the stream's own columns",
+    "flatPrefix": "with flat=after: a text like __, put before the names of the stream's own columns",
     "ops": "kinds of changes, some of insert, update, delete, ddl; rows of other kinds are not decoded; default all",
     "schemaChanges": "fail (default) or project: with table, what becomes of columns that it did not have at the start",
     "metadata": "further columns, some of " + ", ".join(Metadata),
@@ -367,8 +367,8 @@ class _ValueParser:
 
     def _flat_prefix(self) -> str:
         prefix = self._values.get("flatPrefix", "")
-        if "flatPrefix" in self._values and "flat" not in self._values:
-            self._findings.append("option 'flatPrefix' needs 'flat'")
+        if "flatPrefix" in self._values and self._values.get("flat", "").lower() != "after":
+            self._findings.append("option 'flatPrefix' needs flat=after")
         if not re.fullmatch(r"\w*", prefix):
             self._findings.append(
                 f"option 'flatPrefix' must consist of letters, digits and _, like __, not {prefix!r}"

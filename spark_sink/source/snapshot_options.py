@@ -20,7 +20,8 @@ KEYS = {
     "mysqlPasswordFile": "file that holds the account's password; on the driver and on every executor",
     "mysqlPasswordVariable": "in place of mysqlPasswordFile: the environment variable that holds the password",
     "mysqlTls": "preferred (default), disabled, required, verify_ca or verify_identity, as MySQL's --ssl-mode",
-    "mysqlCaFile": "PEM file of the authority that signed the server's certificate",
+    "mysqlCaFile": "with mysqlTls=verify_ca or verify_identity: PEM file of the authority that signed the server's"
+    " certificate; default the system's authorities",
     "snapshotRowsPerSecond": "rows of a snapshot that are read per second; default no limit",
 }
 
@@ -82,6 +83,11 @@ def parse_snapshot(values: Mapping[str, str], findings: list[str]) -> SnapshotSe
     tls = values.get("mysqlTls", "preferred").lower()
     if tls not in TLS_MODES:
         findings.append(f"option 'mysqlTls' must be one of {', '.join(TLS_MODES)}, not {tls!r}")
+    elif values.get("mysqlCaFile") and not tls.startswith("verify"):
+        findings.append(
+            f"option 'mysqlCaFile' needs mysqlTls=verify_ca or verify_identity, because mysqlTls={tls} accepts any"
+            " certificate"
+        )
     rows = values.get("snapshotRowsPerSecond", "0")
     if not (rows.isdecimal() and len(rows) <= 9):
         findings.append(f"option 'snapshotRowsPerSecond' must be a number, not {rows!r}")

@@ -125,6 +125,18 @@ MUTANTS: tuple[Mutant, ...] = (
         Replace("self._sources.backlog(position).servable", "True"),
     ),
     _mutant(
+        "reads on in a table that is no longer selected",
+        "a table that the options no longer select counts as read",
+        "rules.without_rest",
+        Return("state"),
+    ),
+    _mutant(
+        "reads planned rows of a table that is no longer selected",
+        "a batch gets no rows of a table that the options no longer select",
+        "planner.SnapshotPlanner.reads",
+        Replace("self._sources.selects(state.table)", "True"),
+    ),
+    _mutant(
         "forgets that a batch got no rows",
         "a chunk whose batch had no rows is read again",
         "planner.SnapshotPlanner.reads",

@@ -136,6 +136,9 @@ class Process:
         waiting = self._world.server.end - position.seq
         return Backlog(waiting > 0, waiting <= self._world.queue, position)
 
+    def selects(self, table: TableName) -> bool:
+        return table not in self._world.left_out
+
     def is_due(self) -> bool:
         return self._world.random.random() < 0.9
 
@@ -145,9 +148,10 @@ class Process:
         return place(position.seq + world.random.randint(min(waiting, 1), waiting))
 
     def tables(self, after: TableName | None) -> list[TableName]:  # noqa: ARG002
-        return list(self._world.server.tables)
+        return [name for name in self._world.server.tables if name not in self._world.left_out]
 
     def key(self, table: TableName) -> tuple[KeyPart, ...]:
+        assert table not in self._world.left_out, "a table that is not selected"
         return self._world.keys[table]
 
     def upper(self, table: TableName, after: Bound | None) -> Bound | None:
@@ -187,9 +191,11 @@ class World:
         self.acknowledged = 0
         self.kill_rate = random.choice((0.0, 0.05, 0.2))
         self.change_rate = random.choice((0.1, 0.4, 0.7))
+        self.narrows = random.random() < 0.3
         self.offsets: list[str] = []
         self.commits = 0
         self.sink: dict[int, list[Event]] = {}
+        self.left_out: set[TableName] = set()  # tables that the query's options no longer select
         self.kills = 0
 
     def ordered(self, table: TableName) -> list[int]:
@@ -212,6 +218,7 @@ class World:
             except Killed:
                 self.trace("killed")
                 self.kills += 1
+                self._may_be_narrowed()
                 process = Process(self)
         raise AssertionError("the snapshot does not end")
 
@@ -263,6 +270,13 @@ class World:
         while self.random.random() < self.change_rate:
             self.server.change()
 
+    def _may_be_narrowed(self) -> None:
+        """Start the query again with options that leave a table out."""
+        names = sorted(self.server.tables)
+        if self.narrows and len(names) > 1 and self.random.random() < 0.1:
+            self.left_out.add(self.random.choice(names))
+            self.trace(f"left out: {sorted(self.left_out)}")
+
     def _may_be_killed(self) -> None:
         if self.random.random() < self.kill_rate:
             raise Killed
@@ -283,6 +297,7 @@ class World:
     def _rows(self, position: int, state: SnapshotState) -> Iterator[Event]:
         table, chunk = state.table, state.chunk
         assert table is not None and chunk is not None
+        assert table not in self.left_out, "rows of a table that is not selected"
         low = -1 if state.after is None else _key(state.after)
         high = KEYS if chunk.upper is None else _key(chunk.upper)
         cuts = sorted({low, high, *(self.random.randint(low, high) for _ in range(2))})
@@ -305,6 +320,8 @@ class World:
     def _delivered(
         self, change: Change, version: int, state: SnapshotState | None
     ) -> Iterator[Event]:
+        if change.table in self.left_out:
+            return
         part = DeliveredPart.WHOLE
         if state is not None:
             limit = rules.delivered(state, change.table)
@@ -328,7 +345,7 @@ class World:
 
     def check(self) -> None:
         """Assert that the sink's events are in order, and that the newest events of all keys equal the rows of the
-        tables."""
+        tables that the query selected to its end."""
         versions: dict[tuple[TableName, int], int] = {}
         rows: dict[TableName, dict[int, int]] = {name: {} for name in self.server.tables}
         for number in sorted(self.sink):
@@ -341,4 +358,7 @@ class World:
                     rows[event.table].pop(event.key, None)
                 else:
                     rows[event.table][event.key] = event.version
-        assert rows == self.server.tables
+        selected = self.server.tables.keys() - self.left_out
+        assert {name: rows[name] for name in selected} == {
+            name: self.server.tables[name] for name in selected
+        }

@@ -108,12 +108,16 @@ class BinlogBatchReader(DataSourceReader):
         self._skip(start, session.position)
         return session.position
 
-    def _skip(self, after: Position, begins: Position) -> None:
-        """If `failOnDataLoss` is true, raise `BinlogError` for the changes that the queue lacks; else log a warning."""
+    def _skip(self, after: Position, begins: Position, *, inside: bool = False) -> None:
+        """If `failOnDataLoss` is true, raise `BinlogError` for the changes that the queue lacks; else log a warning.
+        `inside`: True if these changes begin inside of the transaction that ends at `after`."""
+        place = position_text(after)
+        if inside:
+            place = f"a place in the transaction that ends at {place}"
         loss = BinlogError(
             ErrorKind.POSITION_PURGED,
-            f"changes after {position_text(after)} are not in the queue, which begins at {position_text(begins)}: they"
-            " were acknowledged, or the server has purged them",
+            f"changes after {place} are not in the queue, which begins at {position_text(begins)}:"
+            " they were acknowledged, or the server has purged them",
             where=f"consumer {self._options.consumer}",
             remedy="read them with a consumer of their own, which no stream acknowledges; or set the option"
             " failOnDataLoss to false to read what there is",
@@ -186,9 +190,14 @@ class BinlogBatchReader(DataSourceReader):
                     raise
                 begins = self._queue_begin()
                 at = part.start.position
-                if begins.epoch == at.epoch and begins.order <= at.order:
+                # A slice that begins inside of a transaction names the position behind this transaction. The other
+                # part of the transaction is gone once this position is acknowledged.
+                inside = part.start.inside is not None
+                if begins.epoch == at.epoch and (
+                    begins.order < at.order or (begins.order == at.order and not inside)
+                ):
                     raise
-                self._skip(at, begins)
+                self._skip(at, begins, inside=inside)
                 end = part.end.position
                 if begins.epoch != end.epoch or begins.order >= end.order:
                     return replace(part, gap=True), memoryview(b"")

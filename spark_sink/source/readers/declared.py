@@ -31,13 +31,12 @@ from pyspark.sql.types import StructType
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.source.http.client import ConsumerClient
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.readers.checkpoint_offset import CONSUMER, checkpoint_offset
 from spark_sink.source.readers.stream_reader import BinlogStreamReader
 from spark_sink.source.spark_abilities import ReadLimit, SupportsTriggerAvailableNow
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-CONSUMER = "consumer"
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class DeclaredStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {CONSUMER: ""}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        if not start[CONSUMER]:
+        if not checkpoint_offset(start, CONSUMER)[CONSUMER]:
             assert self._options.declares is not None
             self._consumer = self._consumer or f"{self._options.declares.prefix}{uuid4().hex[:16]}"
             return {CONSUMER: self._consumer}
@@ -90,9 +89,9 @@ class DeclaredStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._reader is None else self._reader.reportLatestOffset()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        if len(start) == 1:
+        consumer = checkpoint_offset(end, CONSUMER)[CONSUMER]
+        if len(checkpoint_offset(start, CONSUMER)) == 1:
             return []  # a batch without a position has no changes
-        consumer = end[CONSUMER]
         planned = self._declared(consumer).partitions(_position(start), _position(end))
         return [DeclaredPartition(consumer, partition) for partition in planned]
 

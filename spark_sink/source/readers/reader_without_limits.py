@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import Position
 from spark_sink.source.data_loss import position_text
+from spark_sink.source.readers.checkpoint_offset import checkpoint_position
 from spark_sink.source.readers.stream_reader import WAIT_MS, BinlogStreamReader
 from spark_sink.source.spark_abilities import ReadMaxBytes
 
@@ -79,7 +80,7 @@ class ReaderWithoutLimits(BinlogStreamReader):
         if start == end and not self._initial_told:
             if self._is_new:
                 raise self._wrapped()
-            self._after = Position.from_dict(end)
+            self._after = checkpoint_position(end)
             return []
         planned = super().partitions(start, end)
         self._after = Position.from_dict(end)

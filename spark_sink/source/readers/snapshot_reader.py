@@ -24,6 +24,11 @@ from dispatcher.model.position import Position
 from spark_sink.source.data_loss import position_text
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.places import LATEST
+from spark_sink.source.readers.checkpoint_offset import (
+    SNAPSHOT,
+    checkpoint_offset,
+    checkpoint_position,
+)
 from spark_sink.source.readers.stream_reader import BinlogStreamReader
 from spark_sink.source.slices import Slice
 from spark_sink.source.snapshot.planner import SnapshotPlanner
@@ -39,22 +44,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.source")
 
-KEY = "snapshot"
-_BEGIN: dict[str, Any] = {KEY: {}}
+_BEGIN: dict[str, Any] = {SNAPSHOT: {}}
 _READ_ALL_BYTES = 1 << 30  # a chunk without a limit
-_WAIT_EXECUTED_S = 600.0
+_NAMES_LOGGED = 20
 
 
 def offset_of(position: Position, state: SnapshotState | None) -> dict[str, Any]:
-    return position.as_dict() | ({} if state is None else {KEY: state.as_json()})
+    return position.as_dict() | ({} if state is None else {SNAPSHOT: state.as_json()})
 
 
 def parsed_offset(offset: dict[str, Any]) -> tuple[Position, SnapshotState | None]:
-    """Returns (position, state); the state is None if the snapshot is over. Raises `UserError` for an object that is no
-    offset."""
-    rest = {name: value for name, value in offset.items() if name != KEY}
-    state = SnapshotState.of_json(offset[KEY]) if KEY in offset else None
-    return Position.from_dict(rest), state
+    """Returns (position, state); the state is None if the snapshot is over. Raises `UserError` for an offset of a query
+    with other options, and for an object that is no offset."""
+    given = checkpoint_offset(offset, SNAPSHOT)
+    state = SnapshotState.of_json(given[SNAPSHOT]) if SNAPSHOT in given else None
+    return checkpoint_position({k: v for k, v in given.items() if k != SNAPSHOT}), state
 
 
 class SnapshotStreamReader(BinlogStreamReader):
@@ -69,6 +73,7 @@ class SnapshotStreamReader(BinlogStreamReader):
         self._ranges: tuple[TableName, Bound | None, list[Chunk]] | None = None
         self._due_at = 0.0  # when the next chunk may be read, by the monotonic clock
         self._ends_at_target = False
+        self._warned_of: set[TableName] = set()  # tables that the options no longer select
 
     # -- planning, in one process on the driver --------------------------------------------------------------
 
@@ -90,26 +95,40 @@ class SnapshotStreamReader(BinlogStreamReader):
         target, self._target = self._target, None
         needs_target, self._needs_target = self._needs_target, False
         try:
+            began = time.monotonic()
             while (planned := self._planner.next(position, state)) is None:
                 if not self._ends_at_target:
                     return start
+                self._require_time(began, target or self._head or position)
             if planned[1] is not None and planned[1].rows:
                 self._planned = None  # the batch has no changes, so there are no numbers to report
             return offset_of(*planned)
         finally:
             self._target, self._needs_target = target, needs_target
 
+    def _require_time(self, began: float, target: Position) -> None:
+        """Raise `BinlogError` if the daemon has delivered nothing that the snapshot needs for too long. A wait for the
+        limit of rows per second does not count. `began`: when the source began to wait, by the monotonic clock."""
+        waited_s = time.monotonic() - max(began, self._due_at)
+        if waited_s > self._options.address.retry_timeout_s:
+            raise self._not_reached(target)
+
     def _begin(self) -> dict[str, Any]:
-        self._tables().check()
+        names = self._tables().check()
         position = self._client_now().resolve(LATEST)
         self._session = self._open(position)
         self._anchored = True
+        if self._needs_target:
+            self._target, self._needs_target = self._session.head, False
         if self._target is not None and position.order > self._target.order:
             self._target = position
         log.info(
-            "consumer %s: a snapshot begins; its changes follow from %s on",
+            "consumer %s: a snapshot of %d tables begins; its changes follow from %s on: %s%s",
             self._options.consumer,
+            len(names),
             position_text(position),
+            ", ".join(map(".".join, names[:_NAMES_LOGGED])),
+            "" if len(names) <= _NAMES_LOGGED else " ...",
         )
         return offset_of(position, SnapshotState())
 
@@ -128,6 +147,8 @@ class SnapshotStreamReader(BinlogStreamReader):
     def _row_ranges(self, position: Position, state: SnapshotState) -> list[RowRange]:
         assert state.table is not None
         if not self._planner.reads(position, state):
+            if not self.selects(state.table):
+                return []
             log.warning(
                 "consumer %s: rows of %s.%s that were planned before are read again later: their changes since then"
                 " do not fit into the consumer's queue",
@@ -135,7 +156,7 @@ class SnapshotStreamReader(BinlogStreamReader):
                 *state.table,
             )
             return []
-        self._tables().wait_until_executed(position, _WAIT_EXECUTED_S)
+        self._tables().wait_until_executed(position)
         chunks = self._ranges_of(state)
         return [
             RowRange(
@@ -182,7 +203,10 @@ class SnapshotStreamReader(BinlogStreamReader):
             session.number, position, max_bytes=None, wait_ms=0, markers=True
         )
         self._head = polled.head
-        if polled.gap:
+        # The server has more, and the daemon delivers nothing of it: the consumer may be paused, or the daemon may not
+        # reach the server. The tasks could not fetch the changes that are committed while they read rows.
+        is_stuck = polled.end == position and polled.head.order > position.order
+        if polled.gap or (is_stuck and not polled.transactions):
             return Backlog(True, servable=False, quiet_to=position)
         behind = polled.lag.bytes
         if behind is None:
@@ -215,6 +239,16 @@ class SnapshotStreamReader(BinlogStreamReader):
             log.warning("%s.%s: its rows are left out of the snapshot: %s", *name, error.what)
             return False
         return True
+
+    def selects(self, table: TableName) -> bool:
+        selected = self._tables().selects(table)
+        if not selected and table not in self._warned_of:
+            self._warned_of.add(table)
+            log.warning(
+                "%s.%s: the options no longer select it, so the snapshot leaves out its remaining rows",
+                *table,
+            )
+        return selected
 
     def key(self, table: TableName) -> tuple[KeyPart, ...]:
         return self._tables().key(table)

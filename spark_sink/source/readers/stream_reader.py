@@ -11,10 +11,11 @@ log. Spark calls `commit` later, and never for the last batch of a run, so `comm
 repeatedly: several actions on a batch, and a retried task, read the same range again.
 
 A query with `Trigger.AvailableNow` has a target: the server's newest position when the query starts. If the consumer
-has failed, the daemon does not know that position. If the options then name a place where the stream begins, the reader
-opens the session at this place. The daemon restarts the failed consumer, and the session's head becomes the target. The
-query ends when `latestOffset` returns its own `start`. So `latestOffset` waits until there are changes to read or the
-target is reached. If a batch would end behind the target, `latestOffset` returns the target.
+has failed, the daemon does not know that position. If the options then name a place where the stream begins, or if the
+stream begins with a snapshot, the reader opens the session at this place. The daemon restarts the failed consumer, and
+the session's head becomes the target. The query ends when `latestOffset` returns its own `start`. So `latestOffset`
+waits until there are changes to read or the target is reached. If a batch would end behind the target, `latestOffset`
+returns the target.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from spark_sink.source.http.client import ConsumerClient, PolledRange, Session, 
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.places import Place
 from spark_sink.source.planning import range_cuts, range_slices
+from spark_sink.source.readers.checkpoint_offset import checkpoint_position
 from spark_sink.source.slice_reader import slice_batches
 from spark_sink.source.slices import Slice, newest_form, read_bytes
 from spark_sink.source.spark_abilities import (
@@ -87,7 +89,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self._target = self._head = self._head_now()
         except BinlogError as error:
-            if self._options.start is None or error.action is not Action.FATAL:
+            names_place = self._options.start is not None or self._options.snapshot is not None
+            if not names_place or error.action is not Action.FATAL:
                 raise
             self._needs_target = True
 
@@ -115,7 +118,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return (start if before_gap and start else session.position).as_dict()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        after = Position.from_dict(start)
+        after = checkpoint_position(start)
         if after == self._initial:
             self._session_at(
                 after
@@ -151,7 +154,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest_offset(self._head, self._options.consumer, batch, lag)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        first, last = Position.from_dict(start), Position.from_dict(end)
+        first, last = checkpoint_position(start), checkpoint_position(end)
         if self._session is None and self._initial is not None:
             # An earlier process has planned this batch, and was killed before Spark committed it. The options' place
             # may have another position now. The batch began where that process opened its session, and the daemon has

@@ -21,6 +21,7 @@ from spark_sink.source.selection.projection import (
     lost_columns,
     other_layout,
 )
+from spark_sink.source.selection.spelling import check_spelling
 from spark_sink.source.selection.table_filter import TableFilter
 from spark_sink.source.selection.touched import TouchedObjects
 
@@ -47,6 +48,7 @@ class JsonSelection(_OpChoice):
 
     def __init__(self, options: SourceOptions, expected: pa.Schema) -> None:
         super().__init__(options)
+        self._options = options
         self._has_images = _image_type(expected) is not None
         self._filter = None if options.tables is None else TableFilter(options.tables)
         self._choice = ColumnChoice(options.columns)
@@ -54,6 +56,7 @@ class JsonSelection(_OpChoice):
 
     def layout_plan(self, table_map: TableMap) -> LayoutPlan | None:
         if self._filter and not self._filter.selects_table(table_map.database, table_map.table):
+            check_spelling(self._options, table_map.database, table_map.table)
             return None
         table_map.require_names()
         names = [column.name for column in table_map.columns]
@@ -88,6 +91,7 @@ class TypedSelection(_OpChoice):
 
     def layout_plan(self, table_map: TableMap) -> LayoutPlan | None:
         if (table_map.database, table_map.table) != self._table:
+            check_spelling(self._options, table_map.database, table_map.table)
             return None
         table_map.require_names()
         lost, unfit = self._left_out(table_map), self._unfit(table_map)

@@ -18,6 +18,20 @@ _WHOLE = frozenset((Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG,
 _BYTES = frozenset((Type.STRING, Type.VARCHAR))
 _DIGITS_MAX = 38  # the most digits of a DECIMAL that Arrow represents as a number
 _NUMBER, _FIXED, _VARYING, _UNKNOWN = "number", "bytes", "varbytes", "other"
+# Column types whose values are decoded to the same type. An old type stands beside its successor, because the log may
+# have the old type of a column for which the server describes the new type.
+_EQUAL_TYPES: tuple[frozenset[int], ...] = (
+    frozenset(
+        (
+            *(Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.BLOB),
+            *(Type.MARIADB_VARCHAR_COMPRESSED, Type.MARIADB_BLOB_COMPRESSED),
+        )
+    ),
+    frozenset((Type.DATE, Type.NEWDATE)),
+    frozenset((Type.DATETIME2, Type.DATETIME_OLD)),
+    frozenset((Type.TIMESTAMP2, Type.TIMESTAMP_OLD)),
+    frozenset((Type.TIME2, Type.TIME_OLD)),
+)
 
 
 def key_parts(columns: Sequence[Column]) -> tuple[KeyPart, ...]:
@@ -48,6 +62,22 @@ def is_ordered(key: Sequence[KeyPart]) -> bool:
 
 def _order(part: KeyPart) -> str:
     return part.type.partition(":")[0]
+
+
+def are_comparable(key: Sequence[KeyPart], other: Sequence[KeyPart]) -> bool:
+    """True if values of the two keys can be compared with each other. The keys have equally many columns. If an ALTER
+    TABLE makes a column's INT a VARCHAR, the values before and behind it cannot be compared."""
+    return all(_values(a) == _values(b) for a, b in zip(key, other, strict=True))
+
+
+def _values(part: KeyPart) -> tuple[str, int]:
+    """Returns the kind of the values of a column: its order, and the type of an order that this module does not
+    know."""
+    order = _order(part)
+    if order != _UNKNOWN:
+        return order, 0
+    code = int(part.type.split(":")[1].partition(" ")[0])
+    return order, next((min(equal) for equal in _EQUAL_TYPES if code in equal), code)
 
 
 class KeyLimit:

@@ -3,6 +3,10 @@
 Changes of tables that the snapshot has not begun are not decoded. For the table that is being read, the module decodes
 the keys first: they determine which changes concern rows that were already read. A RENAME makes the snapshot fail,
 because the snapshot may have missed rows of the renamed table.
+
+With `binlog_row_image=FULL_NODUP`, the image after an UPDATE lacks the columns that have not changed. A reader may not
+have these columns, because the stream omits a row that has changed while it was read. So until the snapshot is over,
+the module takes them from the image before the change.
 """
 
 from __future__ import annotations
@@ -16,7 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dispatcher.binlog.decode.changes.json_render import absent_masks
 from dispatcher.binlog.decode.changes.metadata_names import Metadata
+from dispatcher.binlog.decode.changes.missing_columns import list_of_names
+from dispatcher.binlog.decode.changes.ops import Op
 from dispatcher.binlog.decode.delivered import Ddl
 from dispatcher.binlog.decode.selected import (
     LayoutEvents,
@@ -29,9 +36,10 @@ from dispatcher.binlog.decode.selected import (
 from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, parse_statement
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.model.errors import BinlogError
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.selection.table_filter import TableFilter
-from spark_sink.source.snapshot.key_order import KeyLimit
+from spark_sink.source.snapshot.key_order import KeyLimit, are_comparable, key_parts
 from spark_sink.source.snapshot.rules import (
     DeliveredPart,
     Delivers,
@@ -45,6 +53,10 @@ from spark_sink.source.snapshot.rules import (
 from spark_sink.source.snapshot.selected_tables import selected_tables
 
 Key = tuple[Any, ...]
+_FULL_IMAGES = (
+    "set binlog_row_image to FULL for the server and for all sessions, then begin the snapshot again: start the query"
+    " with a new checkpoint, and empty what it has written; or leave these columns out with the option columns"
+)
 
 
 class BegunTables:
@@ -76,7 +88,8 @@ class KeysOfTable:
     """Selects the columns of a key, by name, of one table."""
 
     def __init__(self, table: TableName, key: Sequence[KeyPart]) -> None:
-        self._table, self._names = table, [part.name.casefold() for part in key]
+        self._table, self._key = table, tuple(key)
+        self._names = [part.name.casefold() for part in key]
 
     def chosen_events(self, events: LayoutEvents) -> NDArray[np.bool_]:
         return np.ones(len(events.lines), dtype=np.bool_)
@@ -88,7 +101,13 @@ class KeysOfTable:
         at = {column.name.casefold(): i for i, column in enumerate(table_map.columns)}
         if any(name not in at for name in self._names):
             raise snapshot_failure(self._table, "its key was changed while its rows were read")
-        return LayoutPlan(tuple(at[name] for name in self._names))
+        columns = tuple(at[name] for name in self._names)
+        logged = key_parts([table_map.columns[i] for i in columns])
+        if not are_comparable(logged, self._key):
+            raise snapshot_failure(
+                self._table, "the type of its key was changed while its rows were read"
+            )
+        return LayoutPlan(columns)
 
     def selects_statement(self, ddl: Ddl) -> bool:  # noqa: ARG002
         return False
@@ -98,13 +117,15 @@ def decoded_keys(
     data: memoryview | bytes, table: TableName, key: Sequence[KeyPart], dates: InvalidDates
 ) -> Iterator[tuple[pa.RecordBatch, list[Key | None], list[Key | None]]]:
     """Yields the changes of a table in batches, with the keys of their `before` and `after` images. A key is None if
-    the change has no such image. `dates`: how invalid dates are converted."""
+    the change has no such image. `dates`: how invalid dates are converted. If an image lacks a column of the key, its
+    value is the one of the image before the change. Raises `BinlogError` UNSUPPORTED_CHANGE if no image has it."""
     selection = KeysOfTable(table, key)
     if not data:
         return
     for item in selected_changes(data, selection, invalid_dates=dates):
         assert isinstance(item, SelectedRows)
-        yield item.batch, _keys(item.batch.column("before")), _keys(item.batch.column("after"))
+        before, after = (_keys(item.batch.column(name)) for name in ("before", "after"))
+        yield item.batch, *_whole_keys(item.batch, table, before, after)
 
 
 def _keys(images: pa.StructArray) -> list[Key | None]:
@@ -112,6 +133,50 @@ def _keys(images: pa.StructArray) -> list[Key | None]:
     valid = images.is_valid().to_pylist()
     rows = zip(*columns, strict=True)
     return [row if present else None for present, row in zip(valid, rows, strict=True)]
+
+
+def _whole_keys(
+    batch: pa.RecordBatch, table: TableName, before: list[Key | None], after: list[Key | None]
+) -> tuple[list[Key | None], list[Key | None]]:
+    """Returns the keys of the images with the columns that the images of an UPDATE lack."""
+    absent = [batch.column(name) for name in ("before_absent", "after_absent")]
+    if all(lists.null_count == len(lists) for lists in absent):
+        return before, after
+    names = [field.name for field in batch.column("after").type]
+    lacking_before, lacking_after = (lists.to_pylist() for lists in absent)
+    for i in range(len(before)):
+        lost = [name for name in names if name in (lacking_before[i] or ())]
+        new, old = after[i], before[i]
+        if not lost and new is not None and lacking_after[i]:
+            lost = [n for n in names if n in lacking_after[i] and old is None]
+            if old is not None:
+                values = zip(names, old, new, strict=True)
+                after[i] = tuple(a if n in lacking_after[i] else b for n, a, b in values)
+        if lost:
+            raise incomplete_image(table, lost)
+    return before, after
+
+
+def lacking_columns(batch: pa.RecordBatch) -> list[frozenset[str]]:
+    """Returns the names of the columns of which the log does not show the values after each change."""
+    lists = [batch.column(name) for name in ("before_absent", "after_absent")]
+    if lists[1].null_count == len(lists[1]):
+        return [frozenset()] * batch.num_rows
+    absent = [each.to_pylist() for each in lists]
+    inserted = batch.column("before").is_null().to_pylist()
+    return [
+        frozenset(after or ()) & frozenset(after or () if is_inserted else before or ())
+        for before, after, is_inserted in zip(*absent, inserted, strict=True)
+    ]
+
+
+def incomplete_image(table: TableName, lost: Sequence[str]) -> BinlogError:
+    """Returns the error for a change of a row of which the stream would not have the columns `lost`."""
+    names = ", ".join(map(repr, lost))
+    error = snapshot_failure(
+        table, f"a change does not hold the whole row: column {names} is missing"
+    )
+    return BinlogError(error.kind, error.what, remedy=_FULL_IMAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +196,12 @@ def changes_of_read_rows(
     """Yields the changes that a batch delivers. `state`: the state at the end of the batch; `data`: the bytes of
     `changes`."""
     partial = _partial_changes(data, state)
-    for item in changes:
-        if not isinstance(item, SelectedRows) or not partial or _name(item) != state.table:
+    for change in changes:
+        if not isinstance(change, SelectedRows):
+            yield change
+            continue
+        item = _with_whole_images(change)
+        if not partial or _name(item) != state.table:
             yield item
             continue
         rows = _delivered_rows(item, partial, [part.name for part in state.key])
@@ -168,6 +237,43 @@ def _partial_changes(
 _PLACE = ("epoch", "seq", "ordinal")
 
 
+def _with_whole_images(item: SelectedRows) -> SelectedRows:
+    """Returns rows with the columns that the image after an UPDATE lacks and the image before it has."""
+    batch = item.batch
+    missing = absent_masks(batch.column("after_absent"))
+    if not missing:
+        return item
+    known = {name: ~mask for name, mask in absent_masks(batch.column("before_absent")).items()}
+    updated = pc.equal(batch.column("op"), Op.UPDATE.value).to_numpy(zero_copy_only=False)
+    before, after = batch.column("before"), batch.column("after")
+    children = []
+    for i, field in enumerate(after.type):
+        child = after.field(i)
+        if (absent := missing.get(field.name)) is not None:
+            taken = pa.array(absent & updated & known.get(field.name, True))
+            child = pc.if_else(taken, before.field(i), child)
+        children.append(child)
+    columns = {"after_absent": _lacking_lists(batch)}
+    if children:
+        columns["after"] = pa.StructArray.from_arrays(
+            children, fields=list(after.type), mask=after.is_null()
+        )
+    for name, values in columns.items():
+        i = batch.schema.get_field_index(name)
+        batch = batch.set_column(i, batch.schema.field(i), values)
+    return replace(item, batch=batch)
+
+
+def _lacking_lists(batch: pa.RecordBatch) -> pa.Array:
+    """Returns `after_absent` of rows whose images after an UPDATE are completed."""
+    lists: list[list[str] | None] = []
+    for names, lost in zip(
+        batch.column("after_absent").to_pylist(), lacking_columns(batch), strict=True
+    ):
+        lists.append([name for name in names if name in lost] or None if names else None)
+    return list_of_names(lists)
+
+
 def _delivered_rows(
     item: SelectedRows,
     partial: Mapping[tuple[int, int, int], _PartialChange],
@@ -179,6 +285,7 @@ def _delivered_rows(
     kept = [change for change, is_kept in zip(found, keep, strict=True) if is_kept]
     mask = pa.array(keep, pa.bool_())
     batch = item.batch.filter(mask)
+    _require_whole_inserts(item, batch, kept)
     metadata = {name: values.filter(mask) for name, values in item.metadata.items()}
     for part, op, lost in (
         (DeliveredPart.DELETE, "delete", "after"),
@@ -196,6 +303,18 @@ def _delivered_rows(
     if Metadata.KEY in metadata:
         metadata[Metadata.KEY] = _inserted_keys(metadata[Metadata.KEY], kept, key_names)
     return replace(item, batch=batch, metadata=metadata)
+
+
+def _require_whole_inserts(
+    item: SelectedRows, batch: pa.RecordBatch, changes: Sequence[_PartialChange | None]
+) -> None:
+    """Raise `BinlogError` if an UPDATE that is delivered as an INSERT lacks columns. The stream would never deliver
+    these."""
+    selected = [field.name for field in batch.column("after").type]
+    for names, change in zip(batch.column("after_absent").to_pylist(), changes, strict=True):
+        is_insert = change is not None and change.part is DeliveredPart.INSERT
+        if is_insert and (lost := [name for name in selected if name in (names or ())]):
+            raise incomplete_image(_name(item), lost)
 
 
 def _replaced(

@@ -33,6 +33,9 @@ class Sources(Protocol):
         """Returns the server's tables that the stream selects and the consumer reads: at least the first one whose name
         is greater than `after`."""
 
+    def selects(self, table: TableName) -> bool:
+        """True if the stream selects the table. A query may have been started again with other options."""
+
     def key(self, table: TableName) -> tuple[KeyPart, ...]:
         """Returns the key of a table; () if it has none."""
 
@@ -61,6 +64,8 @@ class SnapshotPlanner:
         session = self._sources.session_at(position)
         read_here = self._read[1] if self._read is not None and self._read[0] == state else None
         state = rules.settled(state, read=rules.is_settled(state, session, read_here))
+        if state.table is not None and not state.whole and not self._sources.selects(state.table):
+            state = rules.without_rest(state)
         start = position
         while not rules.is_over(state, position.order):
             backlog = self._sources.backlog(start)
@@ -92,8 +97,12 @@ class SnapshotPlanner:
 
     def reads(self, position: Position, state: SnapshotState) -> bool:
         """True if the batch at `position` gets the rows of the state's chunk. If an earlier process has planned the
-        batch, the batch gets the rows only if the queue can hold all changes up to the server's newest position."""
+        batch, the batch gets the rows only if the queue can hold all changes up to the server's newest position. The
+        batch gets no rows of a table that the stream no longer selects."""
         self._sources.session_at(position)
-        read = state == self._planned or self._sources.backlog(position).servable
+        assert state.table is not None
+        read = self._sources.selects(state.table) and (
+            state == self._planned or self._sources.backlog(position).servable
+        )
         self._read = state, read
         return read

@@ -1,14 +1,15 @@
 """Reads a range of a table as rows of a stream. Each row has its state at the range's position. Runs on the executors.
 
-The server returns the rows in a later state. So after the task has read the rows, it asks the server which position it
-has executed, and asks the daemon for the changes between the two positions. The task omits the rows that these changes
-concern. Later batches deliver these changes.
+Behind the address of a server may be several replicas. So the task first waits until the server to which it is
+connected has executed the position. The server then returns the rows in a later state. So after the task has read the
+rows, it asks the server which position it has executed, and asks the daemon for the changes between the two positions.
+The task omits the rows that these changes concern. Later batches deliver these changes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -28,17 +29,31 @@ from spark_sink.source.http.connections import PROCESS_POOL
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.selection.selection import JsonSelection, TypedSelection
 from spark_sink.source.snapshot.key_order import key_parts
-from spark_sink.source.snapshot.partial_changes import decoded_keys
+from spark_sink.source.snapshot.partial_changes import (
+    decoded_keys,
+    incomplete_image,
+    lacking_columns,
+)
+from spark_sink.source.snapshot.repeats import with_retries
 from spark_sink.source.snapshot.row_range import RowRange
 from spark_sink.source.snapshot.rules import snapshot_failure, unchanged
-from spark_sink.source.snapshot.server import table_server
+from spark_sink.source.snapshot.server import (
+    LAGS,
+    WAIT_EXECUTED_S,
+    generated_columns,
+    table_server,
+)
 from spark_sink.source.spark_abilities import expected_schema
 from spark_sink.source.worker_objects import PROCESS_OBJECTS
 from spark_sink.table_rows.chunks import chunk_query
 from spark_sink.table_rows.positions import contains_executed
 from spark_sink.table_rows.session import RowReader, was_altered
 from spark_sink.table_rows.source_table import SourceTable, read_source_table
-from spark_sink.table_rows.table_server import executed_position
+from spark_sink.table_rows.table_server import (
+    TableServer,
+    executed_position,
+    wait_until_executed,
+)
 from spark_sink.table_rows.text_rows import TextDecoder
 
 _ATTEMPTS = 4  # how often a range is read if the table is altered meanwhile
@@ -72,11 +87,20 @@ class _Reading:
 
     def rows(self) -> tuple[list[pa.RecordBatch], Position]:
         """Returns the rows, with the columns of the stream and the key, and a position. The position covers everything
-        that the server had executed when the last row was read."""
+        that the server had executed when the last row was read. Reads the rows again after a lost connection."""
+        server = self._server()
+        return with_retries(lambda: self._rows(server), self._options.address.retry_timeout_s)
+
+    def _server(self) -> TableServer:
         assert self._options.snapshot is not None
-        server = table_server(self._options.snapshot)
+        return table_server(self._options.snapshot)
+
+    def _rows(self, server: TableServer) -> tuple[list[pa.RecordBatch], Position]:
+        position = self._part.position
         for attempt in range(_ATTEMPTS):
             with server.session() as connection:
+                # The driver has waited, too, but perhaps for another replica.
+                wait_until_executed(connection, position, timeout_s=WAIT_EXECUTED_S, remedy=LAGS)
                 self._look_at(read_source_table(connection, *self._part.table))
                 decoder = TextDecoder(
                     self._source.columns, self._source.label, self._options.invalid_dates
@@ -105,19 +129,38 @@ class _Reading:
         kind = TypedSelection if typed else JsonSelection
         self._selection = kind(options, self._expected)
         plan = self._selection.layout_plan(layout)
-        assert plan is not None
+        if plan is None:
+            raise snapshot_failure(self._part.table, "the options no longer select it")
         needed = sorted({*plan.columns, *plan.key, *source.key})
         self._layout, self._plan = layout, plan
         self._source = source.of_columns(needed)
 
     def stream_rows(
-        self, batch: pa.RecordBatch, changed: frozenset[Any]
+        self, batch: pa.RecordBatch, changed: Mapping[Any, frozenset[str]]
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the rows that have not changed since the position, with the schema of the stream."""
+        """Yields the rows that have not changed since the position, with the schema of the stream. `changed`: for the
+        key of each changed row, the names of the columns that its changes lack."""
         if changed:
-            batch = batch.filter(pa.array(unchanged(self._keys(batch), changed), pa.bool_()))
+            keys = self._keys(batch)
+            self._require_whole_images(changed, keys)
+            kept = unchanged(keys, frozenset(changed))
+            batch = batch.filter(pa.array(kept, pa.bool_()))
         if batch.num_rows:
             yield self._stream_batch(batch)
+
+    def _require_whole_images(
+        self, changed: Mapping[Any, frozenset[str]], keys: list[tuple[Any, ...]]
+    ) -> None:
+        """Raise `BinlogError` if the stream would get a row without some columns, because it omits the row and the
+        row's change lacks these columns. MariaDB leaves generated columns out of complete images, too."""
+        lacking = set().union(*(changed.get(key, ()) for key in keys))
+        selected = [self._layout.columns[i].name for i in self._plan.columns]
+        if lacking.isdisjoint(selected):
+            return
+        with self._server().session() as connection:
+            lacking -= generated_columns(connection, self._part.table)
+        if lost := [name for name in selected if name in lacking]:
+            raise incomplete_image(self._part.table, lost)
 
     def _keys(self, batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
         columns = [batch.column(i) for i in self._source.key]
@@ -174,9 +217,11 @@ class _Reading:
 # -- the changes since the position ------------------------------------------------------------------------------
 
 
-def _changed_keys(options: SourceOptions, part: RowRange, executed: Position) -> frozenset[Any]:
+def _changed_keys(
+    options: SourceOptions, part: RowRange, executed: Position
+) -> dict[Any, frozenset[str]]:
     """Returns the keys in all images of the changes behind the range's position, up to a position that covers
-    `executed`."""
+    `executed`. For each key: the names of the columns of which the changes do not show the values."""
     client = ConsumerClient(
         options.address, options.consumer, first=part.address, pool=PROCESS_POOL
     )
@@ -184,11 +229,16 @@ def _changed_keys(options: SourceOptions, part: RowRange, executed: Position) ->
         data = _changes_since(client, options, part.position, executed)
     finally:
         client.close()
-    keys: set[Any] = set()
+    keys: dict[Any, frozenset[str]] = {}
+    nothing: frozenset[str] = frozenset()
     dates = options.invalid_dates
-    for _, before, after in decoded_keys(data, part.table, part.key, dates):
-        keys.update(before, after)
-    return frozenset(keys - {None})
+    for batch, before, after in decoded_keys(data, part.table, part.key, dates):
+        for key in before:
+            keys.setdefault(key, nothing)
+        for key, lost in zip(after, lacking_columns(batch), strict=True):
+            keys[key] = keys.get(key, nothing) | lost
+    keys.pop(None, None)
+    return keys
 
 
 def _changes_since(

@@ -211,6 +211,11 @@ def with_chunk(state: SnapshotState, upper: Bound | None, session: int) -> Snaps
     return replace(state, chunk=ChunkEnd(chunk.upper, chunk.attempt + 1, session), rows=True)
 
 
+def without_rest(state: SnapshotState) -> SnapshotState:
+    """Returns the state in which the state's table counts as read, because the options no longer select the table."""
+    return replace(state, whole=True, chunk=None)
+
+
 def with_changes(state: SnapshotState) -> SnapshotState:
     """Returns the state at the end of a batch of changes."""
     return replace(state, rows=False)

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from dispatcher.model.subscription import SYSTEM_DATABASES
-from dispatcher.source.mysql.answers import Row, ask, fetch, optional_text, text_value
+from dispatcher.model.subscription import SYSTEM_DATABASES, NamePatterns, is_pattern
+from dispatcher.source.mysql.answers import (
+    Row,
+    ask,
+    fetch,
+    identifier,
+    optional_text,
+    text_value,
+)
 from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode
+from dispatcher.source.mysql.server_facts import read_grants, visible_databases
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.selection.spelling import folded, named_tables
 from spark_sink.source.selection.table_filter import TableFilter
 from spark_sink.source.snapshot.key_order import key_parts
+from spark_sink.source.snapshot.remedies import with_own_remedy
+from spark_sink.source.snapshot.repeats import with_retries
 from spark_sink.source.snapshot.rules import (
     Bound,
     KeyPart,
@@ -23,7 +37,7 @@ from spark_sink.source.snapshot.rules import (
 from spark_sink.source.snapshot.selected_tables import selected_tables
 from spark_sink.source.snapshot_options import SnapshotSettings
 from spark_sink.table_rows.chunks import Chunk, bound_of, boundary_query, chunk_rows
-from spark_sink.table_rows.source_table import SourceTable
+from spark_sink.table_rows.source_table import SourceTable, read_source_table
 from spark_sink.table_rows.table_server import TableServer, boundary_row, wait_until_executed
 
 _TABLES = """
@@ -36,20 +50,44 @@ SELECT DISTINCT s.TABLE_SCHEMA, s.TABLE_NAME FROM information_schema.STATISTICS 
 AND NOT EXISTS (SELECT 1 FROM information_schema.STATISTICS n WHERE n.TABLE_SCHEMA = s.TABLE_SCHEMA
 AND n.TABLE_NAME = s.TABLE_NAME AND n.INDEX_NAME = s.INDEX_NAME AND (n.NULLABLE = 'YES' OR n.COLUMN_NAME IS NULL))
 """
-_LAGS = "read the rows from a server that lags less behind the one that the consumer reads"
+_GENERATED = """
+SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+AND (EXTRA LIKE 'VIRTUAL%%' OR EXTRA LIKE 'STORED%%' OR EXTRA LIKE 'PERSISTENT%%')
+"""
+WAIT_EXECUTED_S = 600.0
+LAGS = "read the rows from a server that lags less behind the one that the consumer reads"
 _IMAGES = "SHOW GLOBAL VARIABLES LIKE 'binlog_row_image'"
+
+
+T = TypeVar("T")
+
+
+class SnapshotTableServer(TableServer):
+    """A server whose remedies name options of the source."""
+
+    __slots__ = ()
+
+    @contextmanager
+    def session(self) -> Iterator[Connection]:
+        try:
+            with super().session() as connection:
+                yield connection
+        except BinlogError as error:
+            with_own_remedy(error)
+            raise
 
 
 def table_server(settings: SnapshotSettings) -> TableServer:
     """Returns the server that the options name. Raises `UserError` if this process cannot read the password."""
     tls = Tls(TlsMode(settings.tls), Path(settings.ca_file) if settings.ca_file else None)
-    return TableServer(
+    return SnapshotTableServer(
         Endpoint(settings.host, settings.port, settings.user, settings.password(), tls)
     )
 
 
 class SnapshotServer:
-    """The questions of the driver to the server. Every method may raise `BinlogError`."""
+    """The questions of the driver to the server. Every method may raise `BinlogError`. Every method but `check` repeats
+    its questions after a lost connection, for `retryTimeoutSeconds`."""
 
     def __init__(self, options: SourceOptions) -> None:
         assert options.snapshot is not None
@@ -57,9 +95,13 @@ class SnapshotServer:
         self.tables_of = TableFilter(selected_tables(options))
         self.server = table_server(options.snapshot)
 
-    def check(self) -> None:
-        """Raise `BinlogError` if a snapshot is impossible: SERVER_SETTING for row images that are not full,
-        UNSUPPORTED_CHANGE for tables without a key, UNKNOWN_TABLE if there is no table."""
+    def check(self) -> list[TableName]:
+        """Returns the tables that the snapshot reads, in the order of their names.
+
+        Raises `BinlogError` if a snapshot is impossible: SERVER_SETTING for row images that are not full,
+        UNSUPPORTED_CHANGE for tables without a key, UNKNOWN_TABLE if a table that the options name does not exist or if
+        there is no table, GRANT_MISSING if the account may not see all tables of a database.
+        """
         with self.server.session() as connection:
             images = {optional_text(row[1]) for row in fetch(connection, _IMAGES)}
             if images and not images <= {"FULL", "FULL_NODUP"}:
@@ -70,28 +112,87 @@ class SnapshotServer:
                     where=self.server.label,
                     remedy="SET GLOBAL binlog_row_image = 'FULL', and let clients connect again",
                 )
-            names = self._names(connection)
-            if self._options.table is not None and not names:
-                label = ".".join(self._options.table)
-                raise BinlogError(
-                    ErrorKind.UNKNOWN_TABLE,
-                    f"there is no table {label}, or the account has no SELECT on it",
-                    where=self.server.label,
-                    remedy="correct the option table, or grant the account SELECT on it",
-                )
+            everything = ask(connection, _TABLES, _name)
+            names = list(filter(self.selects, everything))
+            self._require_named(everything)
+            self._require_grants(connection)
+            if not names:
+                raise self._nothing_to_read()
             keyed = set(ask(connection, _KEYED, _name))
         if keyless := [name for name in names if name not in keyed]:
             raise _keyless(keyless, self.server.label)
+        return sorted(names)
+
+    def _require_named(self, present: Sequence[TableName]) -> None:
+        """Raise `BinlogError` if the options name a table that is not present. information_schema does not show tables
+        on which the account has no privilege."""
+        missing = sorted(set(named_tables(self._options)).difference(present))
+        if not missing:
+            return
+        spelled = {folded(name): ".".join(name) for name in present}
+        shown = [
+            ".".join(name)
+            + (f", did you mean {spelled[folded(name)]}?" if folded(name) in spelled else "")
+            for name in missing
+        ]
+        raise BinlogError(
+            ErrorKind.UNKNOWN_TABLE,
+            f"there is no table {_listed(shown)}, or the account has no SELECT on it (a view is no table)",
+            where=self.server.label,
+            remedy=f"correct the option {self._option}, or {_grant(missing[0])}",
+        )
+
+    @property
+    def _option(self) -> str:
+        return "tables" if self._options.table is None else "table"
+
+    def _require_grants(self, connection: Connection) -> None:
+        """Raise `BinlogError` if the account may not read all tables of a database of which the options select tables
+        by a pattern: the stream would silently leave out the tables that the account cannot see."""
+        patterns = [pair for pair in self._options.tables or () if any(map(is_pattern, pair))]
+        if not patterns:
+            return
+        grants = read_grants(connection)
+        if grants.has("SELECT"):
+            return
+        visible = visible_databases(connection) or frozenset()
+        of_database = NamePatterns([database for database, _ in patterns])
+        for database in sorted(filter(of_database.match_database, visible)):
+            if grants.lacking(database, ["SELECT"]):
+                raise BinlogError(
+                    ErrorKind.GRANT_MISSING,
+                    f"the option tables selects tables of {database} by a pattern, but the account lacks SELECT on the"
+                    " whole database, so it does not see all tables",
+                    where=self.server.label,
+                    remedy=f"GRANT SELECT ON {identifier(database)}.* TO {grants.account or 'the account'}, or name"
+                    " the tables in the option tables",
+                )
+
+    def _nothing_to_read(self) -> BinlogError:
+        patterns = list(map(".".join, self._options.tables or ()))
+        return BinlogError(
+            ErrorKind.UNKNOWN_TABLE,
+            f"no table matches {_listed(patterns)}, or the account has no SELECT on the tables that match",
+            where=self.server.label,
+            remedy=f"correct the option {self._option}, or GRANT SELECT ON the databases TO the account",
+        )
+
+    def _repeated(self, request: Callable[[Connection], T]) -> T:
+        """Returns the answer to questions, for which this method opens a session."""
+
+        def asked() -> T:
+            with self.server.session() as connection:
+                return request(connection)
+
+        return with_retries(asked, self._options.address.retry_timeout_s)
 
     def tables(self) -> list[TableName]:
         """Returns the tables that the options select, in the order of their names."""
-        with self.server.session() as connection:
-            return sorted(self._names(connection))
+        present = self._repeated(lambda connection: ask(connection, _TABLES, _name))
+        return sorted(filter(self.selects, present))
 
-    def _names(self, connection: Connection) -> list[TableName]:
-        return [name for name in ask(connection, _TABLES, _name) if self._selects(name)]
-
-    def _selects(self, name: TableName) -> bool:
+    def selects(self, name: TableName) -> bool:
+        """True if the options select a table."""
         named = {database for database, _ in selected_tables(self._options)}
         if name[0] in SYSTEM_DATABASES and name[0] not in named:
             return False
@@ -100,7 +201,7 @@ class SnapshotServer:
     def table(self, name: TableName) -> SourceTable:
         """Returns a table. Raises `BinlogError` UNSUPPORTED_CHANGE if the table no longer exists or has no key."""
         try:
-            source = self.server.table(*name)
+            source = self._repeated(lambda connection: read_source_table(connection, *name))
         except BinlogError as error:
             if error.kind is not ErrorKind.UNKNOWN_TABLE:
                 raise
@@ -115,11 +216,14 @@ class SnapshotServer:
     def key(self, name: TableName) -> tuple[KeyPart, ...]:
         return key_parts(self.table(name).key_columns)
 
-    def wait_until_executed(self, position: Position, timeout_s: float) -> None:
+    def wait_until_executed(self, position: Position) -> None:
         """Wait until the server's rows contain all changes up to a position. Raises `BinlogError` as
         `table_server.wait_until_executed`."""
-        with self.server.session() as connection:
-            wait_until_executed(connection, position, timeout_s=timeout_s, remedy=_LAGS)
+        self._repeated(
+            lambda connection: wait_until_executed(
+                connection, position, timeout_s=WAIT_EXECUTED_S, remedy=LAGS
+            )
+        )
 
     def chunks(self, state: SnapshotState, size: int) -> list[Chunk]:
         """Divides the state's chunk into ranges of about `size` bytes."""
@@ -140,9 +244,9 @@ class SnapshotServer:
     def _divided(
         self, source: SourceTable, whole: Chunk, rows: int, most: int | None
     ) -> list[Chunk]:
-        chunks: list[Chunk] = []
-        lower = whole.lower
-        with self.server.session() as connection:
+        def divided(connection: Connection) -> list[Chunk]:
+            chunks: list[Chunk] = []
+            lower = whole.lower
             while most is None or len(chunks) < most:
                 texts = boundary_row(connection, boundary_query(source, lower, rows, whole.upper))
                 upper = whole.upper if texts is None else bound_of(source, texts)
@@ -150,19 +254,35 @@ class SnapshotServer:
                 if texts is None or upper == whole.upper:
                     break
                 lower = upper
-        return chunks
+            return chunks
+
+        return self._repeated(divided)
+
+
+def generated_columns(connection: Connection, name: TableName) -> frozenset[str]:
+    """Returns the names of a table's generated columns. MariaDB may leave these out of row images."""
+    return frozenset(ask(connection, _GENERATED, lambda row: text_value(row[0]), name))
 
 
 def _name(row: Row) -> TableName:
     return text_value(row[0]), text_value(row[1])
 
 
+def _listed(texts: Sequence[str]) -> str:
+    """Returns the first texts of a list, and how many follow."""
+    more = f" and {len(texts) - 5} more" if len(texts) > 5 else ""
+    return ", ".join(texts[:5]) + more
+
+
+def _grant(name: TableName) -> str:
+    return f"GRANT SELECT ON {'.'.join(map(identifier, name))} TO the account"
+
+
 def _keyless(names: list[TableName], where: str) -> BinlogError:
-    shown = ", ".join(".".join(name) for name in names[:5])
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    shown = _listed(list(map(".".join, names)))
     return BinlogError(
         ErrorKind.UNSUPPORTED_CHANGE,
-        f"a snapshot reads rows by ranges of their key, and {shown}{more} has no primary key and no unique key on"
+        f"a snapshot reads rows by ranges of their key, and {shown} has no primary key and no unique key on"
         " NOT NULL columns",
         where=where,
         remedy="give the table a primary key, or leave it out of the option tables",

@@ -40,6 +40,8 @@ class Folded:
             rows = self.rows.setdefault(of, {})
             old: Any = json.loads(before) if before else None
             new: Any = json.loads(after) if after else None
+            if old is not None and new is not None:
+                new = old | new  # with FULL_NODUP, `after` has only what has changed
             if op == "read":
                 assert new is not None
                 self.reads[of, new[key]] = self.reads.get((of, new[key]), 0) + 1

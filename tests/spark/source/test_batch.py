@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,14 +13,15 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
-from dispatcher.model.position import Position
+from dispatcher.model.position import EventPoint, Position
 from spark_sink.source.data_source import BinlogDataSource
+from spark_sink.source.http.client import SliceCut
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.readers import batch
 from spark_sink.source.readers.batch import BinlogBatchReader
 from spark_sink.source.schemas import RAW_SCHEMA
 from spark_sink.source.slices import Slice
-from tests.support.fake_daemon import FakeDaemon, position
+from tests.support.fake_daemon import FakeDaemon, position, problem
 
 NewReader = Callable[..., BinlogBatchReader]
 
@@ -156,6 +158,43 @@ def test_of_a_slice_that_was_acknowledged_in_part_the_rest_is_read(
     reader = new_reader(failOnDataLoss="false")
     left, data = reader._bytes(reader._options, part)
     assert left.start.position == ends[1] and bytes(data) == bytes([2, 3])
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_slice_inside_of_a_transaction_that_was_acknowledged_meanwhile(
+    daemon: FakeDaemon, new_reader: NewReader, caplog: pytest.LogCaptureFixture, behind: int
+) -> None:
+    """The stream has acknowledged exactly this transaction, or the one behind it, too."""
+    ends = [daemon.add(bytes([n])) for n in range(3)]
+    (part,) = new_reader(maxPartitions="1").partitions()
+    part = replace(part, start=SliceCut(ends[0], EventPoint(3, 120)))
+    gone = problem(409, ErrorKind.POSITION_UNKNOWN, "the range is not in the queue")
+    daemon.acknowledged = ends[behind]
+    daemon.faults["binlog"] = [gone, gone]
+    reader = new_reader(failOnDataLoss="false")
+    left, data = reader._bytes(
+        reader._options, replace(part, end=SliceCut(ends[0], EventPoint(9, 400)))
+    )
+    assert left.gap and bytes(data) == b""
+    left, data = reader._bytes(reader._options, part)
+    assert left.start == SliceCut(ends[behind]) and bytes(data) == bytes(range(behind + 1, 3))
+    assert "changes after a place in the transaction that ends at epoch 1, seq 1" in caplog.text
+    daemon.faults["binlog"] = [gone]
+    with pytest.raises(BinlogError, match="in the transaction that ends at") as caught:
+        new_reader()._bytes(new_reader()._options, part)
+    assert caught.value.kind is ErrorKind.POSITION_PURGED
+
+
+def test_a_range_that_is_unknown_for_another_reason_is_an_error(
+    daemon: FakeDaemon, new_reader: NewReader
+) -> None:
+    daemon.add(b"x")
+    (part,) = new_reader(maxPartitions="1").partitions()
+    daemon.faults["binlog"] = [problem(409, ErrorKind.POSITION_UNKNOWN, "unknown")]
+    reader = new_reader(failOnDataLoss="false")
+    with pytest.raises(BinlogError, match="unknown") as caught:
+        reader._bytes(reader._options, part)
+    assert caught.value.kind is ErrorKind.POSITION_UNKNOWN
 
 
 # -- the end -------------------------------------------------------------------------------------------------

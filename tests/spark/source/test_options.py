@@ -88,7 +88,7 @@ def test_all_options_in_any_case() -> None:
         ({"metadata": "key", "raw": "true"}, "options 'metadata' and 'raw' exclude each other"),
         ({"flat": "after"}, "option 'flat' needs 'table'"),
         ({"flat": "before", "table": "a.b"}, "option 'flat' must be after or false, not 'before'"),
-        ({"flatPrefix": "__", "table": "a.b"}, "option 'flatPrefix' needs 'flat'"),
+        ({"flatPrefix": "__", "table": "a.b"}, "option 'flatPrefix' needs flat=after"),
         (
             {"flat": "after", "flatPrefix": "a.", "table": "a.b"},
             "option 'flatPrefix' must consist of letters, digits and _, like __, not 'a.'",
@@ -148,6 +148,7 @@ def test_all_options_in_any_case() -> None:
         ({"maxTransactionsPerTrigger": "0"}, "'maxTransactionsPerTrigger' must be a number from 1"),
         ({"maxPartitions": "0"}, "must be a number from 1"),
         ({"retryTimeoutSeconds": "soon"}, "must be a number from 1"),
+        ({"flatPrefix": "_", "flat": "false", "table": "a.b"}, "'flatPrefix' needs flat=after"),
     ],
 )
 def test_findings(change: dict[str, str], finding: str) -> None:

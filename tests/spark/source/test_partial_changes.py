@@ -16,7 +16,16 @@ from spark_sink.source.http.client import SliceCut
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.slices import Slice
 from spark_sink.source.snapshot.rules import ChunkEnd, KeyPart, SnapshotState
-from tests.support.rows_encoder import Delivered, Spec, integer, rows_body, table_map
+from tests.spark.source.test_projection import definition
+from tests.support.rows_encoder import (
+    Delivered,
+    Spec,
+    integer,
+    lsb_bits,
+    rows_body,
+    table_map,
+    text,
+)
 
 END = SliceCut(Position("s", "", "binlog.000001", 4, 1, 1))
 KEY = (KeyPart("id", "number:3:0"),)
@@ -106,3 +115,99 @@ def test_statements_are_delivered_but_a_rename_ends_the_snapshot() -> None:
     with pytest.raises(BinlogError, match=r"the snapshot cannot go on at table shop\.z") as caught:
         read(log, READ_TO_5)
     assert caught.value.kind is ErrorKind.UNSUPPORTED_CHANGE
+
+
+# -- images that lack columns ------------------------------------------------------------------------------------
+
+
+def sparse(log: Delivered, present: tuple[list[bool], list[bool]], *images: list[bytes]) -> None:
+    """Adds an UPDATE whose images have only the columns `present`."""
+    before, after = map(lsb_bits, present)
+    body = rows_body(
+        UPDATE,
+        list(images),
+        width=len(COLUMNS),
+        present=before,
+        present_after=after,
+    )
+    log.transaction((19, table_map(COLUMNS, table="t")), (UPDATE, body))
+
+
+WHOLE = [True, True]
+
+
+def test_an_image_without_duplicates_is_completed_from_the_image_before() -> None:
+    """The images of MariaDB's binlog_row_image=FULL_NODUP."""
+    log = Delivered()
+    sparse(log, (WHOLE, [False, True]), row(4, 7), [integer(8, 4)], row(9, 7), [integer(8, 4)])
+    sparse(log, (WHOLE, [True, False]), row(9, 7), [integer(3, 4)], row(5, 7), [integer(6, 4)])
+    given = read(log, READ_TO_5, metadata="changed")
+    assert images(given) == [("update", 4, 4), ("insert", None, 3), ("delete", 5, None)]
+    assert [json.loads(each["after"] or "{}") for each in given[:2]] == [
+        {"id": 4, "n": 8},
+        {"id": 3, "n": 7},
+    ]
+    assert {str(each["after_absent"]) for each in given} == {"None"}
+    assert given[0]["changed"] == ["n"]
+
+
+def test_a_row_of_another_table_is_completed_too() -> None:
+    """The stream may have omitted the row, because it changed while the table was read."""
+    log = Delivered()
+    sparse(log, (WHOLE, [False, True]), row(4, 7), [integer(8, 4)])
+    (given,) = read(log, SnapshotState(table=("shop", "z"), key=KEY))
+    assert json.loads(given["after"]) == {"id": 4, "n": 8}
+
+
+def test_an_image_that_cannot_be_completed_ends_the_snapshot() -> None:
+    """The images of a session with binlog_row_image=MINIMAL."""
+    log = Delivered()
+    sparse(log, ([True, False], [False, True]), [integer(4, 4)], [integer(8, 4)])
+    assert images(read(log, READ_TO_5))[0][:2] == ("update", 4)
+    sparse(log, ([True, False], [True, False]), [integer(9, 4)], [integer(3, 4)])
+    with pytest.raises(BinlogError, match=r"shop\.t: .*column 'n' is missing") as caught:
+        read(log, READ_TO_5)
+    assert caught.value.kind is ErrorKind.UNSUPPORTED_CHANGE
+    assert "binlog_row_image to FULL" in str(caught.value)
+    assert len(read(log, READ_TO_5, columns="shop.t.id")) == 2
+
+
+def test_a_key_that_no_image_holds_ends_the_snapshot() -> None:
+    log = Delivered()
+    sparse(log, ([False, True], [False, True]), [integer(1, 4)], [integer(8, 4)])
+    with pytest.raises(BinlogError, match=r"shop\.t: .*column 'id' is missing"):
+        read(log, READ_TO_5)
+
+
+def test_a_key_of_another_type_ends_the_snapshot() -> None:
+    log = Delivered()
+    columns = [Spec("id", Type.VARCHAR, (80).to_bytes(2, "little"), charset=255), COLUMNS[1]]
+    images_ = [[text("5", 1), integer(0, 4)]]
+    log.transaction((19, table_map(columns, table="t")), (INSERT, rows_body(INSERT, images_)))
+    with pytest.raises(BinlogError, match="the type of its key was changed") as caught:
+        read(log, READ_TO_5)
+    assert "new checkpoint" in str(caught.value)
+
+
+def test_a_key_of_a_wider_number_is_followed() -> None:
+    log = Delivered()
+    columns = [Spec("id", Type.LONGLONG, unsigned=True), COLUMNS[1]]
+    images_ = [[integer(key, 8), integer(0, 4)] for key in (4, 6)]
+    log.transaction((19, table_map(columns, table="t")), (INSERT, rows_body(INSERT, images_)))
+    assert [after for _, _, after in images(read(log, READ_TO_5))] == [4]
+
+
+def test_typed_images_are_completed_too() -> None:
+    log = Delivered()
+    sparse(log, (WHOLE, [False, True]), row(4, 7), [integer(8, 4)])
+    sparse(log, (WHOLE, [True, False]), row(9, 7), [integer(3, 4)])
+    options = {key: value for key, value in OPTIONS.items() if key != "tables"}
+    parsed = SourceOptions.parse(options | {"table": "shop.t"})
+    schema = schemas.stream_schema(parsed, definition(id="int", n="int"))
+    part = replace(Slice(1, 0, END, END), snapshot=READ_TO_5)
+    batches = rows.read_slice(parsed, schema, part, log.bytes())
+    given = [each for batch in batches for each in batch.to_pylist()]
+    assert [(each["op"], each["after"]) for each in given] == [
+        ("update", {"id": 4, "n": 8}),
+        ("insert", {"id": 3, "n": 7}),
+    ]

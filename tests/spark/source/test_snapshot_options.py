@@ -46,6 +46,8 @@ def test_all_options_are_read() -> None:
         ("mysqlPasswordFile", {}, "needs either 'mysqlPasswordFile' or 'mysqlPasswordVariable'"),
         ("", {"mysqlPasswordVariable": "P"}, "needs either 'mysqlPasswordFile' or"),
         ("", {"mysqlTls": "on"}, "option 'mysqlTls' must be one of disabled,"),
+        ("", {"mysqlCaFile": "/ca.pem"}, "option 'mysqlCaFile' needs mysqlTls=verify_ca or verify_identity"),
+        ("", {"mysqlCaFile": "/ca.pem", "mysqlTls": "required"}, "because mysqlTls=required accepts any"),
         ("", {"snapshotRowsPerSecond": "fast"}, "option 'snapshotRowsPerSecond' must be a number"),
         ("startingOffsets", {}, "option 'mysql' needs startingOffsets=snapshot"),
     ],

@@ -183,7 +183,20 @@ def test_a_query_that_is_killed_anywhere_delivers_each_version_in_order(
     assert len(max(query.offsets, key=len)) < 2000
 
 
-@pytest.mark.parametrize("kind", ["mariadb118", "mariadb1011", "mysql56", "mysql97 without GTIDs"])
+OPTIONS_OF_SERVERS = {
+    "": [],
+    "without GTIDs": ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"],
+    "without duplicates": ["--binlog-row-image=FULL_NODUP"],
+}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("mariadb118", "mariadb1011", "mysql56", "mysql97 without GTIDs"),
+        "mariadb118 without duplicates",
+    ],
+)
 def test_other_servers(
     server_factory: ServerFactory,
     new_database: Callable[[Server], str],
@@ -192,9 +205,8 @@ def test_other_servers(
     kind: str,
     seed: int,
 ) -> None:
-    name, *without = kind.split(" ", 1)
-    gtids = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"] if without else []
-    server = server_factory(name, *gtids)  # type: ignore[arg-type]
+    name, _, more = kind.partition(" ")
+    server = server_factory(name, *OPTIONS_OF_SERVERS[more])  # type: ignore[arg-type]
     killed_under_load(server, new_database(server), tmp_path, make_query, "BIGINT", seed)
 
 
