@@ -130,7 +130,7 @@ class Declarations:
                 return existing, False
             declared = {**self._all, wanted.name: wanted}
             decls = self._make_decls(with_declared(settings, declared.values()).settings)
-            await self._store.call(partial(self._state.declare, wanted))
+            await self._store.write("declare", partial(self._state.declare, wanted))
             self._set(declared)
             await self._clients.apply(decls)
             self._log.log(
@@ -207,7 +207,9 @@ class Declarations:
             read = sorted(called & self._all.keys())
             try:
                 if read:
-                    await self._store.call(partial(self._state.note_reads, read, now_s))
+                    await self._store.write(
+                        "note_reads", partial(self._state.note_reads, read, now_s)
+                    )
             except BinlogError:
                 sessions.put_called(called)
                 raise
@@ -253,7 +255,7 @@ class Declarations:
             running = with_declared(self._settings, left.values())
             await self._clients.apply(self._make_decls(running.settings))
         try:
-            await self._store.call(partial(self._state.undeclare, name))
+            await self._store.write("undeclare", partial(self._state.undeclare, name))
         except BinlogError:
             if self._settings is not None and not self._ended:
                 await self._run()

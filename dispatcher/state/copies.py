@@ -17,12 +17,13 @@ from typing import Any
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.state.declaration_rows import load_declarations
 from dispatcher.state.files import sync_to_disk
+from dispatcher.state.pages import rows_in_pages
 from dispatcher.state.private import FILE_MODE
 from dispatcher.state.schema import APPLICATION_ID, MOVED_ID, SCHEMA_VERSION, not_a_store
 from dispatcher.state.space import FULL_REMEDY, what_failed
 from dispatcher.state.statements import Statements
 
-_CONSUMERS = "SELECT name, session, acknowledged, covered, paused FROM consumer ORDER BY name"
+_CONSUMERS = "name, session, acknowledged, covered, paused"
 _CONNECTIONS = """
 SELECT client, server, file, "offset", (SELECT count(*) FROM table_version v WHERE v.client = stream.client)
 FROM stream ORDER BY client
@@ -64,7 +65,9 @@ def contents_of(db: Statements, prepared: str) -> dict[str, Any]:
                 "acknowledged": _position(acknowledged),
                 "covered": _position(covered),
             }
-            for name, session, acknowledged, covered, paused in db.execute(_CONSUMERS)
+            for name, session, acknowledged, covered, paused in rows_in_pages(
+                db, "consumer", _CONSUMERS, "name"
+            )
         ],
         "declarations": [
             {

@@ -5,8 +5,8 @@ It has the same contract and the same tables as the store in a file (`store`). I
 * `save` and `next_session` return once their transaction is committed. The store reports as stored only what is known
   to be committed. A daemon whose lease another daemon has taken writes nothing: see `server.fence`.
 * A transaction must be short, because it locks the row of the lease, and renewals of the lease wait for this lock. So
-  large rows of prepared transactions are written before the transaction, in parts, each part in a transaction of its
-  own. A part is valid once a row of `prepared` contains its id.
+  large rows of prepared transactions are written before the transaction, in parts, and deleted after it, with a
+  transaction for each MiB. A part is valid while a row of `prepared` contains its id.
 * The daemon may read the log of the server that has the state. Then each write of the state is a transaction in that
   log. This transaction moves the covered position of every consumer, and storing these positions at once would be the
   next write, without end. So a covered position alone is stored later: with the next acknowledgement, or by
@@ -44,9 +44,16 @@ from dispatcher.state.declaration_rows import (
     note_reads,
     replace_declaration,
 )
+from dispatcher.state.pages import rows_in_pages
 from dispatcher.state.server.durability import durability_warnings
 from dispatcher.state.server.fence import Fence
-from dispatcher.state.server.parts import PartRows, read_parts, sweep_parts, write_parts
+from dispatcher.state.server.parts import (
+    PartRows,
+    delete_parts,
+    read_parts,
+    unnamed_parts,
+    write_parts,
+)
 from dispatcher.state.server.schema import upgrade_tables
 from dispatcher.state.server.session import DatabaseSession, SessionLimits
 from dispatcher.state.statements import Statements
@@ -59,8 +66,8 @@ INSERT INTO consumer (name, acknowledged, covered, file_created) VALUES (?, ?, ?
 ON DUPLICATE KEY UPDATE acknowledged = VALUES(acknowledged), covered = VALUES(covered),
   file_created = VALUES(file_created)
 """
-_ROWS = "SELECT name, session, paused, acknowledged, covered, file_created FROM consumer"
-_ROW = f"{_ROWS} WHERE name = ?"
+_COLUMNS = "name, session, paused, acknowledged, covered, file_created"
+_ROW = f"SELECT {_COLUMNS} FROM consumer WHERE name = ?"
 _NOW_MS = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
 _NEXT_SESSION = f"""
 INSERT INTO consumer (name, session) VALUES (?, {_NOW_MS})
@@ -161,8 +168,8 @@ class DatabaseStore:
         position is as new as the progress."""
         rows = {**self._waiting, **rows}
         parts = PartRows(prepared.put if prepared is not None else ())
-        for part in parts.large:
-            self._fence.write(partial(write_parts, parts=[part]))
+        for group in parts.groups:
+            self._fence.write(partial(write_parts, parts=group))
 
         def write(db: Statements) -> None:
             if rows:
@@ -171,13 +178,22 @@ class DatabaseStore:
             if prepared is not None:
                 write_parts(db, parts.small)
                 save_xa(db, client, prepared, parts.keys())
-                sweep_parts(db)
 
         self._forget_rows(*rows)
         self._fence.write(write)
         self._stored |= rows
         self._waiting.clear()
         self._note_streams()
+        if prepared is not None:
+            self._sweep_parts()
+
+    def _sweep_parts(self) -> None:
+        """Delete the parts that no row names. After an error the next write of prepared transactions tries again: the
+        write before is committed, so its caller must not get this error."""
+        with contextlib.suppress(BinlogError):
+            while groups := self._session.run(unnamed_parts):
+                for keys in groups:
+                    self._fence.write(partial(delete_parts, keys=keys))
 
     def load_prepared(self, client: str) -> list[XaEntry]:
         """The prepared transactions of a client in the order of their numbers."""
@@ -356,9 +372,9 @@ def _row_of(name: str, progress: Progress) -> tuple[str, str, str, int]:
 
 
 def _rows(db: Statements) -> dict[str, tuple[Any, ...]]:
-    """All rows, by consumer. A daemon that takes over reads them in one call, not with several calls for each
+    """All rows, by consumer. A daemon that takes over reads them together, not with several calls for each
     consumer."""
-    return {str(row[0]): row for row in db.execute(_ROWS)}
+    return {str(row[0]): row for row in rows_in_pages(db, "consumer", _COLUMNS, "name")}
 
 
 def _installation(db: Statements) -> tuple[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dispatcher.dispatch.values.declaration import Declaration
+from dispatcher.state.pages import rows_in_pages
 from dispatcher.state.statements import Statements
 
 COLUMNS = "name, owner, content, declared_at, read_at"
@@ -13,7 +14,7 @@ COLUMNS = "name, owner, content, declared_at, read_at"
 def load_declarations(db: Statements) -> list[Declaration]:
     """Returns all declarations, in the order of the consumers' names. Raises BinlogError (STATE_STORE) for an
     unreadable row."""
-    rows = db.execute(f"SELECT {COLUMNS} FROM declaration ORDER BY name")
+    rows = rows_in_pages(db, "declaration", COLUMNS, "name")
     return [Declaration.from_row(*row) for row in rows]
 
 

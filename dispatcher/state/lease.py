@@ -28,10 +28,10 @@ from dispatcher.leadership.lease import LeaseRow, campaigned, released, renewed
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.settings.model import StateSettings
 from dispatcher.state.server.schema import create
-from dispatcher.state.server.session import READ_ONLY, DatabaseSession, SessionLimits
+from dispatcher.state.server.session import READ_ONLY_VARIABLES, DatabaseSession, SessionLimits
 from dispatcher.state.statements import Statements
 
-_VARIABLES = ", ".join(f"@@GLOBAL.{name}" for name in READ_ONLY)
+_VARIABLES = ", ".join(f"@@GLOBAL.{name}" for name in READ_ONLY_VARIABLES)
 _READ = f"""
 SELECT holder, address, term, TIMESTAMPDIFF(MICROSECOND, NOW(6), expires), {_VARIABLES} FROM lease WHERE place = 1
 """
@@ -106,11 +106,11 @@ def lease_row(db: Statements, *, lock: bool = False) -> LeaseRow:
 
 
 def _read(db: Statements, *, lock: bool) -> tuple[LeaseRow, dict[str, object]]:
-    """Returns the row of the lease, and the values of the variables `READ_ONLY`."""
+    """Returns the row of the lease, and the values of the variables `READ_ONLY_VARIABLES`."""
     found = db.execute(_READ + (" FOR UPDATE" if lock else "")).fetchone()
     if found is None:
         what, remedy = "the table lease is empty", "restore the state's database from a backup"
         raise BinlogError(ErrorKind.STATE_STORE, what, remedy=remedy)
     holder, address, term, remaining_us, *values = found
     row = LeaseRow(holder, address, term, remaining_us / _US)
-    return row, dict(zip(READ_ONLY, values, strict=True))
+    return row, dict(zip(READ_ONLY_VARIABLES, values, strict=True))

@@ -22,6 +22,7 @@ from dispatcher.state.declaration_rows import insert_declarations, load_declarat
 from dispatcher.state.files import beside
 from dispatcher.state.lease import lease_row
 from dispatcher.state.newest import Loss
+from dispatcher.state.pages import rows_in_pages
 from dispatcher.state.schema import mark_moved
 from dispatcher.state.server.parts import PartRows, read_parts, write_parts
 from dispatcher.state.server.schema import create, readable
@@ -100,7 +101,7 @@ def _refuse(*_: object) -> None:
 def _copy(source: _Place, target: _Place) -> StateCounts:
     installation, epoch = source.db.execute("SELECT id, epoch FROM installation").fetchone()
     target.db.execute("UPDATE installation SET id = ?, epoch = ?", (installation, epoch))
-    consumers = list(source.db.execute(f"SELECT {_CONSUMERS} FROM consumer ORDER BY name"))
+    consumers = list(rows_in_pages(source.db, "consumer", _CONSUMERS, "name"))
     values = ", ".join("?" * 6)
     target.db.executemany(f"INSERT INTO consumer ({_CONSUMERS}) VALUES ({values})", consumers)
     declarations = load_declarations(source.db)
@@ -213,8 +214,8 @@ def _load_parts(db: Statements, client: str) -> list[XaEntry]:
 
 def _save_parts(db: Statements, client: str, entries: list[XaEntry]) -> None:
     parts = PartRows(entries)
-    for part in (*parts.small, *parts.large):
-        write_parts(db, [part])
+    for group in (*parts.groups, parts.small):
+        write_parts(db, group)
     save_xa(db, client, XaChanges(tuple(entries), (), ()), parts.keys())
 
 

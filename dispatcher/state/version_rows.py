@@ -7,6 +7,7 @@ import json
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.model.position import LogPosition
+from dispatcher.state.pages import rows_in_pages
 from dispatcher.state.statements import Statements
 
 _COLUMNS = (
@@ -22,10 +23,9 @@ def load_versions(db: Statements, client: str) -> StoredVersions | None:
     ).fetchone()
     if row is None:
         return None
-    query = f"SELECT {_COLUMNS} FROM table_version WHERE client = ? ORDER BY rowid"
     versions = tuple(
         ((v[0], v[1]), LogPosition(*v[2:5]), LogPosition(*v[5:8]), json.loads(v[9]), bool(v[8]))
-        for v in db.execute(query, (client,))
+        for v in rows_in_pages(db, "table_version", _COLUMNS, "rowid", client=client)
     )
     return StoredVersions(row[0], LogPosition(*row[1:]), versions)
 

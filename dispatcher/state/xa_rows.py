@@ -10,6 +10,7 @@ from dispatcher.binlog.event.transaction_payload import Compression, Payload
 from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault
 from dispatcher.model.errors import ErrorKind
 from dispatcher.model.position import LogPosition
+from dispatcher.state.pages import rows_in_pages
 from dispatcher.state.statements import Statements
 
 _COLUMNS = (
@@ -48,8 +49,8 @@ def save_xa(
 
 def load_xa(db: Statements, client: str, found: Callable[[Data], Data] = _same) -> list[XaEntry]:
     """The client's transactions in the order of their numbers. `found`: the inverse of `kept`, see `save_xa`."""
-    query = f"SELECT {_COLUMNS} FROM prepared WHERE client = ? ORDER BY number"
-    return [_entry(row, found) for row in db.execute(query, (client,))]
+    rows = rows_in_pages(db, "prepared", _COLUMNS, "number", client=client)
+    return [_entry(row, found) for row in rows]
 
 
 def _row(entry: XaEntry, kept: Callable[[Data], Data]) -> tuple[object, ...]:

@@ -12,7 +12,8 @@ from dispatcher.settings.reload import until_restart
 from tests.support.settings_texts import Load
 
 CONSUMER = 'consumers: {a: {mysql: repl@db1, password: x, databases: ["*"]}}\n'
-PUBLIC = 'api: {listen: "0.0.0.0:8085", tokens: [{token: t-123456789-123456789-123456789, scopes: [read], consumers: all}]}\n'
+TOKEN = "{token: t-123456789-123456789-123456789, scopes: [read], consumers: all}"
+PUBLIC = f'api: {{listen: "0.0.0.0:8085", tokens: [{TOKEN}]}}\n'
 STATE = 'state: {mysql: "repl@db1/%s", password: x}\n'
 
 

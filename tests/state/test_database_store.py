@@ -19,7 +19,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
 from dispatcher.settings.model import StateSettings
 from dispatcher.state.database import FAR_BYTES, DatabaseStore
-from dispatcher.state.server.parts import PART_BYTES
+from dispatcher.state.server.parts import PART_BYTES, UNNAMED_MAX
 from dispatcher.state.server.session import DatabaseSession
 from dispatcher.state.statements import Statements
 from tests.servers.installs import Kind
@@ -35,6 +35,7 @@ from tests.support.state_stores import (
     take_lease,
 )
 
+SMALL = 60_000  # bytes of rows that are stored together with their transaction
 INSERT = "INSERT INTO consumer (name, session) VALUES ('once', 7)"
 
 
@@ -206,6 +207,23 @@ def test_a_deadlock_is_made_again(store: DatabaseStore) -> None:
     assert len(attempts) == 2 and store.session("once") == 7
 
 
+@pytest.mark.parametrize("number", [1290, 1836, 1047])
+def test_a_write_that_a_server_refuses_is_made_in_a_new_session(
+    store: DatabaseStore, number: int
+) -> None:
+    """By then the address may lead to the server that is writable."""
+    sessions: list[int] = []
+
+    def change(db: Statements) -> None:
+        sessions.append(number_of_session(db))
+        if len(sessions) == 1:
+            db.execute(f"SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {number}")
+        db.execute(INSERT)
+
+    store._fence.write(change)
+    assert len(set(sessions)) == 2 and store.session("once") == 7
+
+
 def test_a_lock_is_waited_for(database: DatabaseOf, store: DatabaseStore) -> None:
     store.save([("shop", at(1), at(1), 0)])
     with database.transaction() as person, ThreadPoolExecutor(1) as pool:
@@ -354,15 +372,86 @@ def test_large_rows_are_written_in_parts_before_their_transaction(
     assert database.value("SELECT max(length(data)) FROM prepared_part") == PART_BYTES
 
 
-def test_parts_that_no_transaction_names_are_swept(
+def parts(database: DatabaseOf) -> int:
+    return int(database.value("SELECT count(*) FROM prepared_part"))
+
+
+def test_parts_that_no_transaction_names_are_swept(any_database: DatabaseOf) -> None:
+    rows = "INSERT INTO prepared_part VALUES (0x00112233445566778899AABBCCDDEEFF, {}, '{}')"
+    with closing(leading_store(any_database.settings)) as store:
+        any_database.execute(rows.format(0, "left"), rows.format(1, "x" * PART_BYTES))
+        store.save([], "client", XaChanges((entry(1, 3), entry(2, 2 * PART_BYTES)), (), ()))
+        assert parts(any_database) == 3
+        assert len(store.load_prepared("client")) == 2
+        store.save([], "client", XaChanges((), (), (1, 2)))
+        assert parts(any_database) == 0
+
+
+def test_a_few_small_parts_cost_no_commit_of_their_own(
     database: DatabaseOf, store: DatabaseStore
 ) -> None:
-    rows = "INSERT INTO prepared_part VALUES (0x00112233445566778899AABBCCDDEEFF, 0, 'left')"
-    database.execute(rows)
-    store.save([], "client", XaChanges((entry(1, 3), entry(2, 2 * PART_BYTES)), (), ()))
-    assert database.value("SELECT count(*) FROM prepared_part") == 3
-    store.save([], "client", XaChanges((), (), (1, 2)))
-    assert database.value("SELECT count(*) FROM prepared_part") == 0
+    for number in range(1, UNNAMED_MAX + 1):
+        rows = Payload(Compression.NONE, 3, b"%3d" % number)
+        entry_ = XaEntry(number, "x", POINT, rows)
+        store.save([], "client", XaChanges((entry_,), (), (number - 1,)))
+    assert (writes(database), parts(database)) == (UNNAMED_MAX, UNNAMED_MAX)
+    store.save([], "client", XaChanges((), (), (UNNAMED_MAX,)))
+    assert (writes(database), parts(database)) == (UNNAMED_MAX + 2, 0)
+
+
+def test_no_transaction_is_much_larger_than_a_part(server_factory: ServerFactory) -> None:
+    """Servers refuse large transactions (max_binlog_cache_size), and Group Replication does too."""
+    server = server_factory("mysql97", f"--max-binlog-cache-size={4 * PART_BYTES}")
+    with state_databases() as settings_on:
+        database = DatabaseOf(server, settings_on(server))
+        with closing(leading_store(database.settings)) as store:
+            small = [
+                XaEntry(n, "x", POINT, Payload(Compression.NONE, 0, b"%3d" % n + bytes(SMALL)))
+                for n in range(2, 202)
+            ]
+            entries = (entry(1, 8 * PART_BYTES), *small)
+            store.save([], "client", XaChanges(entries, (), ()))
+            stored = [e.rows for e in store.load_prepared("client")]
+            assert stored == [e.rows for e in entries]
+            store.save([], "client", XaChanges((), (), tuple(range(1, 202))))
+            assert (
+                database.value("SELECT coalesce(sum(length(data)), 0) FROM prepared_part")
+                < PART_BYTES
+            )
+
+
+def test_a_write_that_fails_leaves_no_other_copy_when_it_is_made_again(
+    database: DatabaseOf, store: DatabaseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise store._session.error("the disk is full", "")
+
+    changes = XaChanges((entry(1, 2 * PART_BYTES), entry(2, 3)), (), ())
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            patched.setattr("dispatcher.state.database.save_xa", fail)
+            with pytest.raises(BinlogError, match="disk is full"):
+                store.save([], "client", changes)
+        assert parts(database) == 2
+    store.save([], "client", changes)
+    assert parts(database) == 3
+    assert [e.rows for e in store.load_prepared("client")] == [e.rows for e in changes.put]
+
+
+def test_a_sweep_that_fails_does_not_make_the_write_fail(
+    database: DatabaseOf, store: DatabaseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.save([], "client", XaChanges((entry(1, 2 * PART_BYTES),), (), ()))
+
+    def fail(db: Statements, keys: object) -> None:
+        raise store._session.error("the disk is full", "")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dispatcher.state.database.delete_parts", fail)
+        store.save([], "client", XaChanges((), (), (1,)))
+    assert parts(database) == 2 and store.load_prepared("client") == []
+    store.save([], "client", XaChanges((entry(2, 3),), (), ()))
+    assert parts(database) == 1
 
 
 def test_rows_that_are_missing_are_an_error(database: DatabaseOf, store: DatabaseStore) -> None:

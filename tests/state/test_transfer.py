@@ -33,6 +33,7 @@ from tests.support.state_stores import (
     take_lease,
 )
 
+MIB = 1 << 20
 MARK = LogPosition("binlog.000007", 1 << 33, 1_700_000_000)
 POINT = LogPoint(MARK, "uuid:tag", 5, "server")
 FLAW = XaFault(ErrorKind.PREPARED, "too much", None, (("shop", "orders"), ("crm", None)))
@@ -250,6 +251,41 @@ def test_a_dump_and_a_backup_of_a_database_beside_a_daemon(
         assert held(store) == full
     with pytest.raises(BinlogError, match="exists already"):
         back_up_database(database.settings, tmp_path / "copy.db")
+
+
+def test_a_state_may_be_larger_than_the_answer_to_one_statement(
+    file: StateSettings, database: DatabaseOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dispatcher.source.mysql.driver.ANSWER_BYTES_MAX", MIB)
+    monkeypatch.setattr("dispatcher.state.pages.PAGE_BYTES", MIB // 4)
+    text = "x" * (MIB // 10)
+    place = Position("server", text, "binlog.000001", 1, 1, 7)
+    flaw = XaFault(ErrorKind.PREPARED, text, None, None)
+    version = (("shop", "orders"), MARK, MARK, {"comment": text}, False)
+    rows = range(1, 13)
+    with closing(StateStore(file.path)) as store:
+        for n in rows:
+            store.declare(Declaration(f"nb-{n:02}", "notebook", "db", (text,)))
+        entries = tuple(XaEntry(n, str(n), POINT, None, (flaw,)) for n in rows)
+        store.save([(f"c{n:02}", place, place, 0) for n in rows], "a", XaChanges(entries, (), ()))
+        stored = StoredVersions("uuid", MARK, (version,) * len(rows))
+        store.save_versions("a", StoreVersions(MARK, stored))
+        dumped = dump_state(file.path)
+
+        def content(store: Store) -> list[object]:
+            return [[store.load(f"c{n:02}") for n in rows], *held(store)]
+
+        full = content(store)
+    move_state(file, database.settings)
+    assert dump_database(database.settings) == {**dumped, "leader": None}
+    with closing(leading_store(database.settings)) as moved:
+        assert content(moved) == full
+    back_up_database(database.settings, tmp_path / "copy.db")
+    database.reset_lease(keep=True)
+    move_state(database.settings, back := StateSettings(path=tmp_path / "back.db"))
+    for path in (tmp_path / "copy.db", back.path):
+        with closing(StateStore(path)) as copy:
+            assert content(copy) == full
 
 
 def test_a_database_without_a_state_is_an_error(database: DatabaseOf, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The state store for the event loop: one thread makes all calls, in their order.
 
-`fault` is the error of the newest attempt to store progress; None if that attempt succeeded. `timings` counts calls.
+`fault` is the error of the newest write; None if that write succeeded. `timings` counts calls.
 
 Once a minute, between two calls, the thread moves what was stored from SQLite's write-ahead log into the database file.
 If the write-ahead log is damaged or removed, at most the positions of one minute are lost.
@@ -28,6 +28,7 @@ from dispatcher.model.timings import StoreTimings
 
 CHECKPOINT_EVERY_S = 60.0
 _RETRY_S = 5.0  # the wait after a checkpoint that failed
+_VERSIONS = "save_versions"
 
 T = TypeVar("T")
 _Call = tuple[Callable[[], Any], asyncio.Future[Any]]
@@ -100,6 +101,7 @@ class StoreThread:
         """`prepared_bytes_max`: the limit of the rows of prepared transactions, for each client; `on_refused` is called
         if this daemon may not write into the store, because another daemon leads."""
         self.fault: BinlogError | None = None
+        self._fault_of = ""  # the name of the write that had the fault
         self.misplaced: BinlogError | None = None
         self.not_checkpointed: BinlogError | None = None
         self._checkpoint_every_s = checkpoint_every_s
@@ -126,12 +128,7 @@ class StoreThread:
         rows = [(name, p.acknowledged, p.covered, p.created) for name, p in progress]
         changes = prepared.changes()
         began = time.monotonic()
-        try:
-            await self.call(lambda: self._state.save(rows, client, changes))
-        except BinlogError as error:
-            self.fault = error
-            raise
-        self.fault = None
+        await self.write("save", lambda: self._state.save(rows, client, changes))
         self.timings.commits.add(time.monotonic() - began)
         if changes:
             prepared.stored(changes)
@@ -144,7 +141,7 @@ class StoreThread:
         return await self.call(lambda: self._state.load_versions(client))
 
     async def save_versions(self, client: str, versions: StoreVersions) -> None:
-        await self.call(lambda: self._state.save_versions(client, versions))
+        await self.write(_VERSIONS, lambda: self._state.save_versions(client, versions))
 
     async def load_all(self, consumers: Sequence[str]) -> dict[str, StoredConsumer]:
         """Return what is stored of each consumer, with one call in the thread."""
@@ -172,17 +169,17 @@ class StoreThread:
         return await self.call(lambda: self._state.session(consumer))
 
     async def next_session(self, consumer: str) -> int:
-        return await self.call(lambda: self._state.next_session(consumer))
+        return await self.write("next_session", lambda: self._state.next_session(consumer))
 
     async def paused(self, consumer: str) -> bool:
         return await self.call(lambda: self._state.paused(consumer))
 
     async def set_paused(self, consumer: str, paused: bool) -> None:
-        await self.call(lambda: self._state.set_paused(consumer, paused))
+        await self.write("set_paused", lambda: self._state.set_paused(consumer, paused))
 
     async def forget(self, consumer: str) -> None:
         """Remove what is stored of a consumer that does not run."""
-        await self.call(lambda: self._state.forget(consumer))
+        await self.write("forget", lambda: self._state.forget(consumer))
 
     async def check(self) -> None:
         """Set `misplaced` to the error if the store's file was deleted or replaced, else to None."""
@@ -195,7 +192,7 @@ class StoreThread:
 
     @property
     def faults(self) -> tuple[BinlogError, ...]:
-        """Why progress cannot be stored; () if no reason is known."""
+        """Why nothing can be stored; () if no reason is known."""
         faults = self.misplaced, self.fault, self.not_checkpointed
         by_text = {str(fault): fault for fault in faults if fault}
         return tuple(by_text.values())
@@ -221,6 +218,18 @@ class StoreThread:
                 outcome.set_exception(refusal())
         self._calls.put((close, asyncio.get_running_loop().create_future()))
         self._calls.put(None)
+
+    async def write(self, name: str, call: Callable[[], T]) -> T:
+        """As `call`, for a call that writes into the store: its error becomes the `fault`. `name`: of the method."""
+        try:
+            result = await self.call(call)
+        except BinlogError as error:
+            self.fault, self._fault_of = error, name
+            raise
+        # A store in a database may put a position off, so the success of `save_versions` says nothing of other writes.
+        if name != _VERSIONS or self._fault_of == name:
+            self.fault = None
+        return result
 
     async def call(self, call: Callable[[], T]) -> T:
         """Make a call of the store in the thread, after the calls that already wait."""

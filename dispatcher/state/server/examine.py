@@ -14,14 +14,14 @@ from dispatcher.state.server.durability import durability_warnings, variables_of
 from dispatcher.state.server.schema import installed_of, refuse_old, refuse_unusable
 from dispatcher.state.server.session import (
     PRIVILEGES,
-    READ_ONLY,
+    READ_ONLY_VARIABLES,
     DatabaseSession,
     SessionLimits,
 )
 from dispatcher.state.statements import Statements
 
 PACKET_BYTES_MIN = 4 << 20  # enough for a position whose set has some 100,000 intervals
-_VARIABLES = (*READ_ONLY, "log_bin", "binlog_format")
+_VARIABLES = (*READ_ONLY_VARIABLES, "log_bin", "binlog_format")
 _TABLES = """
 SELECT table_name FROM information_schema.tables WHERE table_schema = ? AND engine <> 'InnoDB'
 """

@@ -1,13 +1,16 @@
-"""The rows of prepared transactions, in parts: a server bounds the size of a packet, and a transaction should be short.
+"""The rows of prepared transactions, in parts: a server bounds the size of a packet, a cluster also bounds the size of
+a transaction, and a transaction should be short. So parts are written and deleted about a MiB at a time.
 
-The parts of one transaction have an id, which the row of the transaction in `prepared` contains. Parts whose id is in
-no row are left from a write that failed, and `sweep_parts` deletes them.
+The parts of one transaction have an id, which the row of the transaction in `prepared` contains. The id is a digest of
+the rows: a write that is repeated writes the same parts again, not another copy. Parts whose id is in no row are left
+from a transaction that was deleted, or from a write that failed; `unnamed_parts` finds them. Less than a MiB of such
+parts stays, because a deletion costs a commit.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
-from uuid import uuid4
 
 from dispatcher.binlog.stream.xa_store import XaEntry
 from dispatcher.state.statements import Statements
@@ -15,28 +18,46 @@ from dispatcher.state.xa_rows import Data
 
 PART_BYTES = 1 << 20
 SMALL_BYTES = 1 << 16
+UNNAMED_MAX = 100  # how many parts are looked for, and deleted, at a time
+_ID_BYTES = 16
+# The inner query does not select the data: InnoDB would read the data of all parts, also of those that a row names.
+_UNNAMED = f"""
+SELECT id, part, LENGTH(data) FROM prepared_part JOIN (
+  SELECT id, part FROM prepared_part
+  WHERE id NOT IN (SELECT "rows" FROM prepared WHERE "rows" IS NOT NULL) ORDER BY id, part LIMIT {UNNAMED_MAX}
+) AS unnamed USING (id, part) ORDER BY id, part
+"""
 
+PartKey = tuple[bytes, int]  # id, number from 0
 Part = tuple[bytes, int, bytes]  # id, number from 0, data
 
 
 class PartRows:
-    """The parts of entries that are to be stored. `small`: parts that may be written together with the entries;
-    `large`: parts that are written one by one, before the entries."""
+    """The parts of entries that are to be stored. `small`: at most about a MiB, which may be written together with the
+    entries; `groups`: parts that are written before the entries, a group of about a MiB at a time."""
 
     def __init__(self, entries: Sequence[XaEntry]) -> None:
         self._ids: list[bytes] = []
         self.small: list[Part] = []
-        self.large: list[Part] = []
+        self.groups: list[list[Part]] = []
+        self._small_bytes = 0
         for entry in entries:
             if entry.rows is not None:
                 self._add(memoryview(entry.rows.data))
 
     def _add(self, data: memoryview) -> None:
-        key = uuid4().bytes
+        key = hashlib.blake2b(data, digest_size=_ID_BYTES).digest()
         self._ids.append(key)
-        parts = self.small if len(data) <= SMALL_BYTES else self.large
         starts = range(0, max(1, len(data)), PART_BYTES)
-        parts += [(key, n, bytes(data[at : at + PART_BYTES])) for n, at in enumerate(starts)]
+        parts = [(key, n, bytes(data[at : at + PART_BYTES])) for n, at in enumerate(starts)]
+        if len(data) > SMALL_BYTES:
+            self.groups += [[part] for part in parts]
+            return
+        if self._small_bytes + len(data) > PART_BYTES:
+            self.groups.append(self.small)
+            self.small, self._small_bytes = [], 0
+        self.small += parts
+        self._small_bytes += len(data)
 
     def keys(self) -> Callable[[Data], Data]:
         """Returns a function for `save_xa`, which returns the ids in the order of the entries."""
@@ -60,7 +81,23 @@ def read_parts(db: Statements, key: Data) -> bytes:
     return b"".join(parts)
 
 
-def sweep_parts(db: Statements) -> None:
-    db.execute(
-        'DELETE FROM prepared_part WHERE id NOT IN (SELECT "rows" FROM prepared WHERE "rows" IS NOT NULL)'
-    )
+def unnamed_parts(db: Statements) -> list[list[PartKey]]:
+    """Returns the keys of parts that no row names, in groups of about a MiB; there may be more such parts. Returns no
+    group if there are few parts with less than a MiB."""
+    found = [(bytes(key), number, size) for key, number, size in db.execute(_UNNAMED)]
+    if len(found) < UNNAMED_MAX and sum(size for *_, size in found) < PART_BYTES:
+        return []
+    groups: list[list[PartKey]] = []
+    room = 0
+    for key, number, size in found:
+        if not groups or size > room:
+            groups.append([])
+            room = PART_BYTES
+        groups[-1].append((key, number))
+        room -= size
+    return groups
+
+
+def delete_parts(db: Statements, keys: Sequence[PartKey]) -> None:
+    these = " OR ".join(["id = ? AND part = ?"] * len(keys))
+    db.execute(f"DELETE FROM prepared_part WHERE {these}", [each for key in keys for each in key])

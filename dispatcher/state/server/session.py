@@ -56,15 +56,14 @@ _REMEDIES = {
     1114: _FULL,
     1153: "SET GLOBAL max_allowed_packet = 16777216 on the database's server, and the same in its option file",
     1205: "look for the transaction that holds the locks: SHOW PROCESSLIST on the database's server",
-    1290: _READ_ONLY,
-    1836: _READ_ONLY,
+    **dict.fromkeys(_REFUSED, _READ_ONLY),
     1054: _CHANGED,
     1146: _CHANGED,
     1665: "set binlog_format=ROW on the database's server",
     3159: "the server accepts TLS only: set state.tls.mode to preferred or stricter",
 }
 _NO_RIGHTS = frozenset({1044, 1142, 1143, 1227, 1370})
-READ_ONLY = ("read_only", "innodb_read_only")
+READ_ONLY_VARIABLES = ("read_only", "innodb_read_only")
 """The global variables that make a server refuse writes; any account may read them. MySQL sets `read_only` together
 with `super_read_only`."""
 
@@ -230,8 +229,8 @@ class DatabaseSession:
 
     def read_only_error(self, variables: Mapping[str, object]) -> BinlogError | None:
         """Return the error for a server that refuses writes, None for another server. `variables`: the values of the
-        variables `READ_ONLY` by name, such as 1 or "ON"."""
-        for name in READ_ONLY:
+        variables `READ_ONLY_VARIABLES` by name, such as 1 or "ON"."""
+        for name in READ_ONLY_VARIABLES:
             value = str(variables.get(name, "OFF")).upper()
             if value not in ("OFF", "0"):
                 shown = "ON" if value == "1" else value
@@ -274,7 +273,7 @@ class DatabaseSession:
 
 
 def is_lost(error: BinlogError) -> bool:
-    """True if the error says that the session has ended, so that what was not committed is rolled back."""
+    """True if the session has ended with this error, so that what was not committed is rolled back."""
     return number_of(error) in _LOST
 
 

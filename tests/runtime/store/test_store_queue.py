@@ -7,9 +7,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from dispatcher.dispatch.client.client import Client
+from dispatcher.dispatch.messages.effects import StoreVersions
+from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.dispatch.values.specs import ConsumerSpec, Progress
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.position import LogPosition
 from dispatcher.runtime.store.store_queue import StoreQueue
 from dispatcher.runtime.store.store_thread import StoreThread
 from tests.support.dispatch_parts import stored_at
@@ -43,6 +48,22 @@ async def test_each_reader_that_acknowledges_again_and_again_needs_no_write_of_i
     async with queue_on(state) as queue:
         await asyncio.gather(*(acknowledge(queue, name) for name in NAMES))
     assert len(state.saves) <= 3 * ROUNDS
+
+
+async def test_versions_that_cannot_be_stored_are_a_fault() -> None:
+    """They are stored before the progress, so a full disk is noticed there first."""
+    state = FakeState()
+    state.full = True
+    place = LogPosition("binlog.000001", 4)
+    async with queue_on(state) as queue:
+        queue.put_versions(StoreVersions(place, StoredVersions("server", place, ())))
+        with pytest.raises(BinlogError, match="the disk is full") as caught:
+            await queue.acknowledge(NAMES[0], progress(1))
+        assert caught.value in queue._store.faults
+        state.full = False
+        await queue.flush()
+        assert queue._store.faults == ()
+    assert list(state.rows) == NAMES[:1] and list(state.versions) == ["key"]
 
 
 async def test_an_acknowledgement_that_waited_for_a_failed_write_is_tried_by_itself() -> None:

@@ -5,19 +5,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
 
+from dispatcher.binlog.stream.xa_store import XaStore
+from dispatcher.dispatch.messages.effects import StoreVersions
+from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind, NotLeaderError
-from dispatcher.model.position import Position
+from dispatcher.model.position import LogPosition, Position
 from dispatcher.runtime.store.store_thread import StoredConsumer, StoreThread
 from tests.support.fake_clients import until
 from tests.support.fake_state import FakeState
 
 PLACE = Position("server", "", "binlog.000001", 4, 1, 1)
 PROGRESS = Progress(PLACE, PLACE, 0)
+MARK = LogPosition("binlog.000001", 4)
+VERSIONS = StoreVersions(MARK, StoredVersions("server", MARK, ()))
 
 
 @pytest.fixture
@@ -108,6 +114,49 @@ async def test_a_checkpoint_that_fails_is_a_fault_until_one_succeeds(state: Fake
     await until(lambda: store.faults, "the fault is seen")
     state.full = False
     await until(lambda: not store.faults, "the fault is over")
+    await store.close()
+
+
+WRITES: dict[str, Callable[[StoreThread], Awaitable[object]]] = {
+    "save": lambda store: store.save([("a", PROGRESS)], "client", XaStore()),
+    "save_versions": lambda store: store.save_versions("client", VERSIONS),
+    "next_session": lambda store: store.next_session("a"),
+    "set_paused": lambda store: store.set_paused("a", True),
+    "forget": lambda store: store.forget("a"),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+async def test_a_write_that_fails_is_a_fault_until_one_succeeds(
+    state: FakeState, name: str
+) -> None:
+    store = StoreThread(state)
+    state.full = True
+    with pytest.raises(BinlogError, match="the disk is full") as caught:
+        await WRITES[name](store)
+    assert caught.value in store.faults
+    assert await store.session("a") == 0
+    assert caught.value in store.faults, "a read says nothing of writes"
+    state.full = False
+    await WRITES[name](store)
+    assert store.faults == ()
+    await store.close()
+
+
+@pytest.mark.parametrize("name", WRITES)
+async def test_the_fault_of_another_write_ends_with_a_write_that_is_not_put_off(
+    state: FakeState, name: str
+) -> None:
+    """A store in a database does not write each position of `save_versions`."""
+    store = StoreThread(state)
+    state.full = True
+    with pytest.raises(BinlogError):
+        await WRITES[name](store)
+    state.full = False
+    await WRITES["save_versions"](store)
+    assert (store.faults == ()) == (name == "save_versions")
+    await WRITES["save"](store)
+    assert store.faults == ()
     await store.close()
 
 
