@@ -479,7 +479,9 @@ class TestRendering:
         assert api["advertise"].startswith("https://${POD_NAME}.")
         pod = one(found, "StatefulSet")["spec"]["template"]["spec"]
         (container,) = pod["containers"]
-        probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+        probes = [
+            container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")
+        ]
         assert [probe["scheme"] for probe in probes] == ["HTTPS"] * 3
         (endpoint,) = one(found, "ServiceMonitor")["spec"]["endpoints"]
         assert endpoint["scheme"] == "https"
