@@ -37,7 +37,6 @@ _REQUESTS = (
         "a move that was begun ends before a request is answered",
         "mirror.Mirror._answer_requests",
         Replace("self.state.is_free(record.table_id)", "not self.state.is_busy(record.table_id)"),
-        tests=_RULES + "test_a_request_waits_for_the_end_of_a_move",
     ),
     _mutant(
         "a record overwrites a request",
