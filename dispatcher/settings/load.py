@@ -293,12 +293,11 @@ def _check_connections(
     for path, connection in sharing.items():
         # Both connections would log in with one identity, and each login would end the other dump.
         other = accounts.setdefault(connection.label, path)
-        instead = _instead(path, other)
         if connection.connection_key != sharing[other].connection_key:
             tree.report(
                 path,
                 f"has another password than {'.'.join(other)} for {connection.label}, see {tree.origin(other)}:"
-                f" set the same password for both{instead}",
+                f" set the same password for both{_instead(path, other)}",
             )
         other = first.setdefault(connection.connection_key, path)
         for keys in PER_CONNECTION:

@@ -22,7 +22,7 @@ from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.tables.table_works import mirrored_table
 from spark_sink.mirror.values.entries import append_of
-from spark_sink.mirror.values.names import fits_pattern, own_path
+from spark_sink.mirror.values.names import copy_folder, fits_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,7 +132,7 @@ def _copied(spark: SparkSession, target: str, record: TableRecord) -> CopyProgre
     """Returns the progress of a table's copy, read from the copy's folder; None if the table is not being copied."""
     if record.word is not TableState.COPYING:
         return None
-    path = own_path(target, "copies", record.table_id)
+    path = f"{target.rstrip('/')}/{copy_folder(record.table_id)}"
     copy_id = f"{record.table_id}/{append_of(record.from_lsn)}"
     table = MirroredTable(record.table_id, path, record.label)
     state = StagingTable(spark, table, copy_id).state()

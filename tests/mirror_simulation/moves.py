@@ -53,6 +53,17 @@ COPIED = (
     "work StoreRecords StoreRecords AskTable StoreRecords",
 )
 
+
+def swapped_during_a_replay() -> Stage:
+    """While a replay reads an entry of the table `c`, a table that the settings left out gets this name."""
+    stage = staged("settings unknown=stop", "exclude out", "old c 1=1", "old out 2=2", "start")
+    made(stage, "insert c 3=3", "append", "works", "ask c retry", "work StoreRecords")
+    made(stage, "swap c out", "insert c 4=4", "append")
+    *_, of_queues = stage.world.running()
+    stage.world.finish(of_queues)
+    return stage
+
+
 STOPPED = (
     "settings",
     "start",

@@ -16,6 +16,7 @@ from tests.mirror_simulation.moves import (
     kinds,
     made,
     staged,
+    swapped_during_a_replay,
     table,
 )
 
@@ -62,11 +63,7 @@ def test_a_table_is_copied_if_its_replay_meets_a_drop_that_was_lost() -> None:
 
 
 def test_what_is_lost_before_a_rename_does_not_stop_the_table_behind_it() -> None:
-    stage = staged("settings unknown=stop", "exclude out", "old c 1=1", "old out 2=2", "start")
-    made(stage, "insert c 3=3", "append", "works", "ask c retry", "work StoreRecords")
-    made(stage, "swap c out", "insert c 4=4", "append")
-    *_, of_queues = stage.world.running()
-    stage.world.finish(of_queues)
+    stage = swapped_during_a_replay()
     made(stage, "lose 1", "work StoreRecords", "ask c retry", "works")
     assert table(stage, "c").word == "partial" and ids(stage, "c") == {4}
 

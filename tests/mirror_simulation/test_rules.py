@@ -33,6 +33,7 @@ from tests.mirror_simulation.moves import (
     kinds,
     made,
     staged,
+    swapped_during_a_replay,
     table,
 )
 from tests.mirror_simulation.plays import Stage
@@ -421,12 +422,7 @@ def test_a_replay_waits_for_a_statement_whose_record_is_not_written() -> None:
 
 
 def test_a_replay_does_not_go_back_behind_a_rename_that_its_table_has_passed() -> None:
-    stage = staged("settings unknown=stop", "exclude out", "old c 1=1", "old out 2=2", "start")
-    made(stage, "insert c 3=3", "append", "works", "ask c retry", "work StoreRecords")
-    # While the replay reads the entry of the old table, a table that the settings left out gets its name.
-    made(stage, "swap c out", "insert c 4=4", "append")
-    *_, of_queues = stage.world.running()
-    stage.world.finish(of_queues)
+    stage = swapped_during_a_replay()
     made(stage, "work StoreRecords", "ask c retry", "work StoreRecords", "works")
     assert table(stage, "c").word == "partial"
     assert ids(stage, "c") == {4}

@@ -73,8 +73,7 @@ class StatusSource(Protocol):
 
 @dataclass(slots=True)
 class _Snapshot:
-    """`rows`: (name, JSON) of each consumer; `texts`: the events for viewers, by their token's consumers and
-    name."""
+    """`rows`: (name, JSON) of each consumer; `texts`: the viewers' events, by consumers and name of the token."""
 
     number: int
     made_at: float

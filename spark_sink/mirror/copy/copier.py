@@ -38,7 +38,7 @@ from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.values.entries import LogEnd
 from spark_sink.mirror.values.faults import fault_of
-from spark_sink.mirror.values.names import own_path
+from spark_sink.mirror.values.names import copy_folder
 from spark_sink.mirror.values.settings import CopySettings
 from spark_sink.table_rows.chunks import (
     Bound,
@@ -106,9 +106,8 @@ class Copier:
                 where=f"consumer {record.consumer}",
                 remedy="try again when the consumer's query has run",
             )
-        table = MirroredTable(
-            record.table_id, own_path(self._target, "copies", record.table_id), record.label
-        )
+        path = f"{self._target.rstrip('/')}/{copy_folder(record.table_id)}"
+        table = MirroredTable(record.table_id, path, record.label)
         copy_id = f"{record.table_id}/{begin.append}"  # `table_lines` reads this id, too
         staging = StagingTable(self._spark.newSession(), table, copy_id)
         one = _OneCopy(self._server, self._settings, self._invalid_dates, staging, progress)

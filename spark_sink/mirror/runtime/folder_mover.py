@@ -151,32 +151,14 @@ class FolderMover:
     ) -> dict[str, BinlogError]:
         """Moves the tables aside. Returns, by table id, why a table's folder does not show its owner: this table is not
         moved, because the folder may already be another table's."""
-        faults = {}
-        for record in work.moving:
-            try:
-                aside(record)
-            except BinlogError as fault:
-                if fault.kind is not ErrorKind.TARGET_FILES:
-                    raise
-                faults[record.table_id] = fault
-        return faults
+        return _faults(work.moving, aside)
 
     def _refused(
         self, work: MoveFolders, aside: Callable[[TableRecord], None]
     ) -> dict[str, BinlogError]:
         """Returns, by table id, why the table's place is not free. First moves aside each table that is still in the
         place, but has to move to another place."""
-        faults = {}
-        for record in work.moving:
-            try:
-                fault = self._obstacle(record, work.existing, aside)
-            except BinlogError as unread:
-                if unread.kind is not ErrorKind.TARGET_FILES:
-                    raise
-                fault = unread
-            if fault is not None:
-                faults[record.table_id] = fault
-        return faults
+        return _faults(work.moving, lambda r: self._obstacle(r, work.existing, aside))
 
     def _obstacle(
         self,
@@ -258,6 +240,24 @@ class FolderMover:
 def _move_of(record: TableRecord) -> Move:
     assert record.move is not None, f"{record.label} does not move"
     return record.move
+
+
+def _faults(
+    moving: Sequence[TableRecord], step: Callable[[TableRecord], BinlogError | None]
+) -> dict[str, BinlogError]:
+    """Executes a step of the move of each table. Returns, by table id, the error that the step returns, or raises
+    because a folder does not show its owner. Raises any other error."""
+    faults = {}
+    for record in moving:
+        try:
+            fault = step(record)
+        except BinlogError as unread:
+            if unread.kind is not ErrorKind.TARGET_FILES:
+                raise
+            fault = unread
+        if fault is not None:
+            faults[record.table_id] = fault
+    return faults
 
 
 def _leaves(record: TableRecord, folder: str) -> bool:

@@ -28,6 +28,7 @@ from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.rules.upkeep import days_to_forget, needs_compaction
 from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.tables.delta import MirroredTable, StepSession
+from spark_sink.mirror.tables.table_works import mirrored_table
 from spark_sink.mirror.values.faults import in_one_line, is_conflict
 from spark_sink.mirror.values.names import quoted
 
@@ -64,8 +65,7 @@ class MaintainedTables:
         """Yields the live tables and histories, with their Delta tables, except those whose folder is being moved."""
         for record in self.records:
             if record.is_live and record.folder and record.move is None:
-                path = f"{target.rstrip('/')}/{record.folder}"
-                yield record, MirroredTable(record.table_id, path, record.label)
+                yield record, mirrored_table(target, record)
 
 
 @dataclass

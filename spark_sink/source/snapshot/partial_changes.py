@@ -140,7 +140,7 @@ def _whole_keys(
 ) -> tuple[list[Key | None], list[Key | None]]:
     """Returns the keys of the images with the columns that the images of an UPDATE lack."""
     absent = [batch.column(name) for name in ("before_absent", "after_absent")]
-    if all(lists.null_count == len(lists) for lists in absent):
+    if all(map(_none_is_absent, absent)):
         return before, after
     names = [field.name for field in batch.column("after").type]
     lacking_before, lacking_after = (lists.to_pylist() for lists in absent)
@@ -160,7 +160,7 @@ def _whole_keys(
 def lacking_columns(batch: pa.RecordBatch) -> list[frozenset[str]]:
     """Returns the names of the columns of which the log does not show the values after each change."""
     lists = [batch.column(name) for name in ("before_absent", "after_absent")]
-    if lists[1].null_count == len(lists[1]):
+    if _none_is_absent(lists[1]):
         return [frozenset()] * batch.num_rows
     absent = [each.to_pylist() for each in lists]
     inserted = batch.column("before").is_null().to_pylist()
@@ -168,6 +168,11 @@ def lacking_columns(batch: pa.RecordBatch) -> list[frozenset[str]]:
         frozenset(after or ()) & frozenset(after or () if is_inserted else before or ())
         for before, after, is_inserted in zip(*absent, inserted, strict=True)
     ]
+
+
+def _none_is_absent(lists: pa.ListArray) -> bool:
+    """True if no image of the batch lacks a column. `lists`: `before_absent` or `after_absent`."""
+    return bool(lists.null_count == len(lists))
 
 
 def incomplete_image(table: TableName, lost: Sequence[str]) -> BinlogError:
@@ -310,8 +315,11 @@ def _require_whole_inserts(
 ) -> None:
     """Raise `BinlogError` if an UPDATE that is delivered as an INSERT lacks columns. The stream would never deliver
     these."""
+    absent = batch.column("after_absent")
+    if _none_is_absent(absent):
+        return
     selected = [field.name for field in batch.column("after").type]
-    for names, change in zip(batch.column("after_absent").to_pylist(), changes, strict=True):
+    for names, change in zip(absent.to_pylist(), changes, strict=True):
         is_insert = change is not None and change.part is DeliveredPart.INSERT
         if is_insert and (lost := [name for name in selected if name in (names or ())]):
             raise incomplete_image(_name(item), lost)
