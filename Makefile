@@ -103,7 +103,7 @@ test: servers jars sparks
 
 DEEP_MINUTES ?= 10
 test-deep: servers jars sparks kernels
-	@deploy/setup.sh moto
+	@deploy/setup.sh moto maven
 	DEEP_MINUTES=$(DEEP_MINUTES) $(PY) -m pytest -s tests/differential -k many_minutes $(PYTEST_ARGS)
 	$(PY) -m pytest -s -m deep --durations=0 $(PYTEST_ARGS)
 
@@ -160,9 +160,9 @@ UV_COMPILE = .cache/uv/bin/uv pip compile pyproject.toml --universal --python-ve
 lock: setup
 	$(PY) -m venv .cache/uv
 	.cache/uv/bin/python -m pip install -q uv
-	$(UV_COMPILE) --extra daemon --extra spark --extra pipelines --group dev -o requirements.lock
+	$(UV_COMPILE) --extra daemon --extra spark --extra iceberg --extra pipelines --group dev -o requirements.lock
 	$(UV_COMPILE) --extra daemon --group build -c requirements.lock -o deploy/daemon.lock
-	$(UV_COMPILE) --extra spark --group build -c requirements.lock -o deploy/spark.lock
+	$(UV_COMPILE) --extra spark --extra iceberg --group build -c requirements.lock -o deploy/spark.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group fuzz -o deploy/fuzz.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group bench -c requirements.lock -o deploy/bench.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group moto -o deploy/moto.lock

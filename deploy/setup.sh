@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the Makefile's targets need: `deploy/setup.sh [venv] [java] [npm] [mirror] [systemd] [helm]
-#   [compose] [chromium] [debootstrap] [moto]`.
+#   [compose] [chromium] [debootstrap] [moto] [maven]`.
 #
 # As root on Debian or Ubuntu it installs missing system packages; for other users it prints the command. If everything is
 # installed, it takes a few milliseconds. It installs the Python packages of requirements.lock into .venv, verified by hash.
@@ -88,6 +88,10 @@ need_npm() {
     command -v npm >/dev/null || install "npm is missing; the tests get MySQL 5.6 from it" npm
 }
 
+need_maven() {
+    command -v mvn >/dev/null || install "Maven is missing; it fetches the programs of Iceberg for the tests" maven
+}
+
 need_chromium() {
     for name in chromium chromium-browser google-chrome; do
         command -v $name >/dev/null && return
@@ -167,7 +171,7 @@ need_moto() {
 
 for name in "$@"; do
     case $name in
-    venv | java | npm | mirror | systemd | helm | compose | chromium | debootstrap | moto) "need_$name" ;;
-    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose, chromium, debootstrap or moto" ;;
+    venv | java | npm | mirror | systemd | helm | compose | chromium | debootstrap | moto | maven) "need_$name" ;;
+    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose, chromium, debootstrap, moto or maven" ;;
     esac
 done

@@ -61,6 +61,8 @@ SESSION_FILES = tuple(
         "test_first_commit",
         "mirror/test_apply",
         "mirror/test_catalog_tables",
+        "mirror/test_iceberg",
+        "mirror/test_iceberg_readers",
         "mirror/test_change_feed",
         "mirror/test_changelog",
         "mirror/test_commands",

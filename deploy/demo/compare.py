@@ -145,9 +145,11 @@ def rows_of_delta(folder: Path, table: Table) -> list[Row]:
 
     A column that is missing in Delta is a difference in each row; an additional column raises UnreadableDelta.
     """
-    if not delta.exists(folder):
-        return []
-    data = delta.read(folder)
+    return rows_of_arrow(delta.read(folder), table) if delta.exists(folder) else []
+
+
+def rows_of_arrow(data: pa.Table, table: Table) -> list[Row]:
+    """The rows of a mirrored table, with the columns in the order of MySQL's table. Raises as `rows_of_delta`."""
     names = [name.lower() for name in data.column_names]
     if unknown := [name for name in data.column_names if name.lower() not in _lower(table.columns)]:
         raise delta.UnreadableDelta(

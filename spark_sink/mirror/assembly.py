@@ -11,6 +11,7 @@ from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import (
     ApplyOptions,
     Deletes,
+    IcebergOptions,
     MetadataColumn,
     PurgedChanges,
     TablePolicy,
@@ -55,7 +56,16 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
         step_bytes_max=settings.max_bytes_per_step,
         log_days=settings.log_days,
         catalog=CatalogTemplate.parse(settings.catalog) if settings.catalog else None,
+        iceberg=iceberg_options(settings),
     )
+
+
+def iceberg_options(settings: MirrorSettings) -> IcebergOptions | None:
+    """Returns how the tables are published in an Iceberg catalog; None if the settings name none."""
+    if (chosen := settings.iceberg) is None:
+        return None
+    properties = {name: value.get_secret_value() for name, value in chosen.catalog.items()}
+    return IcebergOptions(chosen.name, properties, chosen.interval_seconds, chosen.snapshot_hours)
 
 
 def make_applier(spark: SparkSession, settings: MirrorSettings, claims: Claims) -> Applier:
@@ -73,4 +83,5 @@ def make_copier(spark: SparkSession, settings: MirrorSettings) -> Copier | None:
         settings.target,
         settings.invalid_dates,
         settings.omitted_columns,
+        iceberg=settings.iceberg is not None,
     )

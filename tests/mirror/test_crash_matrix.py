@@ -60,6 +60,7 @@ POINTS = {
     "after_swap_in": _COPY,
 }
 IN_OBJECT_STORES = {"file_moved": _RENAME}
+PUBLISHING = {"iceberg_written": _ROWS, "iceberg_committed": _ROWS}
 _TABLES = (
     "CREATE TABLE steady (id INT PRIMARY KEY, v INT)",
     "CREATE TABLE swapped (id INT PRIMARY KEY, v INT)",
@@ -84,7 +85,7 @@ class Crashes:
     def kill(self, name: str) -> None:
         n = next(self.number)
         with self._load():
-            if (statements := (POINTS | IN_OBJECT_STORES).get(name)) is not None:
+            if (statements := (POINTS | IN_OBJECT_STORES | PUBLISHING).get(name)) is not None:
                 self._at_point(name, statements, n)
             else:
                 others: dict[str, Callable[[int], None]] = {
@@ -232,9 +233,15 @@ def require_each_change_once(job: MirrorJob) -> None:
     assert {q: n for q, n in statements.items() if "DATABASE" not in q} == expected_statements
 
 
-def play(job: MirrorJob, names: list[str], seed: int, tables: int = 4) -> None:
+def play(
+    job: MirrorJob,
+    names: list[str],
+    seed: int,
+    tables: int = 4,
+    also: Callable[[], None] = lambda: None,
+) -> None:
     """Run the job under a load, kill processes at the points with these names, and end the job when the mirror is
-    equal."""
+    equal. `also`: waits for further conditions before the job is ended."""
     server = job.server
     assert isinstance(server, Instance)
     history = History(seed, tables, recopies=False)
@@ -248,6 +255,7 @@ def play(job: MirrorJob, names: list[str], seed: int, tables: int = 4) -> None:
     job.until_equal(DATABASE)
     require_each_change_once(job)
     job.until_complete(DATABASE)
+    also()
     assert job.stop() == 0, job.log
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,8 +44,15 @@ def _copies(target: Path) -> Counter[str]:
     return copies
 
 
-def _play(job: MirrorJob, history: History, statements: int, positions: int) -> None:
-    """Play a history, and compare mirror and server at `positions` positions; the last position is the end."""
+def play(
+    job: MirrorJob,
+    history: History,
+    statements: int,
+    positions: int,
+    also: Callable[[], None] = lambda: None,
+) -> None:
+    """Play a history, and compare mirror and server at `positions` positions; the last position is the end. `also`:
+    waits for further conditions at each position."""
     _execute(job, list(history.creation()))
     allowed: Counter[str] = Counter()
     for position in range(positions):
@@ -60,6 +67,7 @@ def _play(job: MirrorJob, history: History, statements: int, positions: int) -> 
             job.start(DATABASE, now=False)
         job.until_equal(DATABASE)
         job.until_complete(DATABASE)
+        also()
         assert job.stop() == 0, job.log
     copies = _copies(job.target)
     assert not copies - allowed, f"{copies} were copied, and only {allowed} had to be"
@@ -68,7 +76,7 @@ def _play(job: MirrorJob, history: History, statements: int, positions: int) -> 
 
 @pytest.mark.deep
 def test_a_short_history_of_ddl(job: MirrorJob) -> None:
-    _play(job, History(seed=311, tables=4), statements=40, positions=2)
+    play(job, History(seed=311, tables=4), statements=40, positions=2)
 
 
 @pytest.mark.deep
@@ -77,4 +85,4 @@ def test_a_long_history_of_ddl(job: MirrorJob) -> None:
     seed = _seed()
     print(f"\nDDL_SEED={seed}")
     statements = int(os.environ.get("DDL_STATEMENTS", "500"))
-    _play(job, History(seed, tables=10), statements, positions=4)
+    play(job, History(seed, tables=10), statements, positions=4)

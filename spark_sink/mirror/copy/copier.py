@@ -85,12 +85,14 @@ class Copier:
         target: str,
         invalid_dates: InvalidDates = InvalidDates.NULL,
         omitted: OmittedColumns = no_columns,
+        *,
+        iceberg: bool = False,
     ) -> None:
-        """`omitted`: returns the names of columns that a table's copy leaves out. Raises `UserError` for settings that
-        name no server."""
+        """`omitted`: returns the names of columns that a table's copy leaves out; `iceberg`: True if Iceberg's readers
+        have to read the copies. Raises `UserError` for settings that name no server."""
         self._spark, self._settings = spark, settings
         self._server = CopyServer.of_settings(settings, omitted)
-        self._target, self._invalid_dates = target, invalid_dates
+        self._target, self._invalid_dates, self._iceberg = target, invalid_dates, iceberg
 
     def copy(
         self, record: TableRecord, *, begin: LogEnd, progress: Progress, stopping: Stopping
@@ -109,7 +111,7 @@ class Copier:
         path = f"{self._target.rstrip('/')}/{copy_folder(record.table_id)}"
         table = MirroredTable(record.table_id, path, record.label)
         copy_id = f"{record.table_id}/{begin.append}"  # `table_lines` reads this id, too
-        staging = StagingTable(self._spark.newSession(), table, copy_id)
+        staging = StagingTable(self._spark.newSession(), table, copy_id, iceberg=self._iceberg)
         one = _OneCopy(self._server, self._settings, self._invalid_dates, staging, progress)
         try:
             return one.run(record, begin.position, stopping)

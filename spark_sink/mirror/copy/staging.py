@@ -63,10 +63,13 @@ class StagedCopy:
 
 
 class StagingTable:
-    """The Delta table of one copy. `copy_id`: the id of the copy; each copy of a table has its own."""
+    """The Delta table of one copy. `copy_id`: the id of the copy; each copy of a table has its own; `iceberg`: True if
+    Iceberg's readers have to read the table's files."""
 
-    def __init__(self, spark: SparkSession, table: MirroredTable, copy_id: str) -> None:
-        self._spark, self.table, self.copy_id = spark, table, copy_id
+    def __init__(
+        self, spark: SparkSession, table: MirroredTable, copy_id: str, *, iceberg: bool = False
+    ) -> None:
+        self._spark, self.table, self.copy_id, self._iceberg = spark, table, copy_id, iceberg
         self._writer = uuid.uuid4().hex
         self._written = 0  # the last group that this object has written
 
@@ -104,7 +107,7 @@ class StagingTable:
         """Make an empty table in the folder, and delete the folder's previous content."""
         FileSystem(self._spark).delete(self.table.path)
         forget_table(self._spark, self.table.path)
-        self.table.create(self._spark, spark_schema(schema))
+        self.table.create(self._spark, spark_schema(schema), iceberg=self._iceberg)
 
     def append(self, rows: ChunkReading | Batches, state: StagedCopy) -> tuple[int, int]:
         """Append the rows of the group `state.group`: rows of chunks, which the executors read, or rows that the driver

@@ -155,4 +155,5 @@ class HistorySteps:
             )
 
     def _table(self, record: TableRecord) -> HistoryTable:
-        return HistoryTable(mirrored_table(self.options.target, record))
+        table = mirrored_table(self.options.target, record)
+        return HistoryTable(table, iceberg=self.options.iceberg is not None)

@@ -56,9 +56,11 @@ _TO = {"valid_to": "to_at", "valid_to_lsn": "to_lsn", "valid_to_position": "to_p
 
 @dataclass(frozen=True, slots=True)
 class HistoryTable:
-    """`table`: the Delta table, with the label of the history."""
+    """`table`: the Delta table, with the label of the history; `iceberg`: True if Iceberg's readers have to read the
+    table's files."""
 
     table: MirroredTable
+    iceberg: bool = False
 
     # -- columns ---------------------------------------------------------------------------------------------
 
@@ -77,7 +79,8 @@ class HistoryTable:
                 remedy="rename the column, or leave the table's history out in the settings of the mirror",
             )
         if not self.table.exists(spark):
-            self.table.create(spark, StructType([*columns, *VERSION_COLUMNS]))
+            columns = StructType([*columns, *VERSION_COLUMNS])
+            self.table.create(spark, columns, iceberg=self.iceberg)
             return
         existing = {column.name.lower(): column for column in self.table.columns(spark)}
         if added := [column for column in columns if column.name.lower() not in existing]:
@@ -94,7 +97,9 @@ class HistoryTable:
         wanted = None if common is None else spark_schema(_one_field(common))[0].dataType
         if wanted == had.dataType:
             return
-        if wanted is None or not delta_log.widens(spark, had.dataType.json(), wanted.json()):
+        if wanted is None or not delta_log.widens(
+            spark, self.table.path, had.dataType.json(), wanted.json()
+        ):
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
                 f"column {column.name} of the history {self.table.label} is {had.dataType.simpleString()}, and is now"

@@ -44,7 +44,9 @@ _TYPES = {
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 # Any other metadata of a field, such as a default or an invariant, is a rule that only Delta's own writer implements.
-_FIELD_METADATA = {_ID, _PHYSICAL_NAME, "delta.typeChanges", "comment"}
+# Ids of nested fields are empty for a field that is not nested.
+_NESTED_IDS = "delta.columnMapping.nested.ids"
+_FIELD_METADATA = {_ID, _PHYSICAL_NAME, _NESTED_IDS, "delta.typeChanges", "comment"}
 # Keys in the footer of a file with dates of the Julian calendar (Spark's ParquetFileFormat).
 _LEGACY = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
 _SPARK_VERSION = "org.apache.spark.version"

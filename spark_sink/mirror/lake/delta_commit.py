@@ -38,6 +38,7 @@ _OTHER_WRITER = (
     ConcurrentTransactionException, ConcurrentWriteException, DeltaConcurrentModificationException,
     MetadataChangedException, ProtocolChangedException,
 )  # fmt: skip
+_FILES_MAX = 2**31 - 2  # the largest number for Spark's `limit`, which reads one more
 _CREATING_S = 5.0  # how long another process may need for the first commit in its new folder
 _POLL_S = 0.5
 _NO_COMMIT = "DELTA_TABLE_NOT_FOUND"
@@ -171,6 +172,11 @@ class DeltaTransaction:
         metadata: dict[str, Any] = json.loads(self._transaction.metadata().json())["metaData"]
         return metadata | {"fields": json.loads(metadata["schemaString"])["fields"]}
 
+    @property
+    def table_id(self) -> str:
+        """The id that Delta gave to the table when it was created."""
+        return str(self._transaction.metadata().id())
+
     def recorded(self, app_id: str) -> int:
         """Returns the version that is recorded for `app_id`; -1 if there is none."""
         return recorded_version(self._transaction, app_id)
@@ -190,6 +196,12 @@ class DeltaTransaction:
             return [add | {"stats": _as_text(add.get("stats"))} for add in actions]
         files: Any = snapshot.allFiles().limit(files_max + 1).toJSON().collectAsList()
         return [json.loads(text) for text in files] if files.size() <= files_max else None
+
+    def all_files(self) -> list[dict[str, Any]]:
+        """Returns the table's files as `files` does, however many there are."""
+        files = self.files(_FILES_MAX)
+        assert files is not None
+        return files
 
     def commit(
         self,

@@ -46,6 +46,16 @@ class FileSystem:
             return []
         return sorted(str(status.getPath().getName()) for status in system.listStatus(where))
 
+    def names_before(self, path: str, before_ms: int) -> list[str]:
+        """Returns the names in a folder that were last modified before a time, in milliseconds since 1970; none if
+        there is no such folder."""
+        where = self._path(path)
+        system = where.getFileSystem(self._conf)
+        if not system.exists(where):
+            return []
+        old = (s for s in system.listStatus(where) if int(s.getModificationTime()) < before_ms)
+        return sorted(str(status.getPath().getName()) for status in old)
+
     def read(self, path: str) -> str | None:
         """Returns the text of a file, in UTF-8; None if there is no such file."""
         where = self._path(path)

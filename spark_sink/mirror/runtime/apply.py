@@ -72,7 +72,7 @@ class Applier:
         self._maintaining: Future[None] | None = None
         self._catalog: CatalogEntries | None = None
         if options.catalog is not None:
-            self._catalog = catalog_entries(spark, options.catalog, options.target, self._post)
+            self._catalog = catalog_entries(spark, options, self._post)
         self._pools = Pools(spark, options.parallel, len(options.consumers), self._post)
         self._turns = CatalogTurns(self._catalog, self._pools.submit)
         self._consumers = {name: self._consumer(name, copier) for name in options.consumers}
@@ -144,8 +144,9 @@ class Applier:
             active = [c for c in self._all if c.failure is None]
             if not active:
                 return
-            registered = self._turns.forward({c.name: c.standing.records for c in active})
-            if registered and drain and all(consumer.at_rest() for consumer in active):
+            at_rest = drain and all(consumer.at_rest() for consumer in active)
+            records = {c.name: c.standing.records for c in active}
+            if self._turns.forward(records, at_rest=at_rest) and at_rest:
                 return
             self._maintain(active)
             times = [look_at, *(c.wakeup for c in active if c.wakeup is not None)]

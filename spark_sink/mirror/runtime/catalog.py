@@ -1,4 +1,5 @@
-"""Registers the mirrored tables in a catalog of Spark (Hive metastore, Glue, Unity Catalog), and updates their entries.
+"""Registers the mirrored tables in a catalog, and updates their entries. The catalog is one of Spark's (Hive
+metastore, Glue, Unity Catalog), or an Iceberg catalog.
 
 Each readable table is an external table of the catalog at the table's path: it is registered when it is complete or
 partial, gets its new name after a RENAME, and is removed after a DROP. Each history is registered, too, under its own
@@ -7,8 +8,9 @@ changes the catalog, then posts an event (`post`), and the rules of the table's 
 crash this module makes the same change again, with the same result.
 
 A path follows from a table's name, so another Delta table may be at a path (after a swap of two tables, or a copy in
-place of a table) without a change of the catalog. Readers get the columns from the Delta table: the catalog stores no
-columns that could differ.
+place of a table) without a change of a catalog of Spark. There, readers get the columns from the Delta table: the
+catalog stores no columns that could differ. An Iceberg catalog has a copy of the table's metadata, which this module
+brings up to date in intervals (`refresh`).
 
 If the catalog cannot be reached, or refuses a table, the mirror still applies the table's rows. The failure is in the
 program's log and in the table's record, and the registration is repeated after `AGAIN_S`.
@@ -41,6 +43,8 @@ from spark_sink.mirror.values.faults import fault_of, in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.values.policies import ApplyOptions, IcebergOptions
 
 log = logging.getLogger("spark_sink.mirror")
 
@@ -124,26 +128,48 @@ class SparkCatalog:
         literal = path.replace("\\", "\\\\").replace("'", "\\'")
         self._spark.sql(f"CREATE TABLE {sql_name(name)} USING delta LOCATION '{literal}'")
 
+    def refresh(self, name: str, path: str) -> None:
+        """Do nothing: Spark reads the columns and files from the Delta table."""
+
     def drop(self, name: str) -> None:
         """Remove an external table from the catalog. Its files stay."""
         self._spark.sql(f"DROP TABLE IF EXISTS {sql_name(name)}")
 
 
 class Catalog(Protocol):
-    """The methods of a catalog that `CatalogEntries` needs, see `SparkCatalog`."""
+    """The methods of a catalog that `CatalogEntries` needs, see `SparkCatalog` and `IcebergCatalog`."""
 
     def location(self, name: str) -> str | None: ...
     def register(self, name: str, path: str) -> None: ...
+    def refresh(self, name: str, path: str) -> None: ...
     def drop(self, name: str) -> None: ...
 
 
-def catalog_entries(
-    spark: SparkSession, template: CatalogTemplate, target: str, post: Post
-) -> CatalogEntries:
-    """Returns the `CatalogEntries` of a mirror. Raises the `BinlogError` of `require_catalog`."""
-    require_catalog(spark, template)
-    folder = FileSystem(spark).qualified(target).rstrip("/")
-    return CatalogEntries(SparkCatalog(spark), template, folder, post)
+def catalog_entries(spark: SparkSession, options: ApplyOptions, post: Post) -> CatalogEntries:
+    """Returns the `CatalogEntries` of a mirror whose options have a template of names.
+
+    Raises the `BinlogError` of `require_catalog` or of `IcebergCatalog`, or SETTINGS if pyiceberg is not installed.
+    """
+    assert options.catalog is not None
+    folder = FileSystem(spark).qualified(options.target).rstrip("/")
+    if options.iceberg is not None:
+        catalog = _iceberg_catalog(spark, options.iceberg, folder)
+        return CatalogEntries(catalog, options.catalog, folder, post, options.iceberg.interval_s)
+    require_catalog(spark, options.catalog)
+    return CatalogEntries(SparkCatalog(spark), options.catalog, folder, post)
+
+
+def _iceberg_catalog(spark: SparkSession, options: IcebergOptions, folder: str) -> Catalog:
+    try:
+        from spark_sink.mirror.iceberg.catalog import IcebergCatalog  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise BinlogError(
+            ErrorKind.SETTINGS,
+            f"the Python package {error.name} is not installed",
+            where="iceberg",
+            remedy="pip install 'binlog-dispatcher[iceberg]'",
+        ) from error
+    return IcebergCatalog(spark, options, folder)
 
 
 def require_catalog(spark: SparkSession, template: CatalogTemplate) -> None:
@@ -208,8 +234,9 @@ class _Names:
 class CatalogEntries:
     """The entries of one application in the catalog. A separate thread calls the catalog, in rounds.
 
-    `target`: folder of the mirror, with its file system; `failing`: by table id, why the table does not have the wanted
-    entry.
+    `target`: folder of the mirror, with its file system; `refresh_s`: after so many seconds, a round also calls
+    `refresh` for the entries that need no other change; `failing`: by table id, why the table does not have the wanted
+    entry, or why the entry could not be refreshed.
 
     The caller begins no round while a folder is being moved, and moves no folder while a round runs (`is_running`), see
     `catalog_turns`. The caller can end a round early (`pause`), so that no move waits long for the catalog.
@@ -219,6 +246,7 @@ class CatalogEntries:
     template: CatalogTemplate
     target: str
     post: Post
+    refresh_s: float = float("inf")
     failing: dict[str, str] = field(default_factory=dict)
     _verified: dict[str, str] = field(default_factory=dict)  # names in the catalog, by table id
     # The last event that was posted for each table. Until the rules have handled it, its values are newer than the
@@ -226,6 +254,10 @@ class CatalogEntries:
     _told: dict[str, Registered] = field(default_factory=dict)
     _seen: Snapshots | None = None
     _retry_at: float = float("inf")
+    _refresh_at: float = float("inf")
+    _touched: bool = (
+        False  # True if a table may have changed since the last round with a refresh began
+    )
     _round: Future[None] | None = None
     _paused: bool = False
 
@@ -245,20 +277,32 @@ class CatalogEntries:
         """Make the running round end after its current table. The next call of `forward` begins a new round."""
         self._paused = True
 
-    def forward(self, snapshots: Snapshots) -> bool:
-        """Begin a round if records have changed, or if the last round failed or was paused. Returns True if no round is
-        needed now, and the records have all results."""
+    def touch(self) -> None:
+        """Note that a mirrored table may have changed."""
+        self._touched = True
+
+    def forward(self, snapshots: Snapshots, *, at_rest: bool = False) -> bool:
+        """Begin a round if records have changed, if the last round failed or was paused, or if a refresh is due.
+        `at_rest`: True if the caller waits for the last round, so that a refresh is due as soon as a table may have
+        changed. Returns True if no round is needed now, and the records have all results."""
         if self.is_running:
             return False
-        if snapshots == self._seen and not self._paused and time.monotonic() < self._retry_at:
+        now = time.monotonic()
+        refreshes = self.refresh_s < float("inf")
+        refresh = refreshes and (now >= self._refresh_at or (at_rest and self._touched))
+        settled = snapshots == self._seen and not self._paused and now < self._retry_at
+        if settled and not refresh:
             return not any(self._newest(r) != r for records in snapshots.values() for r in records)
+        if refresh or self._seen is None or self._paused:
+            refresh, self._touched = refreshes, False
+            self._refresh_at = now + self.refresh_s
         self._seen, self._paused = dict(snapshots), False
-        self._round = self._thread.submit(self._guarded, self._seen)
+        self._round = self._thread.submit(self._guarded, self._seen, refresh)
         return False
 
-    def _guarded(self, snapshots: Snapshots) -> None:
+    def _guarded(self, snapshots: Snapshots, refresh: bool) -> None:
         try:
-            self.bring(snapshots)
+            self.bring(snapshots, refresh=refresh)
         except Exception:
             self._retry_at = time.monotonic() + AGAIN_S
             log.exception(
@@ -271,9 +315,9 @@ class CatalogEntries:
             return record
         return replace(record, registered=told.name, refused=told.refused)
 
-    def bring(self, snapshots: Snapshots) -> None:
-        """Change the catalog's entries so that they agree with the records. A failure at one table does not affect
-        other tables."""
+    def bring(self, snapshots: Snapshots, *, refresh: bool = False) -> None:
+        """Change the catalog's entries so that they agree with the records, and with `refresh` also the content of
+        entries that agree already. A failure at one table does not affect other tables."""
         self._retry_at = float("inf")
         records = [self._newest(record) for of in snapshots.values() for record in of]
         names = _Names(records, self.template)
@@ -283,10 +327,13 @@ class CatalogEntries:
             want, has = wanted_name(record, self.template), record.registered
             settled = want == has == self._verified.get(record.table_id, "")
             # The folder may be moving. The record changes when the move has ended.
-            if record.move is not None or (settled and not record.refused):
+            if record.move is not None:
                 continue
             try:
-                self._bring(record, want, names)
+                if not settled or record.refused:
+                    self._bring(record, want, names)
+                elif refresh and want:
+                    self.catalog.refresh(want, self._path(record))
             except Exception as error:  # noqa: BLE001 - the catalog never ends the mirror
                 self._failed(record, want or has, error)
 
@@ -329,7 +376,7 @@ class CatalogEntries:
                 remedy="leave one of the two out with exclude, rename it at the server, or choose other names with"
                 " the setting catalog",
             )
-        path = f"{self.target}/{record.folder}"
+        path = self._path(record)
         location = self.catalog.location(name)
         if location is not None and not same_location(location, path):
             if not below(location, self.target):
@@ -338,7 +385,12 @@ class CatalogEntries:
             location = None
         if location is None:
             self.catalog.register(name, path)
+        else:
+            self.catalog.refresh(name, path)
         names.registered(name, record.table_id)
+
+    def _path(self, record: TableRecord) -> str:
+        return f"{self.target}/{record.folder}"
 
     def _failed(self, record: TableRecord, name: str, error: Exception) -> None:
         fault = fault_of(error)

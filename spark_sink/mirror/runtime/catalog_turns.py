@@ -11,9 +11,19 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from spark_sink.mirror.rules.effects import MoveFolders
-from spark_sink.mirror.rules.events import Event
+from spark_sink.mirror.rules.events import (
+    Event,
+    FoldersMoved,
+    HistoryWritten,
+    RowsCommitted,
+    TableChanged,
+    TableCopied,
+)
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.runtime.works import ConsumerWorks, Work
+
+# The answers of works that change Delta tables.
+_CHANGES = (TableChanged, RowsCommitted, FoldersMoved, TableCopied, HistoryWritten)
 
 
 class RegisteringCatalog(Protocol):
@@ -22,7 +32,10 @@ class RegisteringCatalog(Protocol):
     @property
     def is_running(self) -> bool: ...
     def pause(self) -> None: ...
-    def forward(self, snapshots: Mapping[str, tuple[TableRecord, ...]]) -> bool: ...
+    def touch(self) -> None: ...
+    def forward(
+        self, snapshots: Mapping[str, tuple[TableRecord, ...]], *, at_rest: bool = False
+    ) -> bool: ...
 
 
 class CatalogTurns:
@@ -49,10 +62,14 @@ class CatalogTurns:
     def answered(self, consumer: str, event: Event) -> None:
         """Called with each event: if it is the answer of a move, the move has ended."""
         self._moving.discard((consumer, getattr(event, "run", 0)))
+        if self._catalog is not None and isinstance(event, _CHANGES):
+            self._catalog.touch()
 
-    def forward(self, snapshots: Mapping[str, tuple[TableRecord, ...]]) -> bool:
-        """Submit the delayed moves if no round of the catalog runs; begin a round if no folder moves. Returns True if
-        the catalog is up to date."""
+    def forward(
+        self, snapshots: Mapping[str, tuple[TableRecord, ...]], *, at_rest: bool = False
+    ) -> bool:
+        """Submit the delayed moves if no round of the catalog runs; begin a round if no folder moves. `at_rest`: True
+        if the job waits for nothing but the catalog. Returns True if the catalog is up to date."""
         if self._catalog is None:
             return True
         if not self._catalog.is_running:
@@ -61,4 +78,4 @@ class CatalogTurns:
                 self.submit(works, work)
         if self._held or self._moving:
             return False
-        return self._catalog.forward(snapshots)
+        return self._catalog.forward(snapshots, at_rest=at_rest)

@@ -150,7 +150,9 @@ class Maintenance:
             log.info("maintenance: %s: compacting %d files", record.label, files)
             DeltaTable.forPath(spark, table.path).optimize().executeCompaction()
         # A RENAME may have given the folder to another table since the round began.
-        lacks = not record.deletion_vectors and size >= DELETION_VECTORS_FROM_BYTES
+        # A file of a table that is published as Iceberg must not have deletion vectors: all its rows count.
+        wanted = self.options.iceberg is None and size >= DELETION_VECTORS_FROM_BYTES
+        lacks = wanted and not record.deletion_vectors
         if lacks and table.owner(spark) == record.table_id:
             log.info("maintenance: %s: %d MiB, deletion vectors on", record.label, size >> 20)
             spark.sql(

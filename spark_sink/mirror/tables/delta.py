@@ -27,6 +27,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.lake import delta_commit, delta_log
 from spark_sink.mirror.lake.checkpoints import BACKSTOP
 from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.values.iceberg_types import COMPATIBLE
 from spark_sink.mirror.values.names import quoted
 from spark_sink.mirror.values.small_tables import SMALL_TABLES
 from spark_sink.mirror.values.step_clock import StepClock
@@ -171,9 +172,16 @@ class MirroredTable:
 
     # -- commits ---------------------------------------------------------------------------------------------
 
-    def create(self, spark: SparkSession, columns: StructType, *, feed: bool = False) -> None:
+    def create(
+        self,
+        spark: SparkSession,
+        columns: StructType,
+        *,
+        feed: bool = False,
+        iceberg: bool = False,
+    ) -> None:
         """Create the table without rows, if it does not exist. The commit records no lsn. `feed`: True to enable the
-        change data feed.
+        change data feed; `iceberg`: True if Iceberg's readers have to read the table's files.
 
         Raises `BinlogError` UNSUPPORTED_CHANGE for a column with a name that Delta uses in a feed.
         """
@@ -181,6 +189,8 @@ class MirroredTable:
         if feed:
             self._require_no_feed_columns(columns)
             properties[FEED_PROPERTY] = "true"
+        if iceberg:
+            properties[COMPATIBLE] = "true"
         builder = DeltaTable.createIfNotExists(spark).location(self.path)
         builder = builder.addColumns(all_nullable(columns))
         for name, value in properties.items():

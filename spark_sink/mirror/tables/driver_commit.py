@@ -31,6 +31,7 @@ from spark_sink.mirror.lake.file_system import FileSystem
 from spark_sink.mirror.rules.table_work import missing_table
 from spark_sink.mirror.tables import keyed
 from spark_sink.mirror.tables.delta import FEED_PROPERTY
+from spark_sink.mirror.values.iceberg_types import COMPATIBLE
 from spark_sink.mirror.values.step_clock import StepClock, StepPhase
 
 if TYPE_CHECKING:
@@ -55,10 +56,12 @@ _PROPERTIES = {
     "delta.columnMapping.mode",
     "delta.deletedFileRetentionDuration",
     "delta.enableDeletionVectors",
+    COMPATIBLE,  # the driver's own files have field ids and timestamps of 64 bits
     "delta.enableTypeWidening",
     "delta.logRetentionDuration",
     "delta.minReaderVersion",
     "delta.minWriterVersion",
+    "delta.universalFormat.iceberg.atomicConversion.supported",
 }
 
 _large_step = threading.Lock()

@@ -43,7 +43,7 @@ def execute(spark: SparkSession, path: str, app_id: str, version: int, change: S
         return ""
     if reason := _refused(spark, path, change):
         return reason
-    if _needs_rewrite(spark, change):
+    if _needs_rewrite(spark, path, change):
         _rewrite(spark, path, app_id, version, change)
         return ""
     _set_properties(spark, path, EVOLUTION_PROPERTIES)
@@ -65,17 +65,19 @@ def _refused(spark: SparkSession, path: str, change: SchemaChange) -> str:
     return "; ".join(reasons)
 
 
-def _needs_rewrite(spark: SparkSession, change: SchemaChange) -> bool:
+def _needs_rewrite(spark: SparkSession, path: str, change: SchemaChange) -> bool:
     return any(
         column.fill is not None
         if column.source is None
-        else not _same_or_wider(spark, column.spark_type_before, column.spark_type)
+        else not _same_or_wider(spark, path, column.spark_type_before, column.spark_type)
         for column in change.columns
     )
 
 
-def _same_or_wider(spark: SparkSession, before: str, after: str) -> bool:
-    return before == after or delta_log.widens(spark, _type_json(before), _type_json(after))
+def _same_or_wider(spark: SparkSession, path: str, before: str, after: str) -> bool:
+    if before == after:
+        return True
+    return delta_log.widens(spark, path, _type_json(before), _type_json(after))
 
 
 def _type_json(text: str) -> str:

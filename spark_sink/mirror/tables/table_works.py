@@ -91,7 +91,8 @@ class TableWorks:
                     if replaces and table.exists(spark):
                         table.take_over(spark, columns, feed=feed)
                         return ""
-                    table.create(spark, columns, feed=feed)
+                    iceberg = self.options.iceberg is not None
+                    table.create(spark, columns, feed=feed, iceberg=iceberg)
                     require_schema(spark, table, columns)
                 case ReplaceColumns(entry=entry):
                     table.replace_schema(spark, self._columns(work.record, entry))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
@@ -82,6 +82,21 @@ def default_policy(_: TableName) -> TablePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class IcebergOptions:
+    """How the mirrored tables are published in an Iceberg catalog.
+
+    `name`, `catalog`: the catalog's name and properties, as pyiceberg has them; `interval_s`: shortest time between two
+    rounds that publish the newest rows; `snapshot_hours`: how long readers can read a snapshot after a newer one has
+    replaced it.
+    """
+
+    name: str
+    catalog: Mapping[str, str] = field(repr=False)
+    interval_s: float = 60.0
+    snapshot_hours: int = 24
+
+
+@dataclass(frozen=True, slots=True)
 class ApplyOptions:
     """Options of the applier, which applies the log to tables.
 
@@ -90,7 +105,7 @@ class ApplyOptions:
     `can_copy`: True if the settings name a server from which tables can be copied; `parallel`: how many tables the
     applier works on at the same time; `step_bytes_max`: the most payload bytes of one step; `poll_s`: time between two
     reads of the log for new entries; `log_days`: the log is kept for at least so many days; `catalog`: the template of
-    the tables' names in a catalog of Spark.
+    the tables' names in a catalog; `iceberg`: not None if this is an Iceberg catalog, None if it is one of Spark's.
     """
 
     target: str
@@ -107,3 +122,4 @@ class ApplyOptions:
     log_days: int = 7
     maintenance_s: float = 3600.0
     catalog: CatalogTemplate | None = None
+    iceberg: IcebergOptions | None = None

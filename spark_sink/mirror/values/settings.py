@@ -202,6 +202,39 @@ class CopySettings(SettingsSection):
         return secret.get_secret_value()
 
 
+class IcebergSettings(SettingsSection):
+    """The Iceberg catalog in which the mirrored tables are published."""
+
+    name: str = Field(
+        default="default",
+        min_length=1,
+        description=(
+            "The catalog's name for pyiceberg. A catalog of `type: sql` stores tables under this name, so its readers "
+            "have to use the same one"
+        ),
+    )
+    catalog: dict[str, SecretStr] = Field(
+        min_length=1,
+        description=(
+            "Properties of the catalog, such as `type: rest` and `uri`, as pyiceberg has them "
+            "([targets.md](targets.md#apache-iceberg))"
+        ),
+    )
+    interval_seconds: WholeNumber = Field(
+        default=60,
+        ge=1,
+        le=86_400,
+        description="Shortest time between two snapshots of an Iceberg table",
+    )
+    # Delta's VACUUM deletes the files of older snapshots after seven days.
+    snapshot_hours: WholeNumber = Field(
+        default=24,
+        ge=1,
+        le=144,
+        description="How long a snapshot of an Iceberg table can still be read after a newer one has replaced it",
+    )
+
+
 class SparkSettings(SettingsSection):
     """The Spark that the job starts itself. `conf` overrides every setting of the job."""
 
@@ -246,6 +279,13 @@ class MirrorSettings(SettingsSection):
         description=(
             "Name of each table in one of Spark's catalogs, such as `main.{database}.{table}`; by default the "
             "tables are in no catalog ([targets.md](targets.md#names-in-a-catalog))"
+        ),
+    )
+    iceberg: IcebergSettings | None = Field(
+        default=None,
+        description=(
+            "Also publish the tables in an Iceberg catalog, under the names of `catalog` "
+            "([targets.md](targets.md#apache-iceberg))"
         ),
     )
     stages: Literal["log", "apply", "both"] = Field(
@@ -365,6 +405,20 @@ class MirrorSettings(SettingsSection):
         if value is not None:
             parse_listen(value)
         return value
+
+    @model_validator(mode="after")
+    def _iceberg_names(self) -> MirrorSettings:
+        if self.iceberg is None:
+            return self
+        if self.catalog is None:
+            raise ValueError(
+                "iceberg needs the names of the tables: set catalog to {database}.{table}"
+            )
+        if len(CatalogTemplate.parse(self.catalog).parts) != 2:
+            raise ValueError(
+                "with iceberg, catalog has two names, such as {database}.{table}; iceberg.catalog names the catalog"
+            )
+        return self
 
     def policy(self, name: tuple[str, str]) -> TableSettings:
         """Returns the policies of a table: for each policy, the value of the first matching pattern that sets it, in

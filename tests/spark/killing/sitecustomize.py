@@ -26,6 +26,8 @@ At all other points the driver and its JVM die:
     folder_in_place     a folder has moved to its place
     file_moved          one of the files of a folder has moved, in an object store
     after_swap_in       the record says that the copy replaces the table
+    iceberg_written     the manifests of an Iceberg snapshot are written, and the catalog does not have it yet
+    iceberg_committed   the catalog has a new snapshot
 """
 
 from __future__ import annotations
@@ -195,6 +197,13 @@ def _patch_copier(module: ModuleType) -> None:
     _between(module.Copier, "copy", after="copy_read")
 
 
+def _patch_iceberg(module: ModuleType) -> None:
+    from pyiceberg.table import CreateTableTransaction, Transaction  # noqa: PLC0415 - an extra
+
+    for owner in (CreateTableTransaction, Transaction):
+        _between(owner, "commit_transaction", before="iceberg_written", after="iceberg_committed")
+
+
 _PATCHES = {
     "dispatcher.binlog.decode.delivered": _patch_delivered,
     "spark_sink.mirror.log.slices": _patch_log_slices,
@@ -206,6 +215,7 @@ _PATCHES = {
     "spark_sink.mirror.copy.chunk_reader": _patch_chunk_reader,
     "spark_sink.mirror.copy.staging": _patch_staging,
     "spark_sink.mirror.copy.copier": _patch_copier,
+    "spark_sink.mirror.iceberg.catalog": _patch_iceberg,
 }
 
 

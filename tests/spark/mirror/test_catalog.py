@@ -30,6 +30,7 @@ class CatalogInMemory:
     entries: dict[str, str] = field(default_factory=dict)
     refuses: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)
+    refreshed: list[str] = field(default_factory=list)
 
     def location(self, name: str) -> str | None:
         if name in self.refuses:
@@ -40,6 +41,12 @@ class CatalogInMemory:
         self.calls.append(f"register {name}")
         assert name not in self.entries
         self.entries[name] = path
+
+    def refresh(self, name: str, path: str) -> None:
+        assert self.entries[name] == path
+        if f"content of {name}" in self.refuses:
+            raise OSError(f"{name} does not answer")
+        self.refreshed.append(name)
 
     def drop(self, name: str) -> None:
         self.calls.append(f"drop {name}")
@@ -369,3 +376,46 @@ def test_a_location_below_a_folder() -> None:
     assert below("s3a://b/lake/t", "s3a://b/lake/")
     assert not below("file:/lake2/t", "file:/lake")
     assert not below("s3a://b/lake/t", "s3a://c/lake")
+
+
+def test_a_refresh_is_due_after_its_interval_and_at_the_end_when_tables_have_changed(
+    tables: Tables,
+) -> None:
+    tables.entries.refresh_s = 1000.0
+    tables.table("orders")
+
+    def settled(*, at_rest: bool = False) -> bool:
+        tables.take()
+        return tables.entries.forward(tables.snapshots(), at_rest=at_rest)
+
+    until(settled, "orders is registered")
+    assert tables.catalog.refreshed == []
+    tables.entries.touch()
+    assert settled()  # the interval has not passed
+    assert not settled(at_rest=True)
+    until(lambda: settled(at_rest=True), "the last round has ended")
+    assert tables.catalog.refreshed == ["shop.orders"]
+    assert settled(at_rest=True)
+
+    tables.entries.refresh_s = 0.0
+    tables.start()
+    tables.entries.refresh_s = 0.0
+    until(lambda: settled() or len(tables.catalog.refreshed) > 3, "rounds follow without changes")
+    assert len(tables.catalog.refreshed) > 3
+
+
+def test_an_entry_that_cannot_be_refreshed_is_tried_again_and_shown(tables: Tables) -> None:
+    tables.table("orders")
+    tables.bring()
+    tables.catalog.refuses.add("content of shop.orders")
+    tables.entries.bring(tables.snapshots(), refresh=True)
+    tables.take()
+    (record,) = tables.records.values()
+    assert record.registered == "shop.orders"
+    assert "shop.orders does not answer" in record.refused
+    assert set(tables.entries.failing) == {"orders"}
+    tables.catalog.refuses.clear()
+    tables.bring()  # a record that shows a failure is always tried again
+    (record,) = tables.records.values()
+    assert (record.refused, tables.entries.failing) == ("", {})
+    assert tables.catalog.refreshed == ["shop.orders"]

@@ -16,6 +16,7 @@ from spark_sink.mirror.rules.events import Registered
 from spark_sink.mirror.runtime.catalog import SparkCatalog, catalog_entries, same_location
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
+from spark_sink.mirror.values.policies import ApplyOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +54,10 @@ def test_a_catalog_that_is_not_there_or_that_forgets_is_refused(spark: SparkSess
     def post(consumer: str, event: Registered) -> None:
         raise AssertionError("nothing is registered")
 
+    def options(template: str) -> ApplyOptions:
+        return ApplyOptions("/t", ["shop"], catalog=CatalogTemplate.parse(template))
+
     with pytest.raises(BinlogError, match="Spark knows no catalog nowhere"):
-        catalog_entries(spark, CatalogTemplate.parse("nowhere.{database}.{table}"), "/t", post)
+        catalog_entries(spark, options("nowhere.{database}.{table}"), post)
     with pytest.raises(BinlogError, match="Spark's own catalog is in memory"):
-        catalog_entries(spark, CatalogTemplate.parse("{database}.{table}"), "/t", post)
+        catalog_entries(spark, options("{database}.{table}"), post)

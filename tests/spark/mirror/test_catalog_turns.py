@@ -7,8 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from spark_sink.mirror.rules.effects import ClearCopy, MoveFolders
-from spark_sink.mirror.rules.events import Failure, FoldersMoved, WorkFailed
+from spark_sink.mirror.rules.events import (
+    Failure,
+    FoldersMoved,
+    RowsCommitted,
+    TableAsked,
+    WorkFailed,
+)
 from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.table_work import DeltaFacts
 from spark_sink.mirror.runtime.catalog_turns import CatalogTurns
 
 SHOP: Any = SimpleNamespace(consumer="shop")
@@ -17,14 +24,23 @@ BILLING: Any = SimpleNamespace(consumer="billing")
 
 class Catalog:
     def __init__(self) -> None:
-        self.is_running = False
-        self.rounds = self.pauses = 0
+        self.is_running = self.waited_for = False
+        self.rounds = self.pauses = self.touches = 0
 
     def pause(self) -> None:
         self.pauses += 1
 
-    def forward(self, _: Mapping[str, tuple[TableRecord, ...]]) -> bool:
+    def touch(self) -> None:
+        self.touches += 1
+
+    def forward(
+        self,
+        snapshots: Mapping[str, tuple[TableRecord, ...]],  # noqa: ARG002 - as `CatalogEntries`
+        *,
+        at_rest: bool = False,
+    ) -> bool:
         self.rounds += 1
+        self.waited_for = at_rest
         self.is_running = True
         return False
 
@@ -70,3 +86,12 @@ def test_without_a_catalog_nothing_waits() -> None:
     turns.submit(SHOP, move(1))
     assert begun == [1]
     assert turns.forward({})
+
+
+def test_works_that_change_tables_touch_the_catalog_and_the_end_is_passed_on() -> None:
+    scene = Scene()
+    scene.turns.answered("shop", RowsCommitted(1))
+    scene.turns.answered("shop", TableAsked(2, DeltaFacts(7, None)))
+    assert scene.catalog.touches == 1
+    scene.turns.forward({}, at_rest=True)
+    assert scene.catalog.waited_for

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dispatcher.settings.load import SettingsError
+from spark_sink.mirror.assembly import iceberg_options
 from spark_sink.mirror.values.settings import MirroredConsumer, MirrorSettings, load_mirror_settings
 from spark_sink.source.options import SourceOptions
 
@@ -150,11 +151,31 @@ def test_a_template_of_names_in_a_catalog_is_checked(load: Load) -> None:
         load(JOB + "catalog: raw.orders\n")
 
 
+ICEBERG = """iceberg:
+  catalog: {type: rest, uri: "https://catalog", credential: "a:${SECRET}"}
+"""
+
+
+def test_an_iceberg_catalog_has_properties_of_pyiceberg_and_names_of_two_parts(load: Load) -> None:
+    catalog = 'catalog: "{database}.{table}"\n'
+    settings = load(JOB + catalog + ICEBERG, {"SECRET": "s"})
+    options = iceberg_options(settings)
+    assert options is not None
+    assert options.catalog == {"type": "rest", "uri": "https://catalog", "credential": "a:s"}
+    assert (options.interval_s, options.snapshot_hours) == (60, 24)
+    assert "a:s" not in repr(settings) + repr(options)
+    assert iceberg_options(load(JOB + catalog)) is None
+    with pytest.raises(SettingsError, match=r"set catalog to \{database\}\.\{table\}"):
+        load(JOB + ICEBERG, {"SECRET": "s"})
+    with pytest.raises(SettingsError, match="catalog has two names"):
+        load(JOB + 'catalog: "main.{database}.{table}"\n' + ICEBERG, {"SECRET": "s"})
+
+
 def test_the_example_shows_all_keys() -> None:
     file = ROOT / "config" / "mirror.example.yaml"
     settings = load_mirror_settings([file], {}, {"COPY_PASSWORD": "x"})
     shown = set(settings.model_fields_set)
-    shown |= {"token", "ca_file", "max_bytes_per_trigger", "catalog"}
+    shown |= {"token", "ca_file", "max_bytes_per_trigger", "catalog", "iceberg"}
     assert shown == set(MirrorSettings.model_fields)
     assert settings.copy_from is not None
     optional = {"password_file", "ca_file"}

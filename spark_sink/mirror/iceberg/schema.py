@@ -1,0 +1,101 @@
+"""The Iceberg schema of a Delta table. The field ids are those that Delta has written into the data files.
+
+Delta protocol, "Column Mapping" and "Iceberg Compatibility V2"; Iceberg's specification, "Schemas and Data Types".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.values.iceberg_types import promotes
+
+_TYPES: dict[str, IcebergType] = {
+    "boolean": BooleanType(),
+    "byte": IntegerType(),
+    "short": IntegerType(),
+    "integer": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "string": StringType(),
+    "binary": BinaryType(),
+    "date": DateType(),
+    "timestamp": TimestamptzType(),
+    "timestamp_ntz": TimestampType(),
+}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)\Z")
+_ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+_NESTED_IDS = "delta.columnMapping.nested.ids"
+_TYPE_CHANGES = "delta.typeChanges"
+
+
+def iceberg_schema(fields: Sequence[Mapping[str, Any]], schema_id: int = 0) -> Schema:
+    """Returns the schema for a Delta table's fields in Spark's JSON form, with Delta's metadata.
+
+    Raises `BinlogError` UNSUPPORTED_TYPE if Iceberg's readers could not read the table's files: the files have no ids
+    for a column or for the elements of an array, or the column's type was changed in a way that Iceberg lacks.
+    """
+    return Schema(*map(_field, fields), schema_id=schema_id)
+
+
+def _field(field: Mapping[str, Any]) -> NestedField:
+    metadata = field["metadata"]
+    if (field_id := metadata.get(_ID)) is None:
+        raise _unreadable(field, "its files have no field ids")
+    for change in metadata.get(_TYPE_CHANGES, ()):
+        if not promotes(f'"{change["fromType"]}"', f'"{change["toType"]}"'):
+            raise _unreadable(
+                field,
+                f"its type was changed from {change['fromType']} to {change['toType']} without a rewrite of the files",
+            )
+    return NestedField(field_id, field["name"], _type(field, field["type"]), required=False)
+
+
+def _type(field: Mapping[str, Any], kind: Any) -> IcebergType:
+    if isinstance(kind, str):
+        if match := _DECIMAL.match(kind):
+            return DecimalType(int(match[1]), int(match[2]))
+        return _TYPES[kind]
+    if kind["type"] == "struct":
+        return StructType(*map(_field, kind["fields"]))
+    metadata = field["metadata"]
+    ids = metadata.get(_NESTED_IDS, {})
+    element_id = ids.get(f"{metadata[_PHYSICAL_NAME]}.element")
+    if kind["type"] != "array" or element_id is None:
+        raise _unreadable(field, "its files have no field ids for the elements")
+    return ListType(element_id, _type(field, kind["elementType"]), element_required=False)
+
+
+def _unreadable(field: Mapping[str, Any], why: str) -> BinlogError:
+    return BinlogError(
+        ErrorKind.UNSUPPORTED_TYPE,
+        f"Iceberg cannot read column {field['name']}: {why}",
+        remedy="copy the table again with `python -m spark_sink copy`; the copy's files are written for Iceberg",
+    )
+
+
+def same_fields(one: Schema, other: Schema) -> bool:
+    """True if two schemas have the same fields with the same ids in the same order, whatever the schemas' own ids."""
+    return one.as_struct() == other.as_struct()
