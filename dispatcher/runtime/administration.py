@@ -1,9 +1,9 @@
 """Executes the orders of administrators: move a consumer to a place in the server's log or back to its start, and pause
 or resume its delivery.
 
-`forget` and `seek` use the same operation. It needs a place that the server has, and an epoch that was never used
-before. The operation fences all older sessions. So the readers of these sessions cannot continue with their positions,
-which belong to an older epoch.
+`forget` and `seek` use the same operation. The operation moves the consumer to a place that the server's log contains,
+and into an epoch that was never used before. It fences all older sessions, because the positions of their readers
+belong to an older epoch.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from dispatcher.settings.model import StartSettings
 
 
 class Administration:
-    """Executes the orders. Every method raises BinlogError, and then changes nothing, if the consumer is not declared
-    (UNKNOWN_CONSUMER), if the server does not have the place, or if the server cannot be asked (RANGE_UNAVAILABLE)."""
+    """Executes the orders. Every method raises BinlogError, and then changes nothing, if no consumer has this name
+    (UNKNOWN_CONSUMER). `forget` and `seek` also raise BinlogError if the server's log does not contain the place, or if
+    the server cannot be asked (RANGE_UNAVAILABLE)."""
 
     def __init__(self, sessions: ConsumerSessions, store: StoreThread) -> None:
         self._sessions = sessions

@@ -1,8 +1,9 @@
 """All clients of a daemon, and how they change with the settings.
 
-`apply` compares the declarations with the running clients, not with the previous declarations, so that the next reload
-corrects a reload that failed half way. `apply` replaces a client whose connection settings changed. In all other
-clients `apply` adds, removes or changes only the consumers whose declarations differ.
+`apply` compares the declarations with the running clients, not with the previous declarations. So if a reload fails
+after it has changed some clients, the next reload makes the remaining changes. `apply` replaces a client whose
+connection settings changed. In all other clients `apply` adds, removes or changes only the consumers whose declarations
+differ.
 
 The successor of a changed consumer begins at the stored progress. No acknowledgement may change this progress after the
 successor has loaded it, so `apply` holds the `acknowledging` locks of all changed and removed consumers. A waiting call
@@ -31,8 +32,7 @@ ClientDecls = Mapping[ClientKey, ClientDecl]
 
 @dataclass(frozen=True, slots=True)
 class RegistryChanges:
-    """Names of consumers, in the order of their declaration. `changed` includes the consumers whose connection
-    changed."""
+    """Names of consumers. `changed` also contains the consumers of which only the connection has changed."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -131,8 +131,8 @@ class ClientRegistry:
         )
 
     async def _remove(self, decls: ClientDecls) -> None:
-        """Stop clients that are no longer declared or whose connection changed; remove undeclared consumers from the
-        others."""
+        """Stop the clients that are no longer declared, and those whose connection changed. From the other clients,
+        remove the consumers that are no longer declared."""
         for key, service in list(self._running.items()):
             decl = decls.get(key)
             if decl is None or not _same_connection(service, decl):

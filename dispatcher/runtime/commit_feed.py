@@ -1,4 +1,4 @@
-"""Reports the transactions that come into a consumer's queue. The feed waits for them as a reader's call does."""
+"""Reports the transactions that come into a consumer's queue. It waits for them in the same way as a reader's poll."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ async def follow_commits(
 ) -> None:
     """Call `listener` whenever transactions have come into the consumer's queue, until the consumer is removed.
 
-    A reload may replace the consumer meanwhile. The new consumer begins at the acknowledged position, so the
-    transactions behind that position are reported again.
+    While this function runs, a reload may replace the consumer. The new consumer begins at the acknowledged position,
+    so the transactions after that position are reported again.
     """
     followed, transactions, bytes_ = None, 0, 0
     while name in sessions.names():

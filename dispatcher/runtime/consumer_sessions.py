@@ -8,8 +8,8 @@ acknowledged data and answers the call.
 What a reader sees does not depend on which dispatcher serves its consumer. The reader of a detached consumer gets what
 the queue holds, and then nothing new until the consumer is attached again. After a restart, or after the queue was
 evicted, a call may ask for a position that is not in memory: the call waits until the daemon has read the log up to
-that position again. A consumer that skipped a purge gap (`on_purged: latest`) is in a new epoch: the answer to a reader
-with a position of an older epoch says that there is a gap, and where the consumer continues.
+that position again. A consumer that has skipped a purge gap (`on_purged: latest`) is in a new epoch. If a reader then
+passes a position of an older epoch, the answer says that there is a gap, and where the consumer continues.
 
 A reload of the settings may add, remove and replace consumers while calls wait. So each call looks up its consumer by
 name again after each wait. A changed consumer keeps its newest session.
@@ -117,8 +117,8 @@ class ConsumerSessions:
                     return await self._open(session, after)
 
     async def _open(self, session: ConsumerSession, after: Position | None) -> dict[str, Any]:
-        """Open a session at the reader's position `after`, which the server must have, or at the stored position if
-        `after` is None.
+        """Open a session at the reader's position `after`, or at the stored position if `after` is None. The server's
+        log must contain `after`.
 
         If `after` is refused, nothing changes and no session is fenced.
         """
@@ -157,8 +157,8 @@ class ConsumerSessions:
         *,
         acknowledges: bool = True,
     ) -> dict[str, Any]:
-        """`acknowledges`: False if the poll must not acknowledge `after`, because the reader acknowledges with later
-        calls."""
+        """`acknowledges`: False if the poll must not acknowledge `after`, because the reader calls `acknowledge`
+        itself."""
         deadline = time.monotonic() + wait_s
         session = await self._started(name)
         self._called.add(name)  # a client of the front polls for days within one call
@@ -231,7 +231,7 @@ class ConsumerSessions:
         return (await self.position_of(name, start_spec(to))).as_dict()
 
     async def position_of(self, name: str, start: Start) -> Position:
-        """As `resolve`, but with a start in the form that the rules use."""
+        """Does what `resolve` does, for a start in the form that the rules use."""
         return await position_of(await self._started_or_failed(name), start)
 
     async def held(self, name: str) -> HeldRange | None:
@@ -249,15 +249,17 @@ class ConsumerSessions:
         start_event: EventPoint | None = None,
         end_event: EventPoint | None = None,
     ) -> tuple[list[bytes | memoryview], bool]:
-        """Return the bytes of (start, end], and True if the range begins before a purge gap. Waits while the daemon
-        reads the range from the server again.
+        """Return the bytes of (start, end], and True if the range begins before a purge gap. If the daemon has to read
+        the range from the server again, the call waits.
 
-        Data before a purge gap is gone: if the range begins before the gap, returns the part behind the gap.
+        The server has purged the data before the gap. So if the range begins before a gap, the call returns only the
+        part after the gap.
         """
         session = await self._until_read(name, number, end)
         unsent = session.queue.lent_bytes
         served = self.is_newest_session(name, number) and not session.reader.has_open_answers
-        # If all unreceived answers belong to other sessions, the newest session still gets its next range.
+        # If only other sessions have answers that their clients have not received yet, the newest session still gets
+        # its next range.
         if unsent >= session.queue.bytes_max and not served:
             raise UserError(
                 ErrorKind.TOO_MANY_REQUESTS,
@@ -270,7 +272,7 @@ class ConsumerSessions:
         end_event = None if session.before_gap(end) else end_event
         parts = session.queue.read(first, last, start_event, end_event)
         if number == session.number != READ_ONLY:
-            # Of the parts of a cut transaction, only the part with the transaction's end is counted as a transaction.
+            # If slices divide a transaction, only the slice with the end of the transaction counts the transaction.
             whole = session.transactions_of(first, last)
             ends = whole + (start_event is not None) - (end_event is not None)
             session.reader.answer_began(ends, sum(map(len, parts)))
@@ -287,8 +289,8 @@ class ConsumerSessions:
             session.reader.answer_ended(number, time.monotonic())
 
     def called(self, name: str, number: int, caller: Caller) -> None:
-        """Record that the consumer was called, and, if `number` is its newest session, who calls. Ignores an unknown
-        consumer: the call itself is refused."""
+        """Record that a reader has called the consumer. If `number` is the newest session, also record the caller.
+        Ignores an unknown consumer, because the call itself is refused."""
         session = self._sessions.get(name)
         if session is not None:
             self._called.add(name)
@@ -334,9 +336,9 @@ class ConsumerSessions:
             session = await self._started(name)
             async with session.acknowledging:
                 if self._sessions.get(name) is not session or not session.consumer.started:
-                    continue  # another session object has replaced this one
+                    continue  # another session object has replaced it
                 session.check_number(number)
-                # Data before a purge gap is gone, whether acknowledged or not.
+                # The server has purged the data before a gap, so an acknowledgement of this data changes nothing.
                 if not session.before_gap(position):
                     await session.acknowledge(position)
                 return session
@@ -383,11 +385,11 @@ class ConsumerSessions:
         return await session.runner.look_ups.ask(("statement", statement), version, look_up)
 
     def format(self, name: str) -> FormatDescription | None:
-        """The FORMAT_DESCRIPTION that the consumer's source has sent last."""
+        """A FORMAT_DESCRIPTION that the consumer's source has sent; see `ClientRunner.format`."""
         return self.get(name).runner.format()
 
     def lacks_room(self, name: str) -> bool:
-        """True if the consumer's queue can take nothing more until its reader acknowledges."""
+        """True if the consumer's queue has no room until its reader acknowledges; see `ConsumerSession.lacks_room`."""
         return self.get(name).lacks_room
 
     # -- status and metrics ----------------------------------------------------------------------------------
@@ -445,8 +447,8 @@ class ConsumerSessions:
         return await self._until(name, _is_started)
 
     async def _started_or_failed(self, name: str) -> ConsumerSession:
-        """As `_started`, but does not wait for a consumer that has failed: the reader's own position may start the
-        consumer."""
+        """Does what `_started` does, but does not wait if the consumer has failed, because the reader may pass a
+        position at which the consumer can start."""
 
         def started_or_failed(session: ConsumerSession) -> bool:
             return session.consumer.started or session.consumer.failed is not None
@@ -454,16 +456,18 @@ class ConsumerSessions:
         return await self._until(name, started_or_failed)
 
     async def _until_read(self, name: str, number: int, end: Position) -> ConsumerSession:
-        """Wait until the queue has reached `end`, for example again after a restart."""
+        """Wait until the queue has reached `end`. After a restart, for example, the daemon has to read the log up to
+        `end` again."""
 
         def read(session: ConsumerSession) -> bool:
             session.check_number(number)
             there = session.now(end)
             if session.consumer.started and not session.is_offered_end(there):
-                # Before the consumer starts, its history is not known.
+                # Before the consumer starts, the history of its server is not known.
                 session.queue.executed_of(there)
             seq = there.seq
-            # No reader has been given a transaction behind the end of the log.
+            # No reader can have received a transaction after the end of the log, so do not wait for more than the log
+            # contains.
             needed = min(seq, session.head.seq)
             session.queue.needed_seq = max(session.queue.needed_seq, needed)
             return seq <= session.queue.queued.seq
@@ -491,11 +495,11 @@ class ConsumerSessions:
         condition: Callable[[ConsumerSession], bool],
         reason: Callable[[ConsumerSession], str] | None,
     ) -> ConsumerSession:
-        """As `_until`.
+        """Does what `_until` does, without the first check of the condition.
 
-        Raises BinlogError (RANGE_UNAVAILABLE: ask again) with `reason` after `RANGE_WAIT_S`. Without `reason` the call
-        waits for the server: then the BinlogError contains the consumer's error, and an error that an operator has to
-        resolve ends the wait at once.
+        Raises BinlogError (RANGE_UNAVAILABLE: ask again) with `reason` after `RANGE_WAIT_S`. Without `reason`, the call
+        waits until the daemon reaches the server. In that case the BinlogError contains the consumer's error, and the
+        wait ends at once if an operator has to resolve this error.
         """
         deadline = time.monotonic() + RANGE_WAIT_S
 

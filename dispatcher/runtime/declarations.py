@@ -1,8 +1,8 @@
 """Stores the consumers that tokens declare over the API, and runs them beside the consumers of the settings.
 
-`dispatcher.settings.declared` has the rules. A declaration is stored before its consumer runs, and deleted after its
-consumer has stopped. So whatever ends the daemon, the next start finds either no declaration, or a declaration whose
-consumer it then runs. A reload applies the new settings together with all declarations.
+`dispatcher.settings.declared` contains the rules. A declaration is stored before its consumer runs, and deleted after
+its consumer has stopped. So the store always contains the declaration of a consumer that runs, and the next start of
+the daemon runs this consumer again. A reload applies the new settings together with all declarations.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ class Declarations:
     async def declare(
         self, wanted: Declaration, permitted: Collection[str] | None
     ) -> tuple[Declaration, bool]:
-        """Declare a consumer, unless an equal one is declared already. Returns the declaration, and True if it is new.
+        """Declare a consumer, unless it is declared already with equal content. Returns the declaration, and True if it
+        is new.
 
         `wanted.source`: "" if the request names none; `permitted`: the sources of the token, None for all.
         """

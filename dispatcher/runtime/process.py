@@ -23,10 +23,10 @@ def prepare_process() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Raise the soft limit of open files to the hard limit: each connection and each segment on disk needs a
-    descriptor.
+    """Raise the soft limit of open files to the hard limit, because each connection and each segment on disk needs a
+    file descriptor.
 
-    The default soft limit is low for the sake of programs that use select().
+    The default soft limit is low because select(), which some programs call, accepts only small descriptors.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -64,8 +64,8 @@ _MADV_DONTNEED = 4
 
 
 def release_compiler() -> None:
-    """Release the resident memory of LLVM's code and constants, about 70 MB, which only loading and compiling kernels
-    needs.
+    """Release the resident memory of LLVM's code and constants, about 70 MB, which the process needs only while it
+    loads or compiles kernels.
 
     This memory consists of unchanged pages of the library's file, so the system reads the pages again if a kernel is
     compiled later. Without this call the pages stay resident until the machine runs short of memory.

@@ -200,7 +200,7 @@ class ClientRunner:
     def guarded(self, task: str) -> Iterator[None]:
         """Return a context manager for code that reads the source. It logs an unexpected exception with its traceback
         and raises BinlogError (INTERNAL) instead, which fails only this client. If the host has no memory or no thread
-        left, raises CONNECTION_LOST, so that the rules connect again later.
+        left, it raises CONNECTION_LOST instead, so that the rules connect again.
 
         Data from a source may trigger an unknown defect in the code. Such a defect must not stop the other clients.
         This context must not contain calls of the rules: a defect there may leave the client's state half changed, and
@@ -297,7 +297,7 @@ class ClientRunner:
         return True
 
     def format(self) -> FormatDescription | None:
-        """Return the newest FORMAT_DESCRIPTION that the source has sent to a dispatcher, None if no dispatcher has got
+        """Return the FORMAT_DESCRIPTION of a dispatcher's present connection; None if no connection has received
         one."""
         formats = (dispatcher.format for dispatcher in self._dispatchers.values())
         return next((format_ for format_ in formats if format_ is not None), None)
@@ -316,7 +316,8 @@ class ClientRunner:
         """Ask the source for its present state. Returns the source's answer, or the error if the source cannot be
         asked.
 
-        Calls during a running survey share the next survey, because the answer must not be older than the call.
+        All calls that begin while a survey runs share the next survey, because the answer must not be older than the
+        call.
         """
         needed = self._surveys_begun + 1
         async with self._surveying:
@@ -343,8 +344,8 @@ class ClientRunner:
         return view
 
     def _survey_next_host(self) -> None:
-        """Let the next survey ask the next host, if no consumer reads and a consumer waits for the server that it has
-        read from."""
+        """Let the next survey ask the next host, if the client has no dispatcher and one of its consumers waits until
+        the server that it has read from comes back."""
         if self.client.awaits_other_server:
             self.source.next_host(SURVEY)
 
@@ -388,7 +389,7 @@ class ClientRunner:
     # -- the store -------------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Store all writes that are queued now. If this raises BinlogError, they stay queued."""
+        """Store all writes that are queued now. If this method raises BinlogError, the writes stay queued."""
         await self.store_queue.flush()
 
     async def acknowledge(self, consumer: str, position: Position) -> None:

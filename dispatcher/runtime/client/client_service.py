@@ -1,8 +1,8 @@
 """A running client with its source, rules, runner and tasks, and its data in the store.
 
 The daemon has one `ClientService` for each connection key. In the library, each `BinlogClient` has one. Consumers can
-be added and removed while the client runs, without an effect on its other consumers. A removed consumer's acknowledged
-position stays stored, so a changed consumer is removed and added again.
+be added and removed while the client runs, without an effect on its other consumers. The acknowledged position of a
+removed consumer stays stored. So `change` removes a consumer, and adds it again at this position.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from dispatcher.source.protocols import Source
 
 @dataclass(frozen=True, slots=True)
 class ConsumerDecl:
-    """A declared consumer. `marker_s`: how often polls return markers to the consumer's reader, in seconds."""
+    """A declared consumer. `marker_s`: the shortest time between two answers that report progress without data, in
+    seconds."""
 
     spec: ConsumerSpec
     marker_s: float = 60.0
@@ -79,7 +80,8 @@ class ClientService:
         return self.runner.client
 
     async def open(self) -> None:
-        """Load the stored data and create the client. After this, readers may call, but no task runs before `start`."""
+        """Load the stored data and create the client. After `open`, readers may call; the client's tasks run after
+        `start`."""
         decl = self.decl
         stored = await self._store.load_all([consumer.spec.name for consumer in decl.consumers])
         progress = {
@@ -162,8 +164,8 @@ class ClientService:
 
 
 def _created(stored: Progress | None, position: Position) -> int:
-    """Return when a position's file was created, 0 if unknown. The creation time distinguishes files with the same
-    name."""
+    """Return when the file of `position` was created: the stored time, if the stored covered position is in the same
+    file; otherwise 0 (unknown)."""
     if stored is None:
         return 0
     covered = stored.covered

@@ -24,8 +24,8 @@ READ_ONLY = 0
 
 
 class OfferedRange(NamedTuple):
-    """A range that the answer to a poll names. The reader then requests the bytes of the range, and later acknowledges
-    it."""
+    """A range that the answer to a poll names. The reader then requests the bytes of the range, stores them, and
+    acknowledges the range."""
 
     start: Position
     end: Position
@@ -39,7 +39,7 @@ class ConsumerSession:
 
     runner: ClientRunner
     consumer: Consumer
-    number: int  # the number of the newest session, 0 = there was none
+    number: int  # the number of the newest session, 0: there was none
     marker_s: float
     moved: int = 0  # the session number of the newest move by an administrator
     offered: OfferedRange | None = None  # the range in the newest answer to a poll
@@ -59,8 +59,8 @@ class ConsumerSession:
         self.reader.begin(self.number, time.monotonic())
 
     def called(self, number: int, caller: Caller | None = None) -> None:
-        """Record a call of the newest session. Ignore calls of other sessions, because such calls make no room in the
-        queue."""
+        """Record a call of the newest session. Ignore calls of other sessions, because other sessions cannot
+        acknowledge."""
         if number == self.number != READ_ONLY:
             self.reader.caller = caller or self.reader.caller
             self.reader.called(time.monotonic(), full=self.lacks_room)
@@ -116,7 +116,7 @@ class ConsumerSession:
         return latest and self.consumer.started and position.epoch < self.queue.epoch
 
     def now(self, position: Position) -> Position:
-        """Return `position`; if `position` predates a purge gap, return the acknowledged position."""
+        """Return the acknowledged position if `position` predates a purge gap; otherwise return `position`."""
         return self.acknowledged if self.before_gap(position) else position
 
     @property
@@ -136,8 +136,7 @@ class ConsumerSession:
         return lag_behind(self.runner.client, self.consumer, end, head, now_s, now)
 
     def next(self, after: Position, bounds: PollBounds) -> ReadableRange | None:
-        """Return the range of the queue that begins at `after`; None if the queue does not contain `after`, or not
-        yet."""
+        """Return the range of the queue that begins at `after`; None if the queue does not contain `after` now."""
         limit = self.queue.bytes_max if bounds.bytes_max is None else bounds.bytes_max
         try:
             return self.queue.readable(after, limit, bounds.transactions_max)
@@ -191,7 +190,7 @@ class ConsumerSession:
             self.runner.timings.delivery.add(time.time() - oldest_us / 1e6)
 
     def is_offered_end(self, position: Position) -> bool:
-        """True if the newest answer to a poll ends at `position`; then the fields of `position` need no further
+        """True if the newest answer to a poll ends at `position`. In that case the fields of `position` need no further
         check."""
         return self.offered is not None and position == self.offered.end
 
@@ -215,8 +214,8 @@ class ConsumerSession:
         return markers or time.monotonic() - self.told_at >= self.marker_s
 
     def has_few(self, answer: ReadableRange, bounds: PollBounds) -> bool:
-        """True if `answer` has fewer bytes than the poll wants and can grow: the range ends where the queue ends, and
-        the queue has room."""
+        """True if `answer` has fewer bytes than the poll wants, and if the range can grow: it ends at the end of the
+        queue, and the queue has room."""
         if not answer.transactions or answer.bytes >= bounds.bytes_min or self.lacks_room:
             return False
         return answer.end.order == (self.queue.epoch, self.queue.queued.seq)

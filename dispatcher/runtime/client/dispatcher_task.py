@@ -5,8 +5,8 @@ Each order `Connect` of the rules creates an `_Attempt`, which records the furth
 executes the orders, so a dispatcher has only one connection at a time, even if the rules order the next connection
 early. After `Close` the rules get no more events of that attempt. A login that runs in its thread cannot be cancelled:
 the task waits until the login has ended, closes the connection, and only then begins the next attempt. A new dispatcher
-may have the number of a retired dispatcher, and then both log in with the same identity. If two replicas have one
-identity, the server ends the dump of the older one, so the new dispatcher waits until the task of the retired
+may have the number of a retired dispatcher, and then both log in with the same identity. If two replicas log in with
+one identity, the server ends the dump of the first. So the new dispatcher waits until the task of the retired
 dispatcher has ended.
 """
 
@@ -70,12 +70,12 @@ class _Attempt:
         return self._closed
 
     def close(self) -> None:
-        """Mark the attempt as closed. After this the rules get no more events of it."""
+        """Mark the attempt as closed. From then on the rules get no events of this attempt."""
         self._closed = True
 
 
 class DispatcherRunner:
-    """See the module. The rules give orders while they execute a step; the task of `run` executes the orders later."""
+    """See the module. A step of the rules only records its orders here; the task of `run` executes the orders."""
 
     def __init__(
         self, number: int, owner: DispatcherOwner, before: asyncio.Task[None] | None
@@ -106,7 +106,7 @@ class DispatcherRunner:
         self._changed.set()
 
     def close(self) -> None:
-        """Close the open attempt, if there is one. After this the rules get no more events of the attempt."""
+        """Close the open attempt, if there is one. From then on the rules get no events of this attempt."""
         attempt = self._attempt
         if attempt is None or attempt.closed():
             return
@@ -165,8 +165,8 @@ class DispatcherRunner:
         if attempt.closed():
             return
         name, client = f"log in {self.number}", self._owner.client
-        # Ask the rules before the login what to probe: they will compare the server's answer with the positions from
-        # before it.
+        # Ask the rules what to probe before the login, because the rules compare the server's answer with the positions
+        # that the consumers had before the login.
         files, places = client.files_to_probe(self.number), client.offsets_to_probe(self.number)
         open_ = partial(self._owner.source.open, self.number)
         with self._owner.guarded(name):
@@ -242,7 +242,7 @@ class DispatcherRunner:
                     owner.step(Ended(number))
                 return
             # Let the loop run other tasks after each buffer, so that readers and other dispatchers do not wait for this
-            # one.
+            # dispatcher.
             await asyncio.sleep(0)
 
     async def _may_read(self, attempt: _Attempt) -> bool:

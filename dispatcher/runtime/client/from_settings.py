@@ -64,11 +64,11 @@ def start_spec(start: StartSettings) -> Start:
 def consumer_spec(
     name: str, settings: SubscriptionSettings, state: StateSettings | None = None
 ) -> ConsumerSpec:
-    """Convert the settings of a consumer to the form that the rules use. `state`: the consumer never reads the state's
-    database.
+    """Convert the settings of a consumer to the form that the rules use. If `state` is a database, the consumer does
+    not read this database.
 
-    Otherwise each acknowledgement of a consumer of all databases would write a change that the consumer gets and
-    acknowledges.
+    Otherwise a consumer that reads all databases would get each write of its own acknowledgement as a change, and its
+    reader would acknowledge this change, without end.
     """
     hidden = [] if state is None or state.mysql is None else [(state.mysql.database, "*")]
     declared_by = None
@@ -138,7 +138,7 @@ def source_at(connection: ConnectionSettings, installation: UUID, alone: str = "
     """Return the source that the settings of a connection name. `alone`: as in `client_decl`."""
     if connection.files is not None:
         return files_source(connection.files, installation)
-    # The name is part of each dispatcher's identity: connections that are not shared need different identities.
+    # The name is part of each dispatcher's identity, and two connections to a server need different identities.
     name = f"{connection.label}/{alone}" if alone else connection.label
     heartbeat_s = connection.heartbeat_milliseconds / 1000
     flush_s = connection.max_flush_milliseconds_in_binlog_dispatcher / 1000

@@ -1,8 +1,9 @@
-"""Limits the look-ups of tables that readers ask for: few connections at a time, and no connection if a recent answer
-can be reused.
+"""Limits the look-ups on the server that readers and the front ask for. A client uses at most `CONNECTIONS_MAX`
+connections for them at a time, and none if it can reuse a recent answer.
 
-An answer is reused only if nothing was put into the asking consumer's queue since the answer's look-up began. So a
-reader that has seen a table's ALTER never gets the columns from before the ALTER.
+An answer about a consumer's table, or to a statement, is reused only if nothing was put into the asking consumer's
+queue since the look-up began. So a reader that has seen an ALTER TABLE never gets the columns from before the ALTER
+TABLE.
 """
 
 from __future__ import annotations

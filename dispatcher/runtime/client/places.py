@@ -31,7 +31,7 @@ async def relocation_to(session: ConsumerSession, start: Start) -> RelocationReq
     view = await _view(session, start, ())
     epoch_min = int(time.time())
     place = seeking.relocation_target(session.consumer, start, view, epoch_min).executed
-    # The file's creation time reveals a later reset.
+    # The relocation also needs the creation time of the file: it shows whether the server's log was reset meanwhile.
     if place.file and place.file not in view.created:
         view = await _view(session, start, [place.file])
         seeking.relocation_target(session.consumer, start, view, epoch_min)

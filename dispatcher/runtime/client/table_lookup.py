@@ -1,8 +1,8 @@
 """Looks up the present definitions of tables, and the statements that may have altered the tables since an event.
 
-The server returns a definition together with the log position at which it was read. Then a look-up reads the log from
-the event to that position, over a connection of its own. The look-up keeps only the statements that may have altered
-the tables: its memory is bounded by one buffer and these statements.
+The server returns a definition together with the position of the log at which the server has read the definition. A
+look-up then reads the log from the event to that position, over a connection of its own. It keeps only one buffer and
+the statements that may have altered the tables, so its memory is bounded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def look_up(server: SchemaServer, order: FetchSchema) -> SchemaFetched:
 
 
 def look_up_failed(order: FetchSchema, error: BinlogError) -> SchemaFetched:
-    """Return the answer that reports to the rules that a look-up has failed and would fail again."""
+    """Return the answer with which the rules learn that a look-up has failed, and that a repetition would fail, too."""
     return SchemaFetched(
         order, tuple(FetchedDefinition(name, order.start, error) for name in order.tables), ()
     )

@@ -1,8 +1,8 @@
 """Calls that wait until a consumer has something new for its reader.
 
-A waiting call costs one timer. The effect `Wake` of the rules wakes the calls of a consumer (`wake`). For changes
-without that effect, such as progress without data, a call may pass a condition. `changed` schedules a check of the
-conditions of all calls, which wakes the calls whose condition is true.
+A waiting call costs one timer. The effect `Wake` of the rules wakes the calls of a consumer (`wake`). If a call also
+waits for a change for which the rules return no `Wake`, such as progress without data, it passes a condition. `changed`
+schedules a check of the conditions of all calls, which wakes the calls whose condition is true.
 """
 
 from __future__ import annotations

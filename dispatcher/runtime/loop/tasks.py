@@ -1,7 +1,7 @@
 """The only place that creates tasks: every task has a name and an owner that waits for it.
 
-A task of a bare `asyncio.create_task` may be garbage-collected while it runs, and its exception is reported only if
-some code awaits the task. Either can lose data.
+If nothing keeps the task that `asyncio.create_task` returns, Python may delete the task while it runs, and reports its
+exception late or not at all. Both can lose data.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ SLICE_S = 0.004
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield the items; other tasks run whenever `SLICE_S` have passed since they last ran.
+    """Yield the items. Let other tasks run whenever `SLICE_S` have passed since they last ran.
 
-    While other tasks run, the data behind the items may change; the generator of the items must expect that.
+    While other tasks run, the data from which the items are made may change, so their generator must expect this.
     """
     began = time.monotonic()
     for item in items:

@@ -1,5 +1,5 @@
-"""The samples of each consumer for the plots of the status page: one every two seconds, in ring buffers of ten
-minutes."""
+"""The samples of each consumer for the plots of the status page. A ring buffer keeps the samples of ten minutes, one
+for every two seconds."""
 
 from __future__ import annotations
 

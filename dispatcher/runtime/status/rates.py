@@ -16,8 +16,8 @@ Rate = tuple[float, float]
 
 
 class Counted(Protocol):
-    """An object with counters that only grow: a dispatcher (what it has read) or a reader (what was delivered to it).
-    A reader's `events` counts transactions."""
+    """An object with counters that only grow. A dispatcher counts the events and bytes that it has read; a reader
+    counts the transactions (`events`) and bytes that it was sent."""
 
     events: int
     bytes: int
@@ -43,7 +43,8 @@ class _Sample:
 
 
 class Rates:
-    """The rates of all dispatchers and readers, by object, because the numbers of dispatchers are reused."""
+    """The rates of all dispatchers and readers. The keys are the ids of the objects, because a number of a dispatcher
+    is reused."""
 
     def __init__(self) -> None:
         self._samples: dict[

@@ -1,7 +1,7 @@
 """The queue of what a client has to store.
 
-`flush` stores everything in the queue at once: acknowledgements that come together cost one write to the disk, and
-older progress of a consumer never replaces newer progress.
+`flush` stores the queued progress of all consumers in one transaction, so several acknowledgements that wait cost one
+write to the disk. Older progress of a consumer never replaces newer progress.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class StoreQueue:
     def put_progress(self, consumer: str, progress: Progress) -> None:
         """Queue progress, unless an acknowledgement beyond this progress is being stored.
 
-        The rules do not know of that acknowledgement yet. After the acknowledgement is stored, the progress that the
-        rules queue includes it.
+        The rules get an acknowledgement only after it is stored, so the progress that the rules return until then is
+        older.
         """
         coming = self._acknowledging.get(consumer)
         if coming is None or coming.acknowledged.order <= progress.acknowledged.order:
@@ -72,8 +72,8 @@ class StoreQueue:
         """
         queued = self._pending
         async with self._lock:
-            # Without this check, each call that has waited for the lock would write what was queued during the wait, in
-            # a transaction of its own.
+            # Another call has stored `queued` while this call waited for the lock. What was queued since then belongs
+            # to the calls that queued it.
             if queued.stored and not final:
                 return
             pending, self._pending = self._pending, _Pending()

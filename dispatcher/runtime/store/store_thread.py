@@ -1,9 +1,10 @@
 """The state store for the event loop: one thread makes all calls, in their order.
 
-`fault` is the error of the newest write; None if that write succeeded. `timings` counts calls.
+`fault` is the error of the newest write that failed; None after a later write has succeeded. `timings` measures
+commits, and counts waiting calls and errors.
 
-Once a minute, between two calls, the thread moves what was stored from SQLite's write-ahead log into the database file.
-If the write-ahead log is damaged or removed, at most the positions of one minute are lost.
+Once a minute, when no call waits, the thread moves what was stored from SQLite's write-ahead log into the database
+file. If the write-ahead log is damaged or removed, at most the positions of one minute are lost.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ class StoreProtocol(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredConsumer:
-    """What is stored of one consumer. `session`: the number of the newest session, 0 = there was none; `progress`: None
-    = no progress is stored, a BinlogError (STORED_POSITION) if it cannot be read."""
+    """What is stored of one consumer. `session`: the number of the newest session, 0 if there was none; `progress`:
+    None if no progress is stored, a BinlogError (STORED_POSITION) if the progress cannot be read."""
 
     session: int
     progress: Progress | BinlogError | None
@@ -220,13 +221,15 @@ class StoreThread:
         self._calls.put(None)
 
     async def write(self, name: str, call: Callable[[], T]) -> T:
-        """As `call`, for a call that writes into the store: its error becomes the `fault`. `name`: of the method."""
+        """Make a call that writes into the store. Its error becomes the `fault`. `name`: the name of the store's
+        method."""
         try:
             result = await self.call(call)
         except BinlogError as error:
             self.fault, self._fault_of = error, name
             raise
-        # A store in a database may put a position off, so the success of `save_versions` says nothing of other writes.
+        # In a database, `save_versions` may succeed without a write: it stores a position with the next write. So its
+        # success clears only a fault of `save_versions` itself.
         if name != _VERSIONS or self._fault_of == name:
             self.fault = None
         return result
@@ -246,7 +249,8 @@ class StoreThread:
             self.timings.waiting -= 1
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        """Does what `run_in_executor` does, without its futures and locks, which cost more than a small call."""
+        """Does what `run_in_executor` does, but without the second future and the locks of an executor, which cost more
+        than a small call."""
         if self._refusal is not None:
             raise self._refusal()
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
