@@ -1,7 +1,7 @@
 """Reads and copies the file of a state store while a daemon uses the file.
 
-The store is in WAL mode: a reader sees the file as it was at one moment, whatever the daemon writes at the same time,
-and does not block the daemon. So `dump` and `backup` each show one moment, and the daemon need not be stopped.
+The store is in WAL mode. A process that reads the file sees the state of one moment, even if the daemon writes at the
+same time, and does not block the daemon. So the commands `state dump` and `state backup` need not stop the daemon.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SELECT client, count(DISTINCT xid), coalesce(sum(length("rows")), 0) FROM prepar
 
 
 def dump_state(path: Path) -> dict[str, Any]:
-    """Return what the store holds, without the rows of prepared transactions.
+    """Return the content of the store, without the rows of prepared transactions:
 
     {"schema", "installation", "epoch", "consumers": [{"name", "session", "paused", "acknowledged", "covered"}],
     "declarations": [{"consumer", "declared_by", "source", "databases", "tables", "exclude_tables", "start",

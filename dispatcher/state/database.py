@@ -2,17 +2,18 @@
 
 It has the same contract and the same tables as the store in a file (`store`). Invariants:
 
-* `save` and `next_session` return once their transaction is committed. The store reports as stored only what is known
-  to be committed. A daemon whose lease another daemon has taken writes nothing: see `server.fence`.
+* `save` and `next_session` return after their transaction is committed, except a `save` of covered positions alone (see
+  below). If another daemon has taken the lease, a write changes nothing and fails: see `server.fence`.
 * A transaction must be short, because it locks the row of the lease, and renewals of the lease wait for this lock. So
-  large rows of prepared transactions are written before the transaction, in parts, and deleted after it, with a
-  transaction for each MiB. A part is valid while a row of `prepared` contains its id.
+  the store writes large rows of prepared transactions in parts, before the transaction that refers to them, and deletes
+  unused parts after that transaction. Each part, or each MiB of small parts, has a transaction of its own. A part is
+  valid while a row of `prepared` contains its id.
 * The daemon may read the log of the server that has the state. Then each write of the state is a transaction in that
-  log. This transaction moves the covered position of every consumer, and storing these positions at once would be the
-  next write, without end. So a covered position alone is stored later: with the next acknowledgement, or by
-  `checkpoint` when it is a MiB ahead or in another file. If a crash loses a covered position, the daemon reads that
-  part of the log again, which contains nothing for the consumer. The position up to which a client has read its log is
-  stored in the same way.
+  log. When the daemon reads this transaction, the covered position of every consumer moves. If the daemon stored these
+  positions at once, it would write the next transaction, and so on without end. So a covered position alone waits: it
+  is stored with the next acknowledgement, or by `checkpoint` when it is a MiB ahead or in another file. If a crash
+  loses a covered position, the daemon reads that part of the log again, which contains nothing for the consumer. The
+  position up to which a client has read its log is stored in the same way.
 
 How durable a commit is depends on the server's settings: see `warnings`. A failover to a replica that lags loses the
 newest commits; `server.fence` says which losses the daemon notices, and what it does then.
@@ -60,7 +61,7 @@ from dispatcher.state.statements import Statements
 from dispatcher.state.version_rows import load_versions, save_versions
 from dispatcher.state.xa_rows import load_xa, save_xa
 
-FAR_BYTES = 1 << 20  # a covered position this far ahead of the stored position is worth a write
+FAR_BYTES = 1 << 20  # `checkpoint` writes a covered position that is at least this far ahead
 _SAVE = """
 INSERT INTO consumer (name, acknowledged, covered, file_created) VALUES (?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE acknowledged = VALUES(acknowledged), covered = VALUES(covered),
@@ -85,7 +86,7 @@ class DatabaseStore:
     """An open store, under one term of the lease. Creates or upgrades the tables.
 
     Every method raises BinlogError: NOT_LEADER if another daemon has taken the lease, or if the database has lost
-    writes; else STATE_STORE, or STORED_POSITION for one consumer's row.
+    writes; STORED_POSITION if only one consumer's row cannot be read; STATE_STORE for every other error.
 
     `warnings`: the reasons why a crash of the server could lose positions, one per line.
     """
@@ -98,8 +99,8 @@ class DatabaseStore:
         self._closed = False
         idle_s = max(2, settings.lease)  # the daemon calls `check` every second
         self._session = DatabaseSession(settings, SessionLimits(idle_s=idle_s))
-        # The row of each consumer as it was when the term began. This store is the only writer, and removes a row from
-        # here before it writes the row.
+        # The row of each consumer as it was when the term began. No other process writes these rows, and this store
+        # removes a row from this dict before it writes the row.
         self._rows: dict[str, tuple[Any, ...]] = {}
         self._stored: dict[str, Progress] = {}  # what is stored, as far as known
         self._waiting: dict[str, Progress] = {}  # newer covered positions, not stored yet
@@ -164,8 +165,8 @@ class DatabaseStore:
     def _write(
         self, rows: Mapping[str, Progress], client: str = "", prepared: XaChanges | None = None
     ) -> None:
-        """Write `rows` and all waiting positions. So a restart reads little of the log again, and the stored log
-        position is as new as the progress."""
+        """Write `rows` and all waiting positions, so that a restart reads little of the log again, and the stored
+        position of each client's log is as new as the progress."""
         rows = {**self._waiting, **rows}
         parts = PartRows(prepared.put if prepared is not None else ())
         for group in parts.groups:
@@ -188,8 +189,8 @@ class DatabaseStore:
             self._sweep_parts()
 
     def _sweep_parts(self) -> None:
-        """Delete the parts that no row names. After an error the next write of prepared transactions tries again: the
-        write before is committed, so its caller must not get this error."""
+        """Delete the parts that no row names. The method ignores errors, because the caller's write is committed
+        already; the next write of prepared transactions tries to delete the parts again."""
         with contextlib.suppress(BinlogError):
             while groups := self._session.run(unnamed_parts):
                 for keys in groups:
@@ -250,7 +251,7 @@ class DatabaseStore:
             return self._fence.write(number)
 
     def session(self, consumer: str) -> int:
-        """The newest session number; 0 = no session yet."""
+        """The number of the newest session; 0 if there was none."""
         with self._calling():
             return int(self._row(consumer)[1])
 
@@ -266,8 +267,8 @@ class DatabaseStore:
         return row or (consumer, 0, 0, None, None, 0)
 
     def _forget_rows(self, *consumers: str) -> None:
-        """Forget the rows of these consumers, because the caller will write them. Later reads of these rows ask the
-        database."""
+        """Forget the rows of these consumers, because the caller will write them. From then on `_row` reads these rows
+        from the database."""
         for consumer in consumers:
             self._rows.pop(consumer, None)
 
@@ -372,7 +373,7 @@ def _row_of(name: str, progress: Progress) -> tuple[str, str, str, int]:
 
 
 def _rows(db: Statements) -> dict[str, tuple[Any, ...]]:
-    """All rows, by consumer. A daemon that takes over reads them together, not with several calls for each
+    """All rows, by consumer. A daemon that takes over reads all rows with few statements, instead of several for each
     consumer."""
     return {str(row[0]): row for row in rows_in_pages(db, "consumer", _COLUMNS, "name")}
 

@@ -20,7 +20,8 @@ FROM prepared LEFT JOIN prepared_part ON prepared_part.id = "rows" GROUP BY clie
 
 
 def dump_database(settings: StateSettings) -> dict[str, Any]:
-    """Return the result of `dump_state` with one more key: "leader": {"address", "term"}, or None if the lease is free.
+    """Return the result of `dump_state` with one more key, "leader". Its value is {"address", "term"}; None if the
+    lease is free.
 
     Raises BinlogError (STATE_STORE).
     """

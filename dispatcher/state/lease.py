@@ -3,16 +3,16 @@ database.
 
 Each call is one transaction: it locks the row, passes the row to the rules (`leadership.lease`), and writes the row
 that the rules return. The row contains the time in UTC when the lease expires; the statement that reads the row
-compares that time with NOW(6). NOW(6) is the time at which the statement began, so after a wait for the lock a lease
-seems to expire later, never earlier.
+compares that time with NOW(6). NOW(6) is the time at which the statement began. So if the statement waits for the lock,
+the computed remaining time is longer than the true remaining time, never shorter.
 
-A `LeaseTable` does not use the session of the store, so a renewal waits only for the transaction that has the lock. If
-a daemon is stopped or loses the network within a transaction, the server soon ends the daemon's session
-(`server.session`).
+A `LeaseTable` has a session of its own, not that of the store. So a renewal waits only if a transaction of the store
+has locked the row. If a daemon is stopped or loses the network within a transaction, the server soon ends the daemon's
+session (`server.session`).
 
-After a planned failover, the former primary keeps its sessions and refuses only writes. A standby only reads, and the
-former primary may replicate from the new one, so the row looks valid there. So the statement that reads the row also
-reads whether the server is read-only: such a server counts as a lost session.
+After a planned failover, the former primary keeps its sessions, and refuses only writes. A standby only reads, and the
+former primary may be a replica of the new primary, so a standby that still reads there sees a valid row. Therefore the
+statement that reads the row also reads whether the server is read-only. If it is, the session counts as lost.
 
 If a session is lost during a call, the call is repeated once. If the commit of the first attempt succeeded, the second
 attempt reads the row that the first attempt wrote: `campaign` returns this row, because the lease is taken, and `renew`
@@ -44,7 +44,8 @@ _US = 1_000_000
 class LeaseTable:
     """One thread at a time may call; any thread may call `interrupt`. Creates the tables if there are none.
 
-    Every method raises BinlogError (STATE_STORE). After an error the change may have been made nevertheless.
+    Every method raises BinlogError (STATE_STORE). After an error, the database may have executed the request
+    nevertheless.
     """
 
     def __init__(self, settings: StateSettings) -> None:

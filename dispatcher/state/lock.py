@@ -1,21 +1,22 @@
 """The locks of a state store: they keep other processes out. The kernel releases them when the process ends.
 
-There are two locks, because a file can have several names, and a name can get another file:
+There are two locks, because a file can have several names, and another file can get the same name:
 
 * `StoreLock`, a `flock` on `<file>.lock`, keeps other processes out even while the store's file is deleted and
-  rewritten. The lock file contains the pid of the last owner and, once a store was opened, its installation id. The id
-  distinguishes a store truncated to 0 bytes from a new one. The store resolves symbolic links before it makes the name
-  of the lock.
-* `FileLock` locks the store's file itself, whatever its name: the file can be mounted alone in another folder.
+  rewritten. The lock file contains the pid of the last owner and, once a store was opened, its installation id. With
+  this id the daemon recognises an empty file as a store that was truncated, not as a new store. The store resolves
+  symbolic links before it makes the name of the lock.
+* `FileLock` locks the store's file itself, under any of its names. For example, a container can mount this file in
+  another folder.
 
 `FileLock` is an open file description lock of one byte far behind the bytes that SQLite locks. SQLite's own locks are
 traditional POSIX locks: they belong to the process, and closing any descriptor of the file drops all of them. So the
-store closes its `FileLock` only after SQLite has closed the file. A `flock` would suffice on local disks, but on NFS a
-`flock` locks the whole file, and would also lock out SQLite.
+store closes its `FileLock` only after SQLite has closed the file. On local disks a `flock` would suffice. But on NFS a
+`flock` is a POSIX lock of the whole file, which would also keep out SQLite.
 
-A store with several hard links is refused: its write-ahead log belongs to one name only. After a crash, SQLite would
-open the file by another name without this log, and so in an older state. Later the log would overwrite the file's pages
-with unrelated pages.
+A store with several hard links is refused: its write-ahead log belongs to one name only. If SQLite opened the file by
+another name after a crash, it would not find this log, and the file would have an older state. At the next open by the
+first name, SQLite would copy pages of the old log over newer pages of the file.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _STOP_OTHER = "stop the other daemon, or set another state.path for this one"
 class StoreLock:
     """A lock, held from the constructor to `close`. Raises BinlogError (STATE_STORE) if another process holds it.
 
-    `store_id`: the installation id of the store that was last opened under this lock; "" = none.
+    `store_id`: the installation id of the store that was last opened under this lock; "" if there was none.
     """
 
     def __init__(self, path: Path) -> None:
@@ -152,7 +153,8 @@ def _acquire(path: Path) -> tuple[int, str]:
 
 
 def _write_owner(fd: int, path: Path, store_id: str) -> None:
-    """Overwrite the content, then cut the file: on a full disk, a file that is cut first could not be written again."""
+    """Overwrite the content, and only then truncate the file. On a full disk, a file that was truncated first could not
+    be written again."""
     content = f"{os.getpid()}\n{store_id}\n".encode("ascii", "replace")
     try:
         os.pwrite(fd, content, 0)

@@ -1,16 +1,17 @@
 """The file `<store>.newest`: the newest acknowledged position of each consumer, beside the state store.
 
-SQLite ends its recovery at the first frame of the write-ahead log that is damaged, and ignores a log that was removed:
-the store then opens with older positions and without an error. The same happens when a person restores a backup. This
-file reveals the loss: `compare` returns the consumers whose stored position is older than the newest known position.
+SQLite ends its recovery at the first damaged frame of the write-ahead log, and does not notice that a log was removed.
+In both cases the store opens with older positions and without an error. The same happens when a person restores a
+backup. This file reveals the loss: `compare` returns the consumers whose stored position is older than the newest known
+position.
 
 * A record is written after its transaction is on disk, and before the acknowledgement is answered. So a record that is
-  newer than the store shows that the store has lost a position. If a position goes back on purpose (a seek), its record
-  is cleared before the transaction that stores it.
-* A record replaces the consumer's former record, without a sync: one small write per acknowledgement. The record
-  survives a kill of the process. After a loss of power the record may be older than the store; that does not count as a
-  loss. `sync` is called with each checkpoint.
-* A record that cannot be read counts as unknown.
+  newer than the store shows that the store has lost a position. If a position goes back on purpose (a seek), the
+  consumer's record is cleared before the transaction that stores this position.
+* A record overwrites the consumer's former record with one small write per acknowledgement, without a sync. The record
+  survives a kill of the process. After a loss of power the record may be older than the store; `compare` does not
+  report such a record. `sync` is called with each checkpoint.
+* If a record cannot be read, the consumer's newest position counts as unknown.
 
 The file is text: the installation id of the store, then one line per consumer with the name as JSON, the epoch and the
 seq in fixed width, and a checksum.
@@ -114,16 +115,16 @@ class NewestPositions:
         )
 
     def clear_before(self, marks: Iterable[tuple[str, EpochSeq]]) -> None:
-        """Called before the transaction that stores these positions: clear the record of each consumer whose position
-        goes back."""
+        """Clear the record of each consumer whose position goes back. Called before the transaction that stores these
+        positions."""
         for name, mark in marks:
             known = self.marks.get(name)
             if known is not None and mark < known:
                 self.clear(name)
 
     def clear(self, name: str) -> None:
-        """Called before the transaction that deletes a consumer: mark the consumer's record as unknown, and sync the
-        file."""
+        """Mark a consumer's record as unknown, and sync the file. Called before the transaction that deletes the
+        consumer."""
         if self.marks.get(name) is not None:
             self._write(name, None)
             self.sync()
@@ -154,7 +155,7 @@ class NewestPositions:
             os.close(fd)
 
     def _write(self, name: str, mark: EpochSeq | None) -> None:
-        if self._fd < 0:  # no file, or one of another store or with unreadable lines
+        if self._fd < 0:  # no file, a file of another store, or a file with unreadable lines
             if self._of_other_store:
                 self.marks, self._of_other_store = {}, False
             self._rewrite()

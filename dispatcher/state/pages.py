@@ -1,11 +1,11 @@
 """Reads the rows of a table in pages, each with a statement of its own, because the driver limits the size of an answer
 (`source.mysql.driver`).
 
-A row may be small, or may hold positions of some MB. So the sizes of the next rows are read before the rows.
+A row may contain positions of some MB. So the module reads the sizes of the next rows before it reads the rows.
 
-The pages fit together only if no other process writes the rows meanwhile. So the caller has the lease, or has locked
-the store, or reads in a transaction that sees one moment. If another daemon takes the lease meanwhile, this daemon's
-term is over, and the daemon does not use what it has read.
+All pages must show the same moment, so no other process may write the rows while they are read. For this, the caller
+has the lease, or has locked the store, or reads all pages in one transaction whose statements see the same moment. If
+another daemon takes the lease during the read, the term of this daemon is over, and it does not use what it has read.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def rows_in_pages(
     db: Statements, table: str, columns: str, key: str, *, client: str | None = None
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the columns of all rows, or of a client's rows, in the order of `key`: the primary key, or the part of it
-    behind the client. `columns` has ", " between the names. Keys are texts if `key` is `name`, else positive numbers.
-    """
+    behind the client. `columns` has ", " between the names. Keys are texts if `key` is `name`, else positive
+    numbers."""
     last: Any = "" if key == "name" else 0
     owner, values = ("", ()) if client is None else ("client = ? AND ", (client,))
     rest = f"FROM {table} WHERE {owner}{key} > ? ORDER BY {key} LIMIT"

@@ -1,7 +1,7 @@
 """Recognises a full disk, from an error and from the file system.
 
-On a disk that is nearly full, SQLite fails with "disk I/O error" or "unable to open database file" when it cannot make
-the files beside the store, and only later with "database or disk is full".
+On a disk that is nearly full, SQLite may be unable to create the files beside the store. It then fails with "disk I/O
+error" or "unable to open database file", not with "database or disk is full".
 """
 
 from __future__ import annotations

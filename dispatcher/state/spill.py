@@ -1,10 +1,11 @@
 """Disk space for transactions that are larger than their consumer's queue, as memory-mapped files.
 
-Each segment is a mapped file of its own, so its space is freed together with the last view of the segment, as memory
-is. A new segment is about as large as the transaction is so far, so a transaction has few segments.
+Each segment is a mapped file of its own. Its space is freed when the last view of the segment is deleted, as for a
+segment in memory. A new segment is about as large as the part of the transaction that the daemon has already read, so a
+transaction has few segments.
 
 * Space is reserved before anything is written (`posix_fallocate`): on a full disk the allocation fails, and the process
-  does not get SIGBUS while it writes. A file system that does not honour reservations, such as ZFS, can still cause
+  does not get SIGBUS while it writes. On a file system that ignores reservations, such as ZFS, a write can still cause
   SIGBUS.
 * The files are unlinked when they are opened, or never have a name (O_TMPFILE), so that no file stays when the process
   ends. A file that was opened but not yet unlinked is removed at the next start.

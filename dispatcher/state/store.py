@@ -7,14 +7,14 @@ Invariants:
   Callers release acknowledged bytes only after `save` has returned.
 * One process per file: two daemons would overwrite each other's acknowledgements. `lock` locks `<file>.lock` and the
   file as long as the store is open. SQLite's exclusive mode would also lock out a person who uses `sqlite3`.
-* The daemon notices a store that is older than what was acknowledged: `newest` keeps the newest positions beside the
-  file.
+* The daemon notices that a store is older than the acknowledged positions, because `newest` keeps these positions in a
+  file beside the store.
 * A row contains both positions of one save: `acknowledged`, up to which the reader has stored the data, and `covered`,
   up to which the log contains nothing else for the consumer.
 * Only the daemon's user can read the files: mode 0600, the folder 0700, whatever the umask. The store narrows the modes
   of files that earlier versions have created.
-* Table versions belong to a client (a connection), not to a consumer. One row says how far the client has read its log;
-  the open versions end at this position.
+* Table versions belong to a client (a connection), not to a consumer. One row for each client says how far the client
+  has read its log. A version without an end of its own (`open`) is valid up to this position.
 * Prepared XA transactions belong to a client too. They are stored in the same transaction as progress, so that progress
   never passes a prepare whose rows are not stored.
 
@@ -202,7 +202,7 @@ class StateStore:
         return int(number)
 
     def session(self, consumer: str) -> int:
-        """The newest session number; 0 = no session yet."""
+        """The number of the newest session; 0 if there was none."""
         row = self._row(consumer)
         return 0 if row is None else int(row[0])
 
@@ -225,19 +225,20 @@ class StateStore:
             self._known.renew()
 
     def checkpoint(self) -> None:
-        """Move what was committed from the write-ahead log into the file, so that damage to the log loses little."""
+        """Move what was committed from the write-ahead log into the file, so that a damaged log loses few positions."""
         with self._mutex, self._converted_errors():
             self._check_file()
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        """The caller holds `_mutex`. While another process reads the store, a part may stay in the log.
+        """Move what was committed into the file. The caller holds `_mutex`. If another process reads the store at the
+        same time, some frames may stay in the log.
 
         RESTART lets the next write begin the log again from its start. This method makes such a write at once. Without
         this write, recovery after a crash would read the old log up to its first damaged frame. The frames before this
-        frame can hold older pages than the file, so the store would have older positions again. TRUNCATE would avoid
-        that, too. But a log that keeps its size needs no new space for acknowledgements, and a sync of such a log
-        writes no metadata of the file.
+        frame can contain older pages than the file, so the store would have older positions again. TRUNCATE would avoid
+        that, too. But a log that keeps its size needs no new disk space for acknowledgements, and its sync writes no
+        metadata.
         """
         (wait_ms,) = self._db.execute("PRAGMA busy_timeout").fetchone()
         self._db.execute("PRAGMA busy_timeout = 0")  # do not wait for readers
@@ -251,8 +252,8 @@ class StateStore:
         self._known.sync()
 
     def _check_file(self) -> None:
-        """Check that the path still names the open file, because data that is written to a deleted file is lost when
-        this process ends. The caller holds `_mutex`."""
+        """Check that the path still names the open file; rewrite the file if it was deleted. Data that is written to a
+        deleted file is lost when this process ends. The caller holds `_mutex`."""
         if self._files is None:
             return  # the store is being opened
         store, log = self._files
@@ -271,7 +272,8 @@ class StateStore:
             self._files = store, current_log
 
     def _rewrite(self) -> None:
-        """Write a copy of the open store to its path. As long as a deleted file is open, its content is complete."""
+        """Write a copy of the open store to its path. The open file was deleted, but its content is complete as long as
+        it is open."""
         self._lock.renew()
         fresh = beside(self._path, ".new")
         fresh.unlink(missing_ok=True)
@@ -280,7 +282,8 @@ class StateStore:
             self._db.backup(copy)
         sync_to_disk(fresh)
         lock = FileLock(fresh)
-        # Closing deletes the write-ahead log by name, so close before the new file is in place.
+        # SQLite deletes the write-ahead log by name when it closes the store. So close the store before the new file
+        # gets this name.
         self._db.close()
         if self._file_lock is not None:
             self._file_lock.close()
@@ -388,8 +391,8 @@ class StateStore:
         self.unreadable = known.unreadable
         stored = {name: self._stored_order(name, mark) for name, mark in known.marks.items()}
         self.losses = known.compare(stored)
-        # A consumer whose row is lost must not begin at its `start`: it would skip rows, or count from 0 in an epoch
-        # that readers know.
+        # A consumer whose row is lost must not begin at its `start`. It would skip rows, or would get positions with a
+        # smaller `seq` in an epoch that readers already use.
         lost = (loss for loss in self.losses if loss.stored is None and not loss.new_store)
         self._lost_rows = {loss.consumer: loss for loss in lost}
 

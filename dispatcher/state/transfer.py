@@ -2,8 +2,8 @@
 back.
 
 During a move no daemon may use either store: the move holds the locks of the file, and the lock of the database's
-lease. The target gets everything in one transaction. Then the source is marked as moved, and keeps its contents. No
-daemon opens a marked store, so a daemon with the former settings cannot continue from outdated positions.
+lease. The target gets everything in one transaction. Then the move marks the source as moved; the source keeps its
+contents. No daemon opens a marked store, so a daemon with the former settings cannot continue from outdated positions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StateCounts:
     """The counts of what was copied. `sessions`: consumers with a session; `declarations`: consumers that tokens have
     declared; `prepared_bytes`: the bytes of rows of prepared transactions.
 
-    `losses`: consumers whose positions in the source are older than their acknowledged positions, see `newest`.
+    `losses`: consumers whose positions in the source are older than what was acknowledged, see `newest`.
     """
 
     installation: str
@@ -73,7 +73,8 @@ class _Place:
 
 
 def move_state(source: StateSettings, target: StateSettings) -> StateCounts:
-    """Move the state. Raises BinlogError; after an error the target is unchanged, unless its commit got no answer."""
+    """Move the state. Raises BinlogError. After an error the target is unchanged, except if the connection was lost
+    during the commit or the source could not be marked."""
     if source.label == target.label:
         what = f"both settings name the store {source.label}"
         raise UserError(ErrorKind.SETTINGS, what, remedy="name another store in the new settings")
@@ -198,7 +199,8 @@ def _database(state: StateSettings, *, new: bool) -> Iterator[_Place]:
                 what = "the database holds a state already"
                 remedy = "name an empty database; if it holds the copy of a move that was interrupted, drop its tables"
                 raise UserError(ErrorKind.SETTINGS, what, where=state.label, remedy=remedy)
-            # A cluster compares only changed rows.
+            # A cluster compares only changed rows, so change the row of the lease: another daemon cannot take the
+            # lease.
             db.execute("UPDATE lease SET writes = writes + 1")
             yield _Place(
                 db,

@@ -30,8 +30,8 @@ def save_xa(
 ) -> None:
     """Write the changes within the caller's transaction. Entries that are stored already are replaced.
 
-    `kept`: called with the rows of an entry; returns the value for the column `rows`, such as an id if the rows are
-    kept elsewhere.
+    `kept`: called with the rows of an entry; returns the value for the column `rows`, for example an id if the caller
+    stores the rows in another table.
     """
     db.executemany(
         f"REPLACE INTO prepared (client, {_COLUMNS}) VALUES ({', '.join('?' * 14)})",

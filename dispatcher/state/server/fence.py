@@ -1,14 +1,14 @@
 """Admits the writes of one term: only the daemon that holds the lease writes, and each write is made exactly once.
 
-The first statement of each write increments the count of writes in the row of the lease, if the row still contains the
-holder and the term. So the row is locked until the write is committed:
+The row of the lease also counts the writes to the store. The first statement of each write increments this count, if
+the row still contains the holder and the term of this daemon. So the row is locked until the write is committed:
 
-* While the row is locked, no other daemon takes the lease. If another daemon has taken the lease before, the write
-  changes nothing and raises NOT_LEADER. This also stops a daemon that was paused or lost the network within its
-  transaction. It also works in a cluster with several writable servers, because the cluster's certification compares
-  changed rows; a row that is only locked would not suffice.
-* A commit without an answer does not count as a success. The next attempt reads the count: if the write was committed,
-  the count is one higher; otherwise the attempt makes the write again.
+* While the row is locked, no other daemon can take the lease. If another daemon has already taken the lease, the write
+  changes nothing and raises NOT_LEADER. So a daemon that continues after a pause, or after it has lost the network
+  within a transaction, cannot write. In a cluster with several writable servers the increment is necessary: the cluster
+  compares only changed rows, so a locked row would not suffice.
+* A commit without an answer does not count as a success. The next attempt reads the count. If the count is one higher,
+  the write was committed; otherwise the attempt makes the write again.
 * A lower count shows that the server has lost committed writes: it was restored, or replaced by a replica that lagged.
   Data that this daemon believes to be stored, such as rows of prepared transactions, may be missing. So the daemon has
   to begin again from what is stored; NOT_LEADER makes it do so.

@@ -1,10 +1,10 @@
-"""The rows of prepared transactions, in parts: a server bounds the size of a packet, a cluster also bounds the size of
-a transaction, and a transaction should be short. So parts are written and deleted about a MiB at a time.
+"""The rows of prepared transactions, in parts. A server limits the size of a packet, a cluster also limits the size of
+a transaction, and the store's transactions should be short. So each transaction writes or deletes about a MiB of parts.
 
 The parts of one transaction have an id, which the row of the transaction in `prepared` contains. The id is a digest of
 the rows: a write that is repeated writes the same parts again, not another copy. Parts whose id is in no row are left
-from a transaction that was deleted, or from a write that failed; `unnamed_parts` finds them. Less than a MiB of such
-parts stays, because a deletion costs a commit.
+from a transaction that was deleted, or from a write that failed; `unnamed_parts` finds them. Such parts stay as long as
+they are few and have less than a MiB together, because a deletion costs a commit.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ Part = tuple[bytes, int, bytes]  # id, number from 0, data
 
 
 class PartRows:
-    """The parts of entries that are to be stored. `small`: at most about a MiB, which may be written together with the
-    entries; `groups`: parts that are written before the entries, a group of about a MiB at a time."""
+    """The parts of entries that are to be stored. `small`: parts of at most a MiB together, which the caller writes in
+    the transaction of the entries; `groups`: parts that the caller writes before the entries, each group of at most a
+    MiB in a transaction of its own."""
 
     def __init__(self, entries: Sequence[XaEntry]) -> None:
         self._ids: list[bytes] = []
@@ -82,8 +83,8 @@ def read_parts(db: Statements, key: Data) -> bytes:
 
 
 def unnamed_parts(db: Statements) -> list[list[PartKey]]:
-    """Returns the keys of parts that no row names, in groups of about a MiB; there may be more such parts. Returns no
-    group if there are few parts with less than a MiB."""
+    """Returns the keys of at most `UNNAMED_MAX` parts that no row names, in groups of about a MiB. Returns no group if
+    there are fewer such parts and they have less than a MiB together."""
     found = [(bytes(key), number, size) for key, number, size in db.execute(_UNNAMED)]
     if len(found) < UNNAMED_MAX and sum(size for *_, size in found) < PART_BYTES:
         return []

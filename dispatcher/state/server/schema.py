@@ -1,13 +1,13 @@
 """The tables of a state store in a database, and their migrations.
 
-The database has the same tables as the file (`dispatcher/state/schema.py`), with the same version. In addition it has
-`lease`, a table of one row, and `prepared_part`: the rows of prepared transactions in parts, because a server bounds
-the size of a packet.
+The database has the same tables as the file (`dispatcher/state/schema.py`), with the same version. It also has `lease`,
+a table of one row, and `prepared_part`, which contains the rows of prepared transactions in parts, because a server
+limits the size of a packet.
 
-A DDL statement commits, so a crash may stop a migration between two statements. Therefore all statements of a migration
-can be repeated. The first start creates the tables; later the daemon that holds the lease upgrades them. If two daemons
-start at the same time, a user-level lock lets one wait for the other. A cluster may refuse such locks; then both
-daemons create the same tables.
+A DDL statement commits implicitly, so a crash may stop a migration between two statements. Therefore all statements of
+a migration can be repeated. The first daemon that starts creates the tables. After an update of the program, the daemon
+that holds the lease upgrades them. If two daemons start at the same time, one waits for the other with GET_LOCK. A
+cluster may refuse this function; then both daemons create the same tables.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from dispatcher.state.statements import Statements
 
 PROGRAM = "binlog-dispatcher"
 _LIKE = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-# Columns with names that statements compare are VARBINARY: every collation that all servers have ignores spaces at the
-# end of a text.
+# Statements compare the names in these columns, so the columns are VARBINARY: every collation that all servers support
+# ignores spaces at the end of a text.
 _INSTALLATION = """
 CREATE TABLE IF NOT EXISTS installation (
   place    TINYINT NOT NULL PRIMARY KEY,   -- 1: there is one row
@@ -133,7 +133,7 @@ CREATE TABLE IF NOT EXISTS declaration (
 }
 _OTHER_DATABASE = "create another database and name it in state.mysql"
 _LOCK_WAIT_S = 20
-# The error numbers for a column, or a key of a table, that exists already.
+# The error numbers for a column that exists already (1060), and for a key that exists already (1061).
 _REPEATED = frozenset({1060, 1061})
 
 
@@ -235,8 +235,8 @@ def _upgrade(session: DatabaseSession) -> None:
     if not version:
         _run(session, _INSTALLATION)
         _run(session, _FIRST_ROW, PROGRAM, str(uuid4()))
-    # A stored version says that all tables of this version exist, and other daemons then use them at once. So store the
-    # version last.
+    # When other daemons read the new version, they use the tables of this version at once. So store the version after
+    # all tables exist.
     for newer in sorted(step for step in STEPS if step > version):
         for statement in STEPS[newer]:
             _run(session, statement)

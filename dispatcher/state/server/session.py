@@ -1,5 +1,5 @@
-"""A session with the server of the state's database. The first statement opens the session; the next statement after a
-loss opens it again.
+"""A session with the server of the state's database. The first statement opens the session. If the session is lost, the
+next statement opens it again.
 
 A session sets everything that the statements rely on, whatever the server's own settings are:
 
@@ -11,7 +11,7 @@ A session sets everything that the statements rely on, whatever the server's own
   transaction, the server ends the session after this many seconds, and with it the transaction and its locks. Without
   these limits the locks would last for hours, and no other daemon could take over.
 
-Every error is a `BinlogError` STATE_STORE whose cause is the driver's exception, and which has a remedy.
+Every error is a `BinlogError` (STATE_STORE) with a remedy. Its cause is the driver's exception.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from dispatcher.state.statements import Rows, Statements
 
 PRIVILEGES = ("CREATE", "ALTER", "SELECT", "INSERT", "UPDATE", "DELETE")
 _SQL_MODE = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
-# The errors after which the session is over. PyMySQL's own numbers, except those of a failed connect. The server's
-# numbers: the server shuts down (1053), ends the session (1152, 1927, 4031), or has lost the client (1158 to 1161).
+# The errors after which the session is over. 2006 to 2055 are numbers of PyMySQL, without those of a failed connect.
+# The others are the server's: the server shuts down (1053), ends the session (1152, 1927, 4031), or has lost the client
+# (1158 to 1161).
 _ENDED = frozenset({2006, 2013, 2014, 2027, 2055, 1053, 1152, 1927, 4031, *range(1158, 1162)})
 # The errors of a server that is read-only (1290, 1836), and of a node of a cluster that accepts no statements (1047).
-# After a planned failover the former primary is such a server, and leaves its sessions open. So end the session: the
-# next session goes to the server to which the address leads by then.
+# After a planned failover the former primary is such a server, and leaves its sessions open. So the daemon ends its
+# session; the next session connects to the server to which the address leads then.
 _REFUSED = frozenset({1290, 1836, 1047})
 _LOST = _ENDED | _REFUSED
 # Lock wait timeout, deadlock, and a cluster that rolls a transaction back at its commit.
@@ -71,8 +72,8 @@ T = TypeVar("T")
 
 
 def _text(value: str | bytes) -> str:
-    """Decode a name. Names are stored as bytes: for a collation, two names that differ only in spaces at the end are
-    equal."""
+    """Decode a name. Names are stored as bytes, because a collation treats two names as equal that differ only in
+    spaces at the end."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -88,8 +89,7 @@ _DECODERS: dict[int, Callable[[Any], Any]] = {
 class SessionLimits:
     """`timeout_s`: the longest time for the connect, and for each wait for an answer. In whole seconds: `lock_wait_s`:
     how long a statement waits for a lock; `idle_s`: how long the daemon may be silent before the server ends the
-    session.
-    """
+    session."""
 
     timeout_s: float = 10.0
     lock_wait_s: int = 5
@@ -238,8 +238,8 @@ class DatabaseSession:
         return None
 
     def refuse_read_only(self, variables: Mapping[str, object]) -> None:
-        """Raises `read_only_error`, if there is one, and ends the session, as after the error of a write: `run` then
-        repeats its work in a new session."""
+        """Ends the session and raises the error of `read_only_error`, if there is one. The error has the number of a
+        refused write, so `run` repeats its work in a new session."""
         error = self.read_only_error(variables)
         if error is not None:
             self.close()
@@ -273,7 +273,7 @@ class DatabaseSession:
 
 
 def is_lost(error: BinlogError) -> bool:
-    """True if the session has ended with this error, so that what was not committed is rolled back."""
+    """True if the session has ended with this error. The server then rolls back what was not committed."""
     return number_of(error) in _LOST
 
 
