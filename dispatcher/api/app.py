@@ -60,8 +60,8 @@ class Api:
         owners: Owners = no_owners,
     ) -> None:
         """`owners`: the name of the token that has declared each consumer; `live`: the data that the status page shows;
-        `listen`: the host of `api.listen`; `metrics` renders (text, content type); `ready` returns why the daemon is
-        not ready; `timings` counts the requests."""
+        `listen`: the host of `api.listen`; `metrics` renders (text, content type); `ready` returns the reasons why the
+        daemon is not ready; `timings` measures the requests."""
         self.guesses = guesses = Guesses()
         self.tokens = Tokens(access.tokens, guesses.wrong, owners)
         self._guard = Guard(self.tokens, limits, access.open)
@@ -95,7 +95,7 @@ class Api:
         return self._timer
 
     def close(self) -> None:
-        """End the streams of the status page when the daemon shuts down: the streams have no end of their own."""
+        """End the streams of the status page, which otherwise do not end. The daemon calls this when it shuts down."""
         self._feed.close()
 
     def replace(self, access: Access) -> None:
@@ -106,8 +106,8 @@ class Api:
 
 
 class OnDemand:
-    """Passes requests to an ASGI application. The first request creates the application: `load`, called in a thread,
-    returns it.
+    """Passes requests to an ASGI application. At the first request, a thread calls `load`, which creates the
+    application.
 
     The import of FastAPI and the creation of its routes would take a quarter of the daemon's start, and neither the
     probes nor the calls of a reader's cycle need FastAPI.

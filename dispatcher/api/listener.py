@@ -74,7 +74,7 @@ class Listener(uvicorn.Server):
             self._on_started()
 
     def _log_started_message(self, listeners: Sequence[SocketType]) -> None:
-        self.config.ssl = self._protocol.tls  # makes the message say https
+        self.config.ssl = self._protocol.tls  # so that the message contains https
         super()._log_started_message(listeners)
 
     @contextmanager

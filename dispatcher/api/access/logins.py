@@ -1,4 +1,4 @@
-"""Logins of browsers: a token, sent once in a form, is exchanged for a random number in a cookie.
+"""Logins of browsers: the browser sends a token once in a form, and gets a random number in a cookie for it.
 
 The token itself is in no cookie and in no URL. The cookie is HttpOnly, so scripts cannot read it, and SameSite=Strict,
 so pages of other sites cannot send it. The cookie gives access only to calls that read. The daemon stores hashes of the
@@ -22,7 +22,7 @@ LOGIN_S = 12 * 3600
 LOGINS_MAX = 1000
 LOGIN_REMEDY = "enter a token of api.tokens in the daemon's settings"
 VIEW_SCOPES = (Scope.READ, Scope.METRICS)
-"""A viewer's token must have one of these scopes, as for GET /v1/binlogs."""
+"""A viewer's token must have one of these scopes. GET /v1/binlogs requires the same scopes."""
 
 
 def cookie_name(request: Request) -> str:

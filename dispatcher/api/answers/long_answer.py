@@ -1,7 +1,8 @@
 """Answers that may be large, and the files of packages.
 
-`Response` passes its body to the server in one piece. With TLS, if the client does not read, the connection then stores
-the whole encrypted body. A `LongAnswer` passes its body in parts, each after most of the previous part has been sent.
+`Response` passes its body to the server in one piece. If the connection uses TLS and its client does not read, the
+connection then stores the whole encrypted body. A `LongAnswer` passes its body in parts: each part after most of the
+previous part has been sent.
 """
 
 from __future__ import annotations

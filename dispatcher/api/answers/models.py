@@ -68,7 +68,8 @@ class ToFile(RequestBody):
 
 
 class ToTimestamp(RequestBody):
-    """The first transaction committed then or later: ISO 8601, UTC by default."""
+    """The first transaction that was committed at this time or later. The time is in ISO 8601, and in UTC if it has no
+    offset."""
 
     timestamp: str = Field(max_length=64)
 
@@ -105,7 +106,7 @@ class ResolvedAnswer(BaseModel):
 
 
 class SessionAnswer(BaseModel):
-    """`gap`: True if the server purged transactions after `after`; the consumer continues after them."""
+    """`gap`: True if the server purged transactions after `after`; the consumer continues after these transactions."""
 
     session: int
     position: PositionBody
@@ -115,7 +116,8 @@ class SessionAnswer(BaseModel):
 
 
 class PollRequest(RequestBody):
-    """The bounds of the range: `max_bytes`, `max_transactions`, and `min_bytes`, for which a poll waits."""
+    """`max_bytes` and `max_transactions` limit the range. `min_bytes`: the poll waits up to `wait_ms` until the range
+    has this many bytes."""
 
     session: Natural
     after: PositionBody
@@ -128,11 +130,11 @@ class PollRequest(RequestBody):
 
 class PollAnswer(BaseModel):
     """`gap`: True if the server purged transactions after `after`; the consumer continues at `end`. `paused`: True if
-    an administrator has paused the delivery: `end` is `after` until it is resumed.
+    an administrator has paused the delivery; until an administrator resumes it, `end` is equal to `after`.
 
     `lag_...`: how far `end` is behind the end of the server's log. `lag_transactions`: transactions of the whole log,
     null without MySQL's GTIDs; `lag_bytes`: bytes of the log, null if not known; `lag_seconds`: age of the consumer's
-    first transaction that is not in the range.
+    first transaction after the range.
     """
 
     end: PositionBody
@@ -149,7 +151,8 @@ class PollAnswer(BaseModel):
 class EventBody(RequestBody):
     """A point inside of the transaction that ends at the position beside it. Pass it back unchanged.
 
-    `index`: of the event that follows, in the transaction as delivered; `offset`: bytes of events before it.
+    `index`: the index of the event after the point, in the transaction as the daemon delivers it; `offset`: the number
+    of bytes of the events before the point.
     """
 
     index: Natural
@@ -203,7 +206,8 @@ class ColumnBody(BaseModel):
 
 
 class TableAnswer(BaseModel):
-    """`key`: the primary key; else the first UNIQUE key with only NOT NULL columns; else empty."""
+    """`key`: the primary key; without a primary key, the first UNIQUE key with only NOT NULL columns; empty if there is
+    no such key."""
 
     database: str
     table: str
@@ -212,10 +216,12 @@ class TableAnswer(BaseModel):
 
 
 class ConsumerRow(BaseModel):
-    """One consumer. Sizes in bytes, `_timestamp` in seconds since 1970; `runway_seconds`: null if unknown or never.
+    """One consumer. `size` counts the events in its queue; the other sizes are in bytes. Fields that end in
+    `_timestamp` are in seconds since 1970. `runway_seconds`: null if the server never purges its log by age, or if not
+    known.
 
-    `state_store_error` is equal in all rows: why the daemon cannot store positions and therefore refuses
-    acknowledgements with 503; null if it can store them.
+    `state_store_error` is equal in all rows. It says why the daemon cannot store positions, and therefore refuses
+    acknowledgements with 503; null if the daemon can store positions.
 
     `reader` and the fields after it describe the newest session (0: there was none). An age is null if the session has
     not made such a call since the daemon started.
@@ -276,7 +282,7 @@ class ConsumerRow(BaseModel):
 class Problem(BaseModel):
     """A problem document (RFC 9457). `kind` identifies the error, `hint` says what to do.
 
-    `leader`: only in answers of the kind NOT_LEADER: the address of the leader, null if there is none.
+    `leader`: the address of the leader, null if there is none. Only answers of the kind NOT_LEADER have this field.
     """
 
     type: str = "about:blank"

@@ -1,7 +1,4 @@
-"""Converts all errors of the API to problem documents (RFC 9457): BinlogErrors, invalid requests, HTTP errors.
-
-The `kind` of a problem says what must be changed: `REQUEST` means the request, `SETTINGS` means the daemon's settings.
-"""
+"""Converts all errors of the API to problem documents (RFC 9457): BinlogErrors, invalid requests, HTTP errors."""
 
 from __future__ import annotations
 
@@ -104,7 +101,7 @@ def disconnected() -> Response:
 
 def defect(error: Exception) -> JSONResponse:
     """The answer to a request that failed because of a defect. The answer contains only the exception's type; the log
-    has the details."""
+    contains the exception."""
     return refusal(500, type(error).__name__)
 
 

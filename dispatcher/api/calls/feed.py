@@ -21,7 +21,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
 VIEWERS_MAX = 32  # viewers with one token; the limit for all tokens together is twice as high
 EVERY_S = 1.0
-_ROWS_PER_S = 250  # with more consumers than this, snapshots are less frequent
+_ROWS_PER_S = 250  # with more consumers than this, snapshots are made less often
 _EVERY_MAX_S = 5.0
 # GTID sets of many intervals are large, so snapshots omit these fields. A viewer gets these fields with the complete
 # row of one consumer.
@@ -73,7 +73,8 @@ class StatusSource(Protocol):
 
 @dataclass(slots=True)
 class _Snapshot:
-    """`rows`: (name, JSON) of each consumer; `texts`: the viewers' events, by consumers and name of the token."""
+    """`rows`: (name, JSON) of each consumer; `texts`: the event for the viewers with a token, by the token's consumers
+    and name."""
 
     number: int
     made_at: float

@@ -1,5 +1,5 @@
-"""Answers `/livez` and `/readyz` without the framework: a supervisor sends these requests from the daemon's start
-on."""
+"""Answers `/livez` and `/readyz` without the framework. A supervisor sends these requests as soon as the daemon starts,
+and they must not load the framework."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Ready = Callable[[], Sequence[str]]
 
 
 class _Probe(NamedTuple):
-    """`path`: the path of the probe, and the label `route` of its requests in the metrics; `meaning`: the description
-    that `framework.status` publishes."""
+    """`path`: the path of the probe, which is also the value of the label `route` in the metrics; `meaning`: the
+    description in the API's documents."""
 
     path: str
     meaning: str

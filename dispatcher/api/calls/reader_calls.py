@@ -25,11 +25,12 @@ from dispatcher.settings.api import ApiLimitSettings
 Part = bytes | memoryview
 
 JOINED_BYTES_MAX = 1 << 14
-"""If all parts together have at most this many bytes, they are joined: the copy costs less than several sends."""
+"""If all parts together have at most this many bytes, they are joined, because a copy costs less than several sends."""
 
 
 class Call(NamedTuple):
-    """One call of a reader. `scope`, `receive`: the ASGI arguments, which report that the client disconnects."""
+    """One call of a reader. `scope`, `receive`: the arguments of the ASGI application. From them the call learns that
+    the client has disconnected."""
 
     consumer: str
     token: Token
@@ -57,8 +58,8 @@ class ReaderCalls:
     async def poll(self, call: Call, body: PollRequest) -> Response:
         """Acknowledge everything up to `after`, then wait up to `wait_ms` for new transactions.
 
-        With `min_bytes` the call waits for this many bytes, or for a range that cannot become larger because of
-        `max_bytes`, `max_transactions` or a queue without room.
+        With `min_bytes` the call waits until the range has this many bytes, or until the range cannot grow because of
+        `max_bytes`, `max_transactions` or a full queue.
 
         A read-only session (0) acknowledges nothing; other sessions also need the scope `acknowledge`.
         """
@@ -82,7 +83,7 @@ class ReaderCalls:
         position.
 
         `start_event` and `end_event` are points that `slices` returned, inside of the transactions that end at `start`
-        and `end`. The header `Binlog-Gap: true` says that the server had purged part of the range, which is missing.
+        and `end`. With the header `Binlog-Gap: true`, the part of the range that the server has purged is missing.
         """
         self._consumers().called(call.consumer, body.session, call.caller)
         start_event = body.start_event.value() if body.start_event else None
@@ -211,8 +212,7 @@ class BinlogAnswer(Response):
 
     async def _send_parts(self, send: Send) -> None:
         """Send the parts, and release the memory of each part as soon as it is sent, not only when this object is
-        deleted. If the client disconnects, the server discards what this method sends, so the method ends soon.
-        """
+        deleted. If the client disconnects, the server discards what this method sends, so the method ends soon."""
         parts = self._parts
         parts.reverse()
         sent: Part = b""

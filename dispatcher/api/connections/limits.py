@@ -13,7 +13,7 @@ Key = TypeVar("Key")
 
 HEADER_BYTES_MAX = 1 << 15  # request line and headers of a request
 HEADERS_MAX = 100  # per request
-PIPELINED_MAX = 16  # requests of a connection that wait while an earlier one is processed
+PIPELINED_MAX = 16  # requests of a connection that wait while an earlier request is processed
 LINGER_BYTES_MAX = 1 << 22  # limit of a body that still arrives after its request was answered
 TLS_CLOSE_S = 1.0  # how long a closed TLS connection waits until its client closes it, too
 

@@ -1,8 +1,8 @@
 """uvicorn's HTTP/1.1 protocol with limits on headers, arrival times, connections and slow readers.
 
-The limits are in `limits`: size and number of headers, time in which the headers and then the body must arrive, number
-of connections, time in which a reader must receive an answer. The protocol answers a refused request with a problem
-document if an answer is still possible.
+The module `limits` limits the size and number of headers. The settings of `api` limit the time in which the headers,
+and then the body, must arrive, the number of connections, and the time in which a reader must receive an answer. The
+protocol answers a refused request with a problem document if an answer is still possible.
 
 The memory of a connection is bounded by the size of one read of its socket (256 KB), the limits of headers, and one
 body of `api.max_bytes_in_request`. uvicorn parses all requests of a read, and queues the requests behind the one that
@@ -10,11 +10,11 @@ is being processed. So the protocol accepts at most `PIPELINED_MAX` queued reque
 queue is empty. The parser keeps an incomplete header, trailer or chunk size without reporting it, so the protocol
 counts the bytes of reads.
 
-At the limit of connections the protocol closes the connection that has waited longest for a request: idle, in its TLS
-handshake, with incomplete headers, or closing. It never closes a connection whose request is being processed. So in a
-flood of incomplete requests, probes and readers that send complete requests are still served. To close connections in
-their handshake, too, the protocol does the TLS handshake itself: otherwise the event loop would report a connection to
-the protocol only after the handshake.
+At the limit of connections the protocol closes the connection that has waited longest for a request. Such a connection
+is idle, does its TLS handshake, has sent incomplete headers, or is closing. The protocol never closes a connection
+whose request is being processed. So in a flood of incomplete requests, probes and readers that send complete requests
+are still served. To close connections in their handshake, too, the protocol does the TLS handshake itself: otherwise
+the event loop would report a connection to the protocol only after the handshake.
 """
 
 from __future__ import annotations
@@ -322,8 +322,8 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _refuse(self, status: int, what: str) -> None:
-        """Answer the newest request, unless an answer to it or to an earlier request has begun; then close the
-        connection."""
+        """Close the connection. Before that, answer the newest request with the refusal, unless nothing of a request
+        has arrived, the answer to the request has begun, or earlier requests are not answered yet."""
         if self._refused:
             return
         self._refused = True
@@ -355,7 +355,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limit_closing()
 
     def _limit_closing(self) -> None:
-        """Limit how long the closing of the connection takes. While the connection is closing, `_make_room` may abort
+        """Limit how long the close of the connection takes. Until the connection is closed, `_make_room` may abort
         it."""
         if self not in self.connections:
             return
@@ -363,8 +363,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.get_write_buffer_size():
             self._limit_drain()
         elif self.tls is not None:
-            # A TLS connection ends only when the client closes it, too. An idle client does not notice that the daemon
-            # closes until it sends its next request.
+            # A TLS connection ends only when the client closes it, too. An idle client notices the daemon's close only
+            # when it sends its next request.
             self._drain = self._drain or self.loop.call_later(TLS_CLOSE_S, self.transport.abort)
 
     # -- timers ----------------------------------------------------------------------------------------------

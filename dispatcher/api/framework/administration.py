@@ -57,9 +57,10 @@ def administration_routes(administrator: GetAdministrator, guard: Guard) -> APIR
 
     @router.post("/pause", operation_id="pause", openapi_extra=scopes(Scope.ADMINISTER))
     async def pause(consumer: ConsumerName) -> PausedAnswer:
-        """Pause the delivery: polls answer `paused: true` and nothing new, until `resume`, also after a restart.
+        """Pause the delivery. Until `resume`, also after a restart of the daemon, polls return `paused: true` and no
+        new transactions.
 
-        What was polled before can still be fetched and acknowledged. Other consumers do not wait for this one.
+        A reader can still fetch and acknowledge the ranges of earlier polls. Other consumers do not wait for this one.
         """
         await administrator().set_paused(consumer, True)
         return PausedAnswer(paused=True)

@@ -41,8 +41,8 @@ _SourceName = Annotated[
 
 
 class DeclareRequest(RequestBody):
-    """`source`: null if the token may use only one; `databases`, `tables`, `exclude_tables`: names or patterns, as in
-    the settings; `tables`: null for all tables of the databases; `start`: where the consumer begins."""
+    """`source`: may be null if the token may use only one source; `databases`, `tables`, `exclude_tables`: names or
+    patterns, as in the settings; `tables`: null for all tables of the databases; `start`: where the consumer begins."""
 
     name: _Name
     source: _Name | None = None
@@ -79,9 +79,9 @@ def _start_text(start: str | BaseModel) -> str:
 
 
 class DeclaredAnswer(BaseModel):
-    """The declared consumer. `created`: False if it was declared before, with equal content; `start` then is that of
-    the first declaration; `declared_by`: the name of the token, "" without tokens; `declared_at`: seconds since 1970.
-    """
+    """The declared consumer. `created`: False if the consumer was declared before, with equal content. In that case
+    `start` is the start of the first declaration. `declared_by`: the name of the token, "" without tokens;
+    `declared_at`: seconds since 1970."""
 
     name: str
     source: str
@@ -110,10 +110,11 @@ def declaration_routes(declarer: GetDeclarer, guard: Guard) -> APIRouter:
         responses=problems(*GUARDED, 409),
     )
     async def declare(body: DeclareRequest, request: Request) -> DeclaredAnswer:
-        """Declare a consumer, within the limits of its source. The token is valid for it from then on.
+        """Declare a consumer, within the limits of its source. From then on the token is valid for this consumer.
 
-        Repeated with equal content, the call changes nothing and answers the existing consumer; with other content it
-        is refused (409). A consumer that no reader calls for `max_days_unread` of its source is removed.
+        If the consumer is declared already with equal content, the call changes nothing and returns the existing
+        consumer. If its content differs, the daemon refuses the call (409). The daemon removes a declared consumer that
+        no reader has called for the `max_days_unread` of its source.
         """
         token = token_of(request)
         declaration, created = await declarer().declare(body.declaration(token.name), token.sources)
@@ -134,8 +135,8 @@ def declaration_routes(declarer: GetDeclarer, guard: Guard) -> APIRouter:
     async def remove(consumer: ConsumerName, request: Request) -> RemovedAnswer:
         """Remove a declared consumer, with its stored position.
 
-        A token with the scope `declare` removes those that it has declared, one with `administer` any declared consumer
-        that it is valid for.
+        A token with the scope `declare` may remove the consumers that it has declared. A token with the scope
+        `administer` may remove every declared consumer for which it is valid.
         """
         token = token_of(request)
         administers = Scope.ADMINISTER in token.scopes

@@ -1,8 +1,9 @@
 """The FastAPI application: the routes of all calls, and the answers to requests that fail.
 
-Two modules answer requests without FastAPI: `direct_routes` the calls that readers repeat (poll, read, acknowledge),
-and `probes` the requests for `/livez` and `/readyz`. Loading FastAPI and the models of its routes would take a quarter
-of the daemon's start. So `app` imports this module when the first other call comes.
+Two modules answer requests without FastAPI: `direct_routes` answers the calls of a reader's cycle (poll, read, binlog
+and ack), and `probes` answers `/livez` and `/readyz`. Loading FastAPI and the models of its routes would take a quarter
+of the time in which the daemon starts. So `app` imports this module at the first call that these two modules do not
+answer.
 """
 
 from __future__ import annotations

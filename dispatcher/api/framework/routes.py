@@ -28,9 +28,7 @@ from dispatcher.api.framework.openapi import OF_CONSUMER, Responses, linked, pro
 from dispatcher.dispatch.queue.reader import Caller
 
 TABLE_NAME = r"^[^.]{1,64}\.[^/]{1,64}$"
-ConsumerName = Annotated[
-    str, Path(description="Name of a consumer in the daemon's settings.", max_length=64)
-]
+ConsumerName = Annotated[str, Path(description="Name of a consumer.", max_length=64)]
 TableName = Annotated[
     str, Path(description="database.table", pattern=TABLE_NAME, examples=["shop.orders"])
 ]
@@ -74,8 +72,8 @@ def _session_routes(router: APIRouter, consumers: Consumers, calls: ReaderCalls)
     ) -> SessionAnswer:
         """Open a reading session at `after`, or at the stored position if `after` is null.
 
-        The session fences all older ones: the daemon refuses their calls. A read-only session fences no other and
-        cannot acknowledge. Sessions that are not read-only also need the scope `acknowledge`.
+        The session fences all older sessions: the daemon refuses their calls. A read-only session does not fence other
+        sessions and cannot acknowledge. Sessions that are not read-only also need the scope `acknowledge`.
         """
         if not body.read_only:
             token_of(request).require(Scope.ACKNOWLEDGE)
@@ -127,7 +125,8 @@ def _range_routes(router: APIRouter, consumers: Consumers, calls: ReaderCalls) -
     async def slices(consumer: ConsumerName, body: SlicesRequest, request: Request) -> SlicesAnswer:
         """Return at most `n` - 1 cuts that divide the range (start, end] for parallel reading.
 
-        A cut is a position or, with `inside`, also a point inside of the transaction that ends at a position.
+        A cut is a position. With `inside`, a cut may also be a point inside of the transaction that ends at the
+        position.
         """
         daemon = consumers()
         daemon.called(consumer, body.session, _caller(request))

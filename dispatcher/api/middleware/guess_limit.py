@@ -13,7 +13,8 @@ from dispatcher.api.connections.disconnects import waiting
 
 
 class GuessLimit:
-    """ASGI middleware: delays requests of a network that guesses. `is_right`: True for a token of the settings."""
+    """ASGI middleware. Delays requests of a network that guesses tokens. `is_right`: True for a token of the
+    settings."""
 
     def __init__(self, app: ASGIApp, guesses: Guesses, is_right: Callable[[str], bool]) -> None:
         self._app = app

@@ -1,16 +1,16 @@
 """Refuses requests that web pages make a browser send to the daemon: DNS rebinding and cross-origin requests.
 
-DNS rebinding: a page of evil.example makes its name resolve to the daemon's address. The browser then treats the
-daemon as the same origin and lets the page read every answer, but the Host header still says evil.example. Therefore
-Host must be the listen address, a loopback name or address if the daemon listens on loopback, or one of `api.hosts`.
-Ports are not compared, because a forwarded port has another number.
+DNS rebinding: a page of evil.example makes its name resolve to the daemon's address. The browser then treats the daemon
+as the same origin and lets the page read every answer, but the Host header still says evil.example. Therefore Host must
+be the listen address or one of `api.hosts`. If the daemon listens on loopback, Host may also be any loopback name or
+address. Ports are not compared, because a forwarded port has another number.
 
 With tokens and without `api.hosts` any Host is accepted, because behind a Service, an Ingress or a published port the
-daemon does not know its own names. With tokens, a rebinding page gains only that its requests come from the visitor's
-network. The page has no token, and the browser sends the cookie of a login (`dispatcher.api.access.logins`) only to the
-host name under which the login was made. So the page can read only what needs neither token nor login (`/livez`,
-`/readyz`, `api.open`, the login form). With tokens an IP address is always accepted as Host: a rebinding page has a
-name, and a kubelet probes a pod by its address.
+daemon does not know its own names. With tokens, a rebinding page can only send requests from the visitor's network. The
+page has no token, and the browser sends the cookie of a login (`dispatcher.api.access.logins`) only to the host name
+under which the login was made. So the page can read only what needs neither token nor login (`/livez`, `/readyz`,
+`api.open`, the login form). With tokens an IP address is always accepted as Host, because the Host of a rebinding page
+is a name, and because a kubelet probes a pod by its address.
 
 Cross-origin: a request with a foreign Origin, or a request that the browser marks as cross-site, is always refused.
 """
@@ -82,8 +82,8 @@ class OriginGuard:
         return None
 
     def _is_accepted(self, header: str) -> bool:
-        """True if a Host header contains a name of the daemon. Accepted headers are remembered: most requests have the
-        same header, and parsing it costs time."""
+        """True if a Host header contains a name of the daemon. Accepted headers are stored, because most requests have
+        the same header, and parsing it costs time."""
         if header in self._accepted:
             return True
         if not self._is_ours(host_of(header)):
