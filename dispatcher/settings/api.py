@@ -163,7 +163,8 @@ class ApiLimitSettings(SettingsSection):
         ge=16,
         le=1_000_000,
         description=(
-            "Limit of open connections; at the limit the daemon closes the connection that has been idle longest"
+            "Largest number of open connections; at the limit the daemon closes the connection that has waited longest"
+            " for a request"
         ),
     )
     max_polls_per_consumer: WholeNumber = Field(
@@ -171,8 +172,8 @@ class ApiLimitSettings(SettingsSection):
         ge=1,
         le=100_000,
         description=(
-            "Limit of a consumer's open polls with one token; with all tokens together twice as many "
-            "([http-api.md](http-api.md#shares))"
+            "Largest number of open polls of one token for a consumer; all tokens together may have twice as many"
+            " ([http-api.md](http-api.md#shares))"
         ),
     )
     # Spark requests one answer for each partition that it reads.
@@ -181,8 +182,8 @@ class ApiLimitSettings(SettingsSection):
         ge=1,
         le=100_000,
         description=(
-            "Limit of a consumer's answers of `binlog` that are being sent with one token; with all tokens together "
-            "twice as many"
+            "Largest number of open calls of `read`, `binlog` and `slices` of one token for a consumer; all tokens"
+            " together may have twice as many"
         ),
     )
     max_bytes_in_request: ByteSize = Field(
@@ -205,8 +206,8 @@ class ApiLimitSettings(SettingsSection):
         ge=1,
         le=3600,
         description=(
-            "Longest time in which a reader receives the next part of an answer (a part is at most 4 MiB, or one "
-            "larger event); after this time the daemon closes the connection"
+            "Longest time that a reader may take to receive the next part of an answer (a part has at most 4 MiB, or"
+            " is one larger event); after this time the daemon closes the connection"
         ),
     )
 
@@ -224,8 +225,8 @@ class ApiSettings(ApiLimitSettings):
     advertise: Annotated[str | None, AfterValidator(_address)] = Field(
         default=None,
         description=(
-            "The URL at which readers reach this API; if several daemons have one state, a standby tells readers "
-            "the URL of the leader. The default is `listen`, with the host's name in place of 0.0.0.0"
+            "The URL at which readers reach this API. If several daemons share the state, a standby tells readers the"
+            " URL of the leader. The default is `listen`, with the host's name in place of 0.0.0.0"
         ),
     )
     hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = Field(

@@ -1,13 +1,13 @@
-"""The rules for consumers that tokens declare over the API: which consumers the settings permit, and what settings a
-declared consumer has.
+"""The rules for consumers that tokens declare over the API: which consumers the settings permit, and which settings
+apply to a declared consumer.
 
 A source of the settings (`SourceSettings`) limits the names of its consumers, the databases and tables that these
 consumers read, and the number of these consumers. The daemon checks names and numbers once, when a consumer is
 declared. It checks databases and tables also at each start and reload: a declared consumer whose tables the settings no
 longer permit stays stored, but does not run.
 
-`load` refuses settings that have a consumer whose name a token may declare. If changed settings have a consumer with
-the name of a declared consumer, the consumer of the settings runs and the declared consumer is removed: a token must
+`load` refuses settings with a consumer whose name a token may declare. If a reload adds a consumer with the name of a
+declared consumer, the daemon removes the declared consumer and runs the consumer of the settings, because a token must
 not block a consumer of the settings.
 """
 
@@ -36,8 +36,8 @@ DAY_S = 86_400
 
 class Running(NamedTuple):
     """`settings`: the settings, with the declared consumers among `consumers`; `refused`: the declared consumers that
-    do not run, each with the reason; `replaced`: the declared consumers whose names consumers of the settings have,
-    too."""
+    do not run, each with the reason; `replaced`: the names of declared consumers that are also names of consumers in
+    the settings."""
 
     settings: Settings
     refused: Mapping[str, UserError]
@@ -146,8 +146,8 @@ def consumer_of_all(source: SourceSettings) -> ConsumerSettings:
 
 
 def expired(declared: Iterable[Declaration], settings: Settings, now_s: float) -> tuple[str, ...]:
-    """Returns the names of the declared consumers that no reader has called for `max_days_unread`. A consumer whose
-    source the settings no longer have does not expire."""
+    """Returns the names of the declared consumers that no reader has called for `max_days_unread`. A consumer does not
+    expire if the settings no longer contain its source."""
     limits = {name: source.max_days_unread for name, source in settings.sources.items()}
     return tuple(
         each.name

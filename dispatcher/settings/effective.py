@@ -28,7 +28,7 @@ class EffectiveSetting(NamedTuple):
 
 
 _NAMED: dict[str, type[BaseModel]] = {"consumers": ConsumerSettings, "sources": SourceSettings}
-_OPTIONAL = ("front", "mqtt")  # if the section is missing, the daemon runs without this function
+_OPTIONAL = ("front", "mqtt")  # without the section, the daemon runs without this function
 
 
 def effective_settings(tree: Tree) -> Iterator[EffectiveSetting]:
@@ -51,14 +51,14 @@ def effective_settings(tree: Tree) -> Iterator[EffectiveSetting]:
 
 
 def _of_the_other_source(tree: Tree, path: tuple[str, str], key: str) -> bool:
-    """True if `key` is only for servers and the consumer or source reads files, or if `key` is only for files and it
-    reads a server."""
+    """True if `key` does not apply to the consumer or source at `path`: `tls` does not apply to files, and `files` does
+    not apply to a server."""
     from_files = "files" in tree.values[path[0]][path[1]]
     return key == ("tls" if from_files else "files")
 
 
 def _of_the_other_store(tree: Tree, key: str) -> bool:
-    """True if `key` is only for a state in a database and the state is in a file, or the reverse."""
+    """True if `key` does not apply to the store of the state, which is either a file or a database."""
     state = tree.values.get("state")
     if isinstance(state, dict) and "mysql" in state:
         return key == "path"

@@ -1,4 +1,5 @@
-"""Warnings about exposed secrets: files that every user can read, connections on which a password can be intercepted.
+"""Warnings about exposed secrets: files with secrets that every user can read, and connections on which an attacker can
+learn the password.
 
 A file that its group can read causes no warning: the settings file of a service often belongs to root, and only the
 service's group can read it.

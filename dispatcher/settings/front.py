@@ -23,8 +23,8 @@ def parse_front_listen(value: Any) -> HostPort:
 
 
 class FrontSettings(SettingsSection):
-    """The section `front`. A client logs in with the name of a consumer and a token of `api.tokens` that has the scopes
-    `read` and `acknowledge` for it."""
+    """The section `front`. A client logs in with the name of a consumer, and with a token of `api.tokens` that is valid
+    for this consumer and has the scopes `read` and `acknowledge`."""
 
     listen: Annotated[HostPort, BeforeValidator(parse_front_listen)] = Field(
         description=(
@@ -47,9 +47,9 @@ class FrontSettings(SettingsSection):
         ge=0,
         le=3600,
         description=(
-            "How long after sending transactions to a client the daemon acknowledges them; if the consumer's queue is "
-            "full, at once. A client that returns before the acknowledgement is served from memory, a client that "
-            "returns later from the server's log"
+            "Time after which the daemon acknowledges transactions that it has sent to a client. If the consumer's"
+            " queue is full, the daemon acknowledges them at once. If a client connects again before the"
+            " acknowledgement, the daemon sends the transactions again from memory, otherwise from the server's log"
         ),
     )
     write_timeout_seconds: WholeNumber = Field(
@@ -57,7 +57,7 @@ class FrontSettings(SettingsSection):
         ge=1,
         le=3600,
         description=(
-            "Longest time in which a client receives the next part of a dump; after it the daemon closes the "
-            "connection"
+            "Longest time that a client may take to receive the next part of a dump; after this time the daemon closes"
+            " the connection"
         ),
     )

@@ -1,7 +1,8 @@
 """Reads the settings from all sources and validates them. All errors are reported together, with file and line.
 
-Each consumer and each section is validated separately, so that an error in one does not hide errors in the others.
-Checks across sections (shared connections, the consumers of tokens, the listen address) cover only the valid sections.
+Each consumer and each section is validated separately, so that an error in one section does not hide errors in others.
+Checks that need several sections (shared connections, the consumers of tokens, the listen address) use only valid
+sections.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from dispatcher.settings.mqtt import MqttSettings
 from dispatcher.settings.section import SettingsSection
 from dispatcher.settings.source import EXPECTED_MAPPING, KeyPath, Origin, Tree, read_sources
 
-# Unknown keys that people write in a consumer, each with the right key or its place.
+# Unknown keys that people write in a consumer, each with the advice that the error contains.
 _INSTEAD = {
     "hosts": "list several hosts in mysql: user@host1:port,host2:port",
     **{key: f"set the {key} in mysql: user@host:port" for key in ("host", "port", "user")},
@@ -177,7 +178,7 @@ def _consumers(tree: Tree, defaults: Mapping[str, Any]) -> dict[str, ConsumerSet
     if not given and tree.values.get("sources"):
         return {}  # all consumers are declared over the API
     if not isinstance(given, dict) or not given:
-        # Report this only if every file was read: a file that could not be read may contain consumers.
+        # Report this only if all files could be read, because another file may contain consumers.
         if all(finding.path for finding in tree.findings):
             tree.report(
                 ("consumers",),
@@ -224,8 +225,8 @@ def _paths(section: str, settings: Mapping[str, C]) -> dict[tuple[str, str], C]:
 
 
 def _check_source(tree: Tree, path: KeyPath, values: Mapping[str, Any]) -> None:
-    """Report a missing source or password of a consumer that has other invalid keys: the model does not check this for
-    such a consumer."""
+    """Report a missing source or password of a consumer that has other invalid keys. The model checks the source and
+    the password only if all keys are valid."""
     if values.keys().isdisjoint(("mysql", "files")):
         tree.report(path, NO_SOURCE)
     elif "files" not in values and values.keys().isdisjoint(("password", "password_file")):
@@ -291,7 +292,7 @@ def _check_connections(
     first: dict[object, tuple[str, str]] = {}
     accounts: dict[str, tuple[str, str]] = {}
     for path, connection in sharing.items():
-        # Both connections would log in with one identity, and each login would end the other dump.
+        # Two connections with one label would log in with one identity, and each login would end the dump of the other.
         other = accounts.setdefault(connection.label, path)
         if connection.connection_key != sharing[other].connection_key:
             tree.report(
@@ -314,7 +315,7 @@ def _check_connections(
 
 
 def _instead(path: tuple[str, str], other: tuple[str, str]) -> str:
-    """Returns the other remedy, if both are consumers of the settings."""
+    """Returns a second remedy if both paths are consumers of the settings, else ""."""
     both = path[0] == other[0] == "consumers"
     return ", or set use_binlog_client: false for one of them" if both else ""
 
@@ -324,7 +325,7 @@ def _check_names(
     consumers: Mapping[str, ConsumerSettings],
     sources: Mapping[str, SourceSettings],
 ) -> None:
-    """Report a consumer of the settings if tokens may declare its name: a declared consumer of this name may exist
+    """Report a consumer of the settings if tokens may declare a consumer of its name, because such a consumer may exist
     already."""
     for name in consumers:
         for source, settings in sources.items():
@@ -352,8 +353,8 @@ def _check_state_database(
     readers: Mapping[tuple[str, str], ConsumerSettings | SourceSettings],
     state: StateSettings,
 ) -> None:
-    """Report a consumer that names the database of the state: each of its acknowledgements would write a change that it
-    gets, without end."""
+    """Report a consumer that names the database of the state. Each acknowledgement of this consumer would write a
+    change that the consumer gets and acknowledges, without end."""
     for path, reader in readers.items():
         if state.mysql is not None and state.mysql.database in reader.databases:
             remedy = "remove this database from the consumer, or keep the state in a database of another name"

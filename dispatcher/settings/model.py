@@ -1,4 +1,5 @@
-"""The settings, with their defaults and limits, as frozen pydantic models. The names of the keys tell the units.
+"""The settings, with their defaults and limits, as frozen pydantic models. The names of most keys contain the unit of
+the value.
 
 Unknown keys are errors. The module `load` turns validation errors into messages with file and line; messages never
 repeat a value that may contain a secret.
@@ -73,7 +74,7 @@ class ConnectionLimitSettings(SettingsSection):
         default=4 * 2**20,
         ge=1,
         description=(
-            f"Size of the receive buffer; the daemon moves at most so many bytes to the queues at a time. {_SAME}"
+            f"Size of the receive buffer; the daemon moves at most this many bytes to the queues at a time. {_SAME}"
         ),
     )
     max_flush_milliseconds_in_binlog_dispatcher: WholeNumber = Field(
@@ -122,21 +123,22 @@ class ConsumerLimitSettings(SettingsSection):
     on_purged: Literal["fail", "latest"] = Field(
         default="fail",
         description=(
-            "If the server has purged what the consumer needs next: with `fail` the consumer stops, with `latest` "
-            "it continues at the end of the log, in a new epoch"
+            "What happens if the server has purged transactions that the consumer needs: with `fail` the consumer"
+            " stops; with `latest` it continues at the end of the log, in a new epoch"
         ),
     )
     assume_current_schema: bool = Field(
         default=False,
         description=(
-            "What happens if the log does not name a table's columns and the table may have changed since: true uses "
-            "the table's current columns, false stops the consumer ([metadata.md](metadata.md))"
+            "What happens if the log does not contain the names of a table's columns, and the table may have changed"
+            " after the event: with true the daemon uses the table's current columns; with false the consumer stops"
+            " ([metadata.md](metadata.md))"
         ),
     )
 
 
 class MarkerSettings(SettingsSection):
-    """How often a reader is told of progress without data."""
+    """How often a reader gets a position that reports progress without data."""
 
     max_seconds_between_markers: WholeNumber = Field(
         default=60,
@@ -243,7 +245,11 @@ class MysqlTlsSettings(SettingsSection):
         description="The server's RSA key, with which the daemon encrypts the password on a connection without TLS",
     )
     allow_public_key_retrieval: bool = Field(
-        default=False, description="Use a key that the server sends, without verifying it"
+        default=False,
+        description=(
+            "On a connection without TLS, encrypt the password with the RSA key that the server sends, without"
+            " verifying this key"
+        ),
     )
 
     @model_validator(mode="after")
@@ -471,7 +477,7 @@ class SourceSettings(
         default=20,
         ge=1,
         le=10_000,
-        description="Largest number of declared consumers of this source that belong to one token's `name`",
+        description="Largest number of consumers of this source that tokens with the same `name` may declare",
     )
     max_days_unread: WholeNumber = Field(
         default=14,
@@ -494,7 +500,8 @@ class StateDatabase(SettingsSection):
         server, slash, database = value.rpartition("/") if isinstance(value, str) else ("", "", "")
         if not slash or not database:
             raise ValueError("expected user@host:port/database")
-        # The log may contain other names in another case, and statements would have to quote them.
+        # A server may write a name with capitals into its log in lower case, and statements would have to quote other
+        # names.
         if not _DATABASE_NAME.match(database):
             rule = "at most 64 lower-case letters, digits and '_', beginning with a letter"
             raise ValueError(f"invalid name of a database for the state; use {rule}")
@@ -511,8 +518,8 @@ class StateDatabase(SettingsSection):
 
 
 class StateSettings(SettingsSection):
-    """The state store: a file, or a database that several daemons share. The limits apply to all consumers together.
-    When a limit is reached, a consumer that needs space stops; the limit may be 0."""
+    """The state store: a file, or a database that several daemons share. If a limit is reached, a consumer that needs
+    more space stops. A limit may be 0."""
 
     path: Path = Field(
         default=Path("/var/lib/binlog-dispatcher/state.db"),
@@ -539,8 +546,8 @@ class StateSettings(SettingsSection):
         ge=1,
         le=3600,
         description=(
-            "With `mysql`: time after which another daemon takes over if the leader has not renewed its lease; the "
-            "leader renews the lease three times in this time"
+            "With `mysql`: the time after which another daemon takes over if the leader does not renew its lease; the"
+            " leader renews its lease three times in this time"
         ),
     )
     spill_path: Path | None = Field(
@@ -550,12 +557,14 @@ class StateSettings(SettingsSection):
     max_bytes_in_spill: ByteSize = Field(
         default=10 * 2**30,
         ge=0,
-        description="Limit of the size of all files in `spill_path`, which hold transactions larger than their queues",
+        description=(
+            "Limit of the size of all files in `spill_path`, which contain transactions larger than their queues"
+        ),
     )
     max_bytes_in_prepared: ByteSize = Field(
         default=256 * 2**20,
         ge=0,
-        description="Limit of the size of the rows of all prepared XA transactions",
+        description="Limit of the size of the rows of prepared XA transactions, for each connection",
     )
 
     @model_validator(mode="after")
@@ -591,7 +600,8 @@ class StateSettings(SettingsSection):
 
 class LogSettings(SettingsSection):
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Lines of this level and of more severe ones are written"
+        default="info",
+        description="The daemon writes lines of this level and of more severe levels",
     )
     format: Literal["console", "json"] = Field(
         default="console",

@@ -22,7 +22,7 @@ class BrokerAddress(HostPort):
 
     @classmethod
     def read(cls, value: Any) -> BrokerAddress:
-        """Raises ValueError for anything but mqtt://host:port and mqtts://host:port."""
+        """Raises ValueError if the value is neither mqtt://host:port nor mqtts://host:port."""
         match = _URL.match(value) if isinstance(value, str) else None
         if match is None or match["scheme"] not in _SCHEMES:
             raise ValueError("expected mqtt://host:port, or mqtts://host:port for TLS")
@@ -118,14 +118,14 @@ class MqttSettings(SettingsSection):
         description="How often the daemon publishes statuses that have changed",
     )
     # While the daemon cannot reach the broker, the newest status of each consumer waits, and at most this many events
-    # and this many commits.
+    # and at most this many commits wait.
     max_queued_messages: WholeNumber = Field(
         default=10_000,
         ge=1,
         le=10_000_000,
         description=(
-            "Limit of the events that wait for the broker, and also of the commits that wait; beyond the limit the "
-            "oldest are dropped"
+            "Largest number of events that wait for the broker, and largest number of commits that wait; beyond these"
+            " limits the daemon drops the oldest"
         ),
     )
 

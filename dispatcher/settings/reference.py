@@ -106,8 +106,8 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 
 def _section_of(field: FieldInfo) -> tuple[type[BaseModel], str] | None:
-    """If the field is a section with keys of its own: returns the section's model, and the suffix of the section's
-    path: "", [] or .NAME. Returns None for other fields."""
+    """If the field is a section with keys of its own, returns the section's model, and the suffix of its path ("", "[]"
+    or ".NAME"). Returns None for other fields."""
     (part, *others) = _parts(field.annotation)
     if others:
         return None

@@ -1,4 +1,4 @@
-"""Computes which part of new settings applies to a running daemon: some settings change only at a restart. Pure."""
+"""Computes which part of new settings applies to a running daemon. Some settings change only at a restart."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dispatcher.settings.model import Settings
 
 
 def until_restart(written: Settings, running: Settings) -> Settings:
-    """Returns the new settings `written` with the state of the running daemon.
+    """Returns the new settings `written` with the section `state` of the running daemon.
 
-    The daemon uses this state until a restart. So consumers must not get the changes of the running state's database,
-    even if `written` names another one.
+    The daemon uses the state of this section until a restart. So until then no consumer may read the database of this
+    state, even if `written` names another database.
 
-    Raises UserError (SETTINGS) if `written` has no tokens, and the daemon listens on an address other than loopback:
-    until a restart, it would accept every request at this address.
+    Raises UserError (SETTINGS) if `written` has no tokens and the daemon listens on an address other than loopback.
+    Without tokens it would accept every request at this address until a restart.
     """
     listens = {"api.listen": running.api.listen}
     if running.front is not None:

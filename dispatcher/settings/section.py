@@ -1,4 +1,4 @@
-"""What all sections of the settings use: the frozen base model, addresses, and secrets, which a person sets as text or
+"""Used by all sections of the settings: the frozen base model, addresses, and secrets, which a person sets as text or
 as a file."""
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ names), then environment variables `DISPATCHER__SECTION__KEY`, then the command 
 before it. Mappings are merged key by key; any other value replaces the value of the earlier source. `${NAME}` in a file
 stands for the value of an environment variable, `$${NAME}` for the text `${NAME}`.
 
-YAML is read as nodes, because plain values have no line numbers and do not show duplicate keys. The sources of
-pydantic-settings have no line numbers either, and they ignore unknown environment variables.
+The module reads YAML as nodes, because plain values have no line numbers and do not show duplicate keys. It does not
+use pydantic-settings, which records no line numbers and ignores unknown environment variables.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Tree:
         return Origin("settings")
 
     def report(self, path: KeyPath, message: str) -> None:
-        """Add a finding. A value that could not be read completely already has a finding, and gets no second one."""
+        """Add a finding, unless the value already has one because it could not be read completely."""
         partly_read = len(path) > 2 and any(u[: len(path)] == path for u in self.unread)
         if path not in self.unread and not partly_read:
             self.findings.append(Finding(self.origin(path), path, message))
@@ -211,7 +211,7 @@ class _NodeReader:
             if not isinstance(key_node, ScalarNode):
                 self._report(key_node, path, "a key must be text, not a list or mapping")
                 continue
-            # A key stays the text that was written: the name of a database or a consumer may be 2024 or null.
+            # Do not convert a key to a number or null: the name of a database or a consumer may be 2024 or null.
             key: str = key_node.value
             if key in values:
                 self._report(
@@ -282,8 +282,8 @@ def _read_environment(environment: Mapping[str, str], tree: Tree, prefix: str) -
 
 
 def _declared_name(section: str, name: str, tree: Tree) -> str:
-    """Returns the consumer or source that a variable refers to: the variable has its name in upper case, with `_` for
-    `-` and `.`."""
+    """Returns the consumer or source to which a variable refers. The variable contains its name in upper case, with `_`
+    in place of `-` and `.`."""
     values = tree.values.get(section)
     for declared in values if isinstance(values, dict) else ():
         if re.sub(r"[-.]", "_", declared.lower()) == name:

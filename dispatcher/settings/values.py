@@ -21,8 +21,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_bytes(value: Any) -> int:
-    """Returns the number of bytes that 4096, 64MiB or "1 MB" means. KB is 1000, KiB is 1024; a bare K is ambiguous and
-    refused."""
+    """Returns the number of bytes of a size such as 4096, 64MiB or "1 MB". KB means 1000 bytes and KiB 1024 bytes; K
+    alone is ambiguous, so it is refused."""
     if isinstance(value, str) and (size := size_in_bytes(value)) is not None:
         return size
     return parse_whole_number(value, "a number of bytes like 4096, 64MiB or 1 MB")

@@ -1,8 +1,8 @@
 """Reads YAML 1.2 as PyYAML's nodes, which have line numbers and keep duplicate keys.
 
-The parser is libyaml, because a parser in Python takes longer for a thousand consumers than the rest of the start.
-libyaml implements YAML 1.1, so this module decides what a plain scalar means in YAML 1.2. The module refuses the three
-characters that are line breaks only in YAML 1.1. In a list in brackets, a text that begins with `?` or `:` needs
+The parser is libyaml. For a thousand consumers, a parser in Python would take longer than the rest of the daemon's
+start. libyaml implements YAML 1.1, so this module decides what a plain scalar means in YAML 1.2. The module refuses the
+three characters that are line breaks only in YAML 1.1. In a list in brackets, a text that begins with `?` or `:` needs
 quotes, although YAML 1.2 does not require them.
 """
 
@@ -45,7 +45,7 @@ class InvalidYaml(Exception):
 
 
 class _Loader(CParser, BaseResolver):  # type: ignore[misc] # PyYAML has no types
-    """Composes nodes. libyaml calls these methods for each node."""
+    """Composes nodes. PyYAML calls these methods for each node."""
 
     def __init__(self, text: str) -> None:
         CParser.__init__(self, text)
@@ -59,7 +59,7 @@ class _Loader(CParser, BaseResolver):  # type: ignore[misc] # PyYAML has no type
         return tag
 
     def descend_resolver(self, outer: Node | None, index: Any) -> None:  # noqa: ARG002
-        """libyaml recurses for each level of nesting; without a limit the stack overflows."""
+        """Limit the depth of nesting: the parser calls itself for each level, so the stack would overflow."""
         self._depth += 1
         if self._depth > _DEPTH_MAX:
             assert outer is not None
@@ -70,8 +70,8 @@ class _Loader(CParser, BaseResolver):  # type: ignore[misc] # PyYAML has no type
 
 
 def read_nodes(text: str) -> Node | None:
-    """Returns the node of the text's document, None if it is empty. For an alias, the node to which it refers is
-    returned itself, not a copy. Raises InvalidYaml."""
+    """Returns the node of the text's document; None if the text is empty. An alias is the same node object as the node
+    to which it refers, not a copy. Raises InvalidYaml."""
     if (unreadable := _UNREADABLE.search(text)) is not None:
         code = ord(unreadable[0])
         problem = f'the character U+{code:04X} is refused; write "\\u{code:04X}" in double quotes'
