@@ -1,7 +1,7 @@
 """The protocols of a source: a MySQL or MariaDB server, or a folder of binlog files.
 
-The daemon opens a source, asks for its description (`view`), and reads its log from a position on (`dump`). The rules
-treat both kinds of source alike: they apply the same history check to the view, and the same splitter makes the
+The daemon opens a source, asks for its description (`view`), and reads its log from a position on (`dump`). Both kinds
+of source are treated in the same way: the rules apply one history check to the view, and one splitter makes the
 batches. Only a server can answer questions about tables; `Source.server()` returns it.
 """
 
@@ -139,7 +139,7 @@ class Source(Protocol):
 
     def next_host(self, dispatcher: int) -> None:
         """Let the next `open` use another host, if there are several, because this dispatcher cannot use its present
-        host. With `SURVEY`: let the next survey ask another host."""
+        host. If `dispatcher` is `SURVEY`, let the next survey ask another host."""
 
     def server(self) -> SchemaServer:
         """Return the server that answers questions about tables. Raises BinlogError (METADATA_MISSING) if the source is

@@ -1,15 +1,16 @@
 """Searches a log for the position that a start means: a time, a file and offset, or MariaDB's GTIDs.
 
 **A time** has the same meaning as in Kafka. The position is before the first transaction, in the order of the log, that
-was committed at or after the time. If there is no such transaction, the position is the end of the log; if the log has
-been purged beyond the time, the position is the beginning of the log. The commit time is read from the log: since MySQL
-8.0 it is in microseconds; older logs have only the second at which the transaction's first statement began.
+was committed at or after the time. If there is no such transaction, the position is the end of the log. If the server
+has purged the log of this time, the position is the beginning of the remaining log. The commit time is read from the
+log: since MySQL 8.0 it is in microseconds; older logs have only the second at which the transaction's first statement
+began.
 
 A binary search finds the last file whose first transaction is older than the time. Then the module reads this file up
 to the time. So a search reads a dozen file heads and one file, whatever the size of the log. Commit times may run
 backwards, because a clock was set or a statement took long. In that case older transactions that follow the position
-are delivered, too. The search does not find a matching transaction in a file before the file that the binary search
-finds.
+are delivered, too, and the search does not find a matching transaction in a file before the file that the binary search
+has found.
 
 **A file and offset** mean the position behind all transactions that end at the offset or before. The offset must be the
 offset of a transaction's first event, the end of a transaction, or the beginning of a file.
@@ -151,7 +152,7 @@ def at_moment(log: SearchableLog, moment_us: int) -> ExecutedPosition:
         try:
             first = log.first(name)
         except BinlogError as error:
-            # The file is from before gtid_mode=ON. This is an error only if the search ends in this file.
+            # The server wrote the file before gtid_mode=ON. This is an error only if the search ends in this file.
             if error.kind is ErrorKind.UNSUPPORTED_EVENT:
                 return False
             raise

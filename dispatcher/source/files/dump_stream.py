@@ -5,15 +5,15 @@ then the unchanged bytes of the file. So positions, batches and delivered bytes 
 wrote the files. Like a server, the stream leaves out executed transactions. The stream checks that a file is complete
 before it continues with the next file.
 
-A complete file ends in ROTATE or STOP. A file with another end was left by a crash, or is a copy that was made too
-early and lacks transactions. The next file's PREVIOUS_GTIDS or GTID_LIST distinguishes the two cases. Without GTIDs the
-flag LOG_EVENT_BINLOG_IN_USE_F distinguishes them, because MySQL clears the flag when it recovers.
+A complete file ends in ROTATE or STOP. If a file has another end, the server has crashed, or the file is a copy that
+was made too early and lacks transactions. The next file's PREVIOUS_GTIDS or GTID_LIST distinguishes the two cases.
+Without GTIDs the flag LOG_EVENT_BINLOG_IN_USE_F distinguishes them, because MySQL clears the flag when it recovers.
 
 With `follow`, the stream polls the newest file every `POLL_S`, and an incomplete event stays in the splitter until its
 rest is written. Without `follow`, the log is over at the end of the newest file.
 
-Each read returns at most 1 MiB and runs in a thread: a local disk answers within a millisecond, but the folder may be a
-network mount. On a busy machine, reads in threads reach 430 to 720 MB/s, and reads on the event loop 700 to 820 MB/s.
+Each read returns at most 1 MiB and runs in a thread, because the folder may be a network mount. On a busy machine,
+reads in threads reach 430 to 720 MB/s, and reads on the event loop 700 to 820 MB/s.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ POLL_S = 0.2
 
 
 class FilesStream:
-    """Reads the log of a folder, beginning at an offset of a file. Threads open and read the files, one at a time."""
+    """Reads the log of a folder from an offset of a file on. Threads open and read the files, one thread at a time."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class FilesStream:
         self._name = file
         self._offset = offset  # the offset of the next byte to be read
         self._file: _OpenFile | None = None
-        self._stops = 0  # number of STOP events in the files before `_file`
+        self._stops = 0  # the number of STOP events in the files before `_file`
         self._listed_at = -1  # the folder's mtime, in ns, when the folder was listed last
         self._interrupted = asyncio.Event()
 
@@ -170,8 +170,8 @@ class FilesStream:
     def _wait(self) -> bool:
         """Return False, because there is nothing to read now. Without `follow`, the log is over.
 
-        Raises BinlogError if the file is missing and a later file exists. The check after the next login then finds the
-        consumers that still need the missing file.
+        Raises BinlogError if the file is missing and a later file exists. After this error the daemon opens the folder
+        again, and finds the consumers that still need the missing file.
         """
         changed_at = self._folder.path.stat().st_mtime_ns
         if changed_at != self._listed_at:
@@ -199,7 +199,8 @@ class FilesStream:
     # -- is a file complete? ---------------------------------------------------------------------------------
 
     def _check_whole(self, following: FileHead) -> None:
-        """Raises BinlogError (FILES) unless the file holds all events that the server wrote before the next file."""
+        """Raises BinlogError (FILES) unless the file contains all events that the server wrote before it created the
+        next file."""
         splitter = self.splitter
         if splitter.file != self._name or splitter.ignored["STOP_EVENT"] > self._stops:
             return

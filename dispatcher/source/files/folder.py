@@ -1,13 +1,13 @@
 """A folder of binlog files: which files it contains, how each file begins, and where the log ends.
 
-The files of one log are `prefix.000001`, `prefix.000002` ... without a gap. The server's index file is not needed, and
-copies of a log seldom have one. A relay log in the same folder, and the numbered files of InnoDB and Aria, are
-recognised by their first bytes.
+The files of one log are `prefix.000001`, `prefix.000002` ... without a gap. The module does not need the server's index
+file, which copies of a log seldom contain. A relay log in the same folder, and the numbered files of InnoDB and Aria,
+are recognised by their first bytes.
 
 A file's *head* is everything before its first transaction: FORMAT_DESCRIPTION, the GTIDs of the files before it
-(PREVIOUS_GTIDS, MariaDB's GTID_LIST), and whether the rest is encrypted. The heads are enough to find the file in which
-a GTID set begins, and the mode of the log. So only the newest file is scanned whole, and later scans of this file read
-only the bytes that were added.
+(PREVIOUS_GTIDS, MariaDB's GTID_LIST), and whether the rest is encrypted. The heads are sufficient to find the mode of
+the log, and the file in which a dump from a GTID set begins. So only the newest file is scanned whole, and later scans
+of this file read only the bytes that were added.
 
 Symbolic links in the folder are refused, wherever they lead: a user who may write to the folder could otherwise make
 the daemon read any file of the machine. For the same reason no message shows bytes of a file that is not a binlog.
@@ -64,8 +64,8 @@ class FileHead:
     """What a file holds before its first transaction.
 
     `format`: the FORMAT_DESCRIPTION with the flag "in use" cleared, as a server sends it. `previous_gtids`: the GTIDs
-    of the files before this one, None if the file does not hold them. `first`: how the first transaction is numbered,
-    "" = there is no transaction yet. `first_offset`: where the first transaction begins.
+    of the files before this one, None if the file does not contain them. `first`: how the first transaction is
+    numbered, "" if there is no transaction yet. `first_offset`: where the first transaction begins.
     """
 
     format: FormatDescription
@@ -81,7 +81,7 @@ class FileHead:
 
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """The end of a scan: the place after the last complete transaction, and the GTIDs executed there.
+    """The end of a scan: the place after the last complete transaction, and the GTIDs that are executed at this place.
 
     `open`: `gtids`, with the GTID of the incomplete transaction if the scan ends inside a transaction.
     """
@@ -166,7 +166,8 @@ class Folder:
         binlog."""
         try:
             with open_regular(self.path / name) as file:
-                # If these bytes (creation time, server id, sizes) are unchanged, so is the rest of the head.
+                # If these bytes (creation time, server id, sizes) are unchanged, the rest of the head is unchanged,
+                # too.
                 start = _not_in_use(os.pread(file.fileno(), 4 + header.HEADER_SIZE, 0), 4)
                 cached = self._heads.get(name)
                 if cached and cached[0] == start:
@@ -244,8 +245,8 @@ class Folder:
     # -- where the log ends ----------------------------------------------------------------------------------
 
     def mode(self, heads: dict[str, FileHead]) -> Mode:
-        """Return how the transactions of these files are numbered. Raises BinlogError (FILES) if there are no
-        transactions yet."""
+        """Return how the transactions of these files are numbered. Raises BinlogError (FILES) if the files contain no
+        transaction yet."""
         newest = next(reversed(heads.values()), None)
         if newest is not None and newest.format.mariadb:
             return Mode.MARIADB
@@ -259,8 +260,8 @@ class Folder:
         return Mode.GTID if numbered else Mode.FILE
 
     def tip(self, names: list[str], heads: dict[str, FileHead]) -> Tip:
-        """Returns the end of the log, or the place of the first damage. A consumer that reaches the damage fails with
-        the error of the damage."""
+        """Returns the end of the log, or the place of the first damage. A consumer that reaches this place fails with
+        the error that describes the damage."""
         first = len(names) - 1
         while first > 0 and (head := heads[names[first]]).previous_gtids is None and not head.first:
             first -= 1

@@ -11,7 +11,8 @@ from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 
 
 class ExecutedFilter:
-    """`executed`: the executed transactions of a stream. `left`: how many of them the stream has not reached yet."""
+    """`executed`: the transactions that the stream leaves out. `left`: how many of them the stream has not reached
+    yet."""
 
     def __init__(self, executed: ExecutedPosition, left: int) -> None:
         self._executed = executed

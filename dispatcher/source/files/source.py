@@ -55,8 +55,7 @@ class FilesSource:
             return OpenedFiles(self.folder, self._follow, self._server)
 
     def survey(self, request: ViewRequest) -> tuple[ServerView, int | None]:
-        """The second value is None: files are not purged by age, and the daemon cannot know when somebody removes
-        them."""
+        """The second value is None, because the daemon cannot know when a person or a program removes the files."""
         files = [*request.files, *(name for name, _ in request.places)]
         return self.open(0).view(ViewRequest(files, request.starts)), None
 
@@ -77,8 +76,8 @@ def files_source(files: FilesSettings, installation: UUID) -> FilesSource:
     """Return the source that `files` declares.
 
     Files do not show which server wrote them (most servers have the server id 1), so the folder takes the place of the
-    server: positions without GTIDs are valid only for this folder in this installation. A GTID means the same
-    everywhere.
+    server: positions without GTIDs are valid only for this folder in this installation. A position with GTIDs is valid
+    for every server and folder that contains these GTIDs.
     """
     label = Folder(files.path, files.prefix).label
     return FilesSource(
@@ -116,7 +115,7 @@ class OpenedFiles:
         ]
 
     def view(self, request: ViewRequest) -> ServerView:
-        """Describe the files. `request.places` is ignored: a copied file is read and checked whole anyway."""
+        """Describe the files. `request.places` is ignored, because the stream checks each file when it reads it."""
         starts = find_starts(self, request.starts)
         names = {*request.files, *files_of(starts), self.end.file}
         files = tuple(self.files)
@@ -149,8 +148,8 @@ class OpenedFiles:
         )
 
     def _first_file(self, position: ExecutedPosition) -> tuple[str, int, ExecutedFilter]:
-        """Return the newest file that begins at or before `position` (a server chooses the same file for a GTID set),
-        its first offset, and the filter that leaves out the executed transactions. Raises BinlogError
+        """Return the newest file that begins at or before `position`, its first offset, and the filter that leaves out
+        the executed transactions. A server chooses the same file for a dump by GTIDs. Raises BinlogError
         (POSITION_PURGED)."""
         assert isinstance(position.gtids, GtidSet)
         for name, head in reversed(self._heads.items()):

@@ -1,9 +1,9 @@
 """Reads a server's answers to statements, and parses or rejects each value.
 
-A server, or another program in its place, may send any answer. For some answers, PyMySQL's parsers and ours raise
-ValueError, IndexError, struct.error and others. `ask` turns all these exceptions into a `BinlogError` CONNECT_FAILED
-that contains the statement, and the client retries as if the server were down. The original exception is the error's
-cause, so that a defect in one of our parsers can be found. `driver` bounds the size of an answer.
+A server, or another program in its place, may send any answer. For some answers, the parsers of PyMySQL and of this
+module raise ValueError, IndexError, struct.error and others. `ask` turns all these exceptions into a `BinlogError`
+(CONNECT_FAILED) that contains the statement. The client then retries as if the server were down. The original exception
+is the error's cause, so that a defect in a parser of this module can be found. `driver` bounds the size of an answer.
 
 Values come as text, or as bytes if the server says that they are binary. `number_value` parses and checks numbers.
 """

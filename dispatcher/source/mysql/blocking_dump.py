@@ -1,7 +1,7 @@
 """A dump for a caller that blocks: for `inspect`, and for the short dumps of probes and look-ups.
 
-The dump is requested by file rather than by GTID, so that the server sends the whole log in order, with the offsets of
-the events. The server sends the events as they are in the file, with their checksums, whatever its binlog_checksum is.
+The dump is requested by file, not by GTIDs, so that the server sends the whole log in order. The server sends the
+events as they are in the file, with their checksums, whatever the value of its binlog_checksum is.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def blocking_dump(
 class BlockingDump:
     """The answer to a dump request, to be read as events or as batches. Raises `BinlogError` if the dump breaks off.
 
-    This class reads the socket itself, because PyMySQL makes an object of each packet, and reads an event of any size
-    before the caller can refuse the event.
+    This class reads the socket itself, because PyMySQL makes an object of each packet, and reads a whole event, however
+    large it is, before the caller can refuse it.
     """
 
     def __init__(self, connection: Connection, label: str) -> None:
@@ -156,7 +156,8 @@ class BlockingDump:
 def rotate_target(event: bytes) -> tuple[str, int]:
     """Return the file and offset in the ROTATE_EVENT before a dumped file.
 
-    Whether the event ends in a checksum depends on the previous file, or on the session if this is the first file.
+    This function checks whether the event ends in a checksum: this depends on the previous file, or on the session if
+    this is the first file.
     """
     checksum_size = CHECKSUM_SIZE * has_valid_checksum(event)
     return parse_rotate(event[HEADER_SIZE : len(event) - checksum_size])

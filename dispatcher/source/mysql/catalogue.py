@@ -125,8 +125,8 @@ def _generated(connection: Connection, databases: list[str]) -> dict[TablePatter
 
 
 def _logs_cascades(connection: Connection) -> bool:
-    """True if the server logs cascades. From MySQL 9.6 on, the server's SQL layer executes and logs cascades, unless
-    innodb_native_foreign_keys is ON: then InnoDB executes them."""
+    """True if the server logs cascades. From MySQL 9.6 on, the server's SQL layer executes and logs cascades. If
+    innodb_native_foreign_keys is ON, InnoDB executes them, and the server does not log them."""
     query = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
     values = ask(connection, query, lambda row: text_value(row[1]))
     return [value.upper() for value in values] == ["OFF"]

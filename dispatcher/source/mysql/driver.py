@@ -6,11 +6,12 @@ the packet's bytes and the estimated size of the Python objects for its columns.
 driver closes the connection.
 
 The server chooses the authentication method, and several methods reveal the password to the server. The clear-text
-methods always do. Without TLS, the SHA-256 methods do if they use an RSA key that the server sends, because any program
-can make such a key. Therefore the clear-text methods require TLS with a verified certificate. The RSA key comes from
-the settings; a key that the server sends is accepted only if the settings allow it, or on the loopback. Over TLS the
-SHA-256 methods send the password even if the certificate was not verified, as MySQL's own client does: a refusal would
-prevent every first login to a server without a known CA. The command `check` warns about such connections.
+methods always reveal it. Without TLS, the SHA-256 methods reveal it if they use an RSA key that the server sends,
+because any program that answers in place of the server can send such a key. Therefore the clear-text methods require
+TLS with a verified certificate. The RSA key comes from the settings; a key that the server sends is accepted only if
+the settings allow it, or on the loopback. Over TLS the SHA-256 methods send the password even if the certificate was
+not verified, as MySQL's own client does: a refusal would prevent every first login to a server without a known CA. The
+command `check` warns about such connections.
 
 `blocking_dump` and `dump_stream` read dumps from the socket, without this class and with their own limits.
 """
@@ -111,7 +112,8 @@ class Driver(_Base):
             super().close()
 
     def _create_ssl_ctx(self, given: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
-        """Replace PyMySQL's own context for preferred TLS: that context loads authorities and does not use them."""
+        """Replace PyMySQL's own context for preferred TLS, which loads the system's authorities but does not use
+        them."""
         return given if isinstance(given, ssl.SSLContext) else trusting_context()
 
 

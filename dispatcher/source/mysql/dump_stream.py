@@ -1,8 +1,8 @@
 """One replication connection: PyMySQL logs in and sets up the session, then asyncio reads the socket.
 
-The login is a conversation of a dozen small packets, which PyMySQL carries out in a thread. After COM_BINLOG_DUMP only
-the server sends. So the socket (plain or TLS) is made non-blocking, and is read with `recv_into` into the splitter's
-buffer whenever the event loop reports that the socket is readable.
+PyMySQL exchanges the packets of the login in a thread. After COM_BINLOG_DUMP only the server sends. So this module
+makes the socket (plain or TLS) non-blocking, and reads with `recv_into` into the splitter's buffer whenever the event
+loop reports that the socket is readable.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class LoggedInConnection:
 
         `next_host`: called when this server cannot be reached or refuses a request that the dispatcher needs.
         `several_hosts`: True if the source has standby hosts. If the standby hosts cannot replace this host, because
-        each has another history, the constructor raises without calling `next_host`: a login to the next host would
-        raise, too.
+        each host has another history, the constructor raises BinlogError and does not call `next_host`, because a login
+        to the next host would fail in the same way.
         """
         self.endpoint = endpoint
         self._identity = identity
@@ -160,8 +160,9 @@ class LoggedInConnection:
     def _ended(self, duplicate_hosts: Sequence[str], packet: bytes) -> BinlogError:
         """Return the error for the packet that ended the dump.
 
-        `duplicate_hosts`: the hosts that had our identity when the dump began. When another replica with the same
-        identity connects, MySQL 5.6 ends the earlier dump with an EOF packet, which names no cause.
+        `duplicate_hosts`: the hosts of replicas that had the identity of this dispatcher when the dump began. When
+        another replica with the same identity connects, MySQL 5.6 ends the earlier dump with an EOF packet, which names
+        no cause.
         """
         error = dump_ended(packet, self.endpoint.label)
         if error.kind is ErrorKind.DUPLICATE_SERVER_UUID or (duplicate_hosts and at_end(packet)):

@@ -5,8 +5,8 @@ are the parts of the messages that are the same in MySQL 5.6 to 9.7 and MariaDB 
 became "source" and "slave" became "replica"). The fragments were compared with all messages in these servers' binaries.
 Sources: sql/rpl_binlog_sender.cc, sql/binlog.cc and share/messages_to_clients.txt (MySQL), sql/sql_repl.cc (MariaDB).
 
-The daemon retries after an error that is not listed: an unknown error must neither fail a consumer for good nor move
-its position.
+After an error that is not listed, the daemon retries, because an unknown error must neither fail a consumer permanently
+nor move its position.
 """
 
 from __future__ import annotations

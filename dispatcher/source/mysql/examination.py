@@ -1,7 +1,7 @@
 """Examines a server for `check`: finds everything that is wrong, or probably wrong, for its consumers.
 
-An *error* is something that keeps a consumer from getting its declared tables: missing privileges, the server's
-settings, names that do not exist, a start that the log does not have. A *warning* is about something that may be
+An *error* is a fault because of which a consumer does not get its declared tables: missing privileges, the server's
+settings, names that do not exist, a start that the log does not contain. A *warning* names something that may be
 intended: patterns that match nothing yet, tables without a key, cascades and generated columns that the log lacks, a
 short retention, clocks that differ.
 """
@@ -67,8 +67,8 @@ class HostReport:
 def report_of(
     endpoint: Endpoint, specs: Sequence[ConsumerSpec], begun: Collection[str], *, several: bool
 ) -> HostReport:
-    """Examine a host for its consumers. `begun`: names of the consumers that have a stored position, so that their
-    start is not used any more. `several`: True if the source has standby hosts."""
+    """Examine a host for its consumers. `begun`: names of the consumers that have a stored position, for which the
+    start is not checked. `several`: True if the source has standby hosts."""
     names = tuple(spec.name for spec in specs)
     findings: list[ServerFinding] = []
     server = version = ""
@@ -89,8 +89,8 @@ def report_of(
         finally:
             connection.close()
     except BinlogError as error:
-        # An earlier finding of the same kind (a missing privilege, log_bin=OFF) is probably the cause of this error: do
-        # not report the error, too.
+        # If there is a finding of the same kind (a missing privilege, log_bin=OFF), it is probably the cause of this
+        # error, so do not report this error.
         if error.kind not in {finding.error.kind for finding in findings if not finding.warning}:
             findings.append(ServerFinding(error, names))
     return HostReport(endpoint.label, server, tuple(findings), version)
@@ -169,8 +169,8 @@ def _missing_tables(
 
 
 def _visibility(specs: Sequence[ConsumerSpec], grants: Grants) -> Iterator[ServerFinding]:
-    """Warn if the account sees only the databases of its GRANTs: patterns of consumers may match databases that it does
-    not see."""
+    """Warn if the account sees only the databases of its GRANTs, because patterns of consumers may match other
+    databases."""
     concerned = [spec for spec in specs if any(map(is_pattern, spec.databases))]
     if concerned and not grants.has("SHOW DATABASES", "SELECT"):
         what = "the account sees only the databases on which it has a privilege: patterns may match others"

@@ -56,9 +56,10 @@ _UNKNOWN_VARIABLE = 1193
 def read_picture(connection: Connection, earlier: Picture | None = None) -> Picture:
     """Return what the front shows of the server. Raises `BinlogError`.
 
-    The end of the log is read first, then the list of its files, then the variables: so the list has the file in which
-    the log ends, and gtid_executed has all transactions before the end. `earlier`: the picture that was read before
-    from the same server; if no variable has changed since, the slow SHOW VARIABLES is not executed.
+    The function reads the end of the log first, then the list of its files, then the variables. So the list contains
+    the file in which the log ends, and gtid_executed contains all transactions before the end. `earlier`: the previous
+    picture of the same server; if no variable has changed since then, the function does not execute the slow SHOW
+    VARIABLES.
     """
     log = "BINARY LOG" if says_replica(server_version(connection)) else "MASTER"
     status = _log_table(connection, f"SHOW {log} STATUS")

@@ -24,8 +24,8 @@ _COLUMNS = re.compile(r"\([^)]*\)")
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """`everywhere`: privileges on *.*. `select`: for each line with SELECT on a lower level, the database pattern, the
-    table, and True if the line grants, False if it revokes. `databases`: the privileges on whole databases, by their
+    """`everywhere`: privileges on *.*. `select`: for each line with SELECT on a database or a table, the pattern of the
+    database, the table, and True for GRANT, False for REVOKE. `databases`: the privileges on whole databases, by their
     patterns."""
 
     account: str
@@ -81,8 +81,8 @@ def parse_grants(lines: Iterable[str]) -> Grants:
             databases.append((_unquoted(database), frozenset(privileges)))
         if not privileges.isdisjoint({"SELECT", "ALL PRIVILEGES", "ALL"}):
             select.append((_unquoted(database), _unquoted(table), granted))
-    # Put the REVOKE lines first: a GRANT on a table counts even if a REVOKE excludes the database from the GRANT on
-    # *.*.
+    # Put the REVOKE lines first, so that a GRANT on a table counts even if a REVOKE excludes its database from the
+    # GRANT on *.*.
     select.sort(key=lambda entry: entry[2])
     return Grants(account, frozenset(everywhere), tuple(select), tuple(databases))
 
@@ -95,7 +95,8 @@ def _unquoted(name: str) -> str:
 def _matches(pattern: str, name: str) -> bool:
     r"""True if a GRANT's database pattern matches a name. `%` and `_` are wildcards unless after `\`.
 
-    Takes time proportional to the product of the lengths. A regular expression with a dozen `%` could take for ever.
+    The time is proportional to the product of the lengths. A regular expression could take exponential time for a
+    pattern with many `%`.
     """
     ends = {0}  # the lengths of the name's prefixes that the pattern matches so far
     characters = iter(pattern)

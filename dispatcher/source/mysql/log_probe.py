@@ -43,11 +43,11 @@ from dispatcher.source.start_search import (
 )
 
 TIMEOUT_S = 10
-# The most events that one probe reads: a file without a transaction has three events, and a probe may skip many such
-# files.
+# The largest number of events that one probe reads. A file without a transaction contains three events, and a probe may
+# skip many such files.
 PROBE_EVENTS_MAX = 100_000
 # Fragments of texts of error 1236 that say nothing about the bytes at the offset, see sql/rpl_binlog_sender.cc and
-# sql/binlog_istream.h. The login is tried again.
+# sql/binlog_istream.h. After such an error the dispatcher logs in again.
 _OF_SERVER = ("memory allocation", "i/o error", "unknown error", "not open", "could not open")
 _LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
@@ -98,8 +98,8 @@ class ServerLog:
     def probe(
         self, places: Sequence[tuple[str, int]]
     ) -> tuple[dict[str, int], dict[tuple[str, int], Boundary]]:
-        """Return creation times by file, and boundaries by file and offset, for the `places` whose file the log has.
-        Each place takes one dump."""
+        """Return creation times by file, and boundaries by file and offset, for the `places` in files of the log. Each
+        place takes one dump."""
         sizes = dict(self.files)
         created: dict[str, int] = {}
         boundaries: dict[tuple[str, int], Boundary] = {}
@@ -222,8 +222,8 @@ class ServerLog:
                 yield file, event
 
     def _require_server(self, server_id: int) -> None:
-        """Raise CONNECTION_LOST if a dump is of another server than the facts: an address that leads to several servers
-        has changed between two connections."""
+        """Raise CONNECTION_LOST if the dump and the facts come from different servers, because the address has led to
+        two servers."""
         if server_id != self._server.server_id:
             what = f"the address leads to the server {server_id}, and led to {self._server.server_id} before"
             raise BinlogError(ErrorKind.CONNECTION_LOST, what, where=self._endpoint.label)

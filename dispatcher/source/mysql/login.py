@@ -88,7 +88,8 @@ def label_of(endpoints: Sequence[Endpoint]) -> str:
 
 
 def endpoints_of(connection: ConnectionSettings) -> tuple[Endpoint, ...]:
-    """Return the endpoints of a connection, one per host. Settings that may share a connection give equal endpoints."""
+    """Return the endpoints of a connection, one for each host. Consumers that share a connection have equal
+    endpoints."""
     mysql = connection.mysql
     assert mysql is not None, "a folder of files has no server"
     tls = tls_of(connection.tls)
@@ -171,7 +172,8 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
             where=endpoint.label,
             remedy="set tls.ca, tls.cert and tls.key to readable PEM files that belong together",
         ) from error
-    # The certificates that MySQL generates are X.509 version 1 or lack key identifiers: strict checking refuses them.
+    # Strict checking would refuse the certificates that MySQL generates, which are X.509 version 1 or lack key
+    # identifiers.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = tls.mode is TlsMode.VERIFY_IDENTITY
     return {"ssl": context}

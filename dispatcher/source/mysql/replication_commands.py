@@ -34,16 +34,16 @@ _NET_WRITE_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How a replica identifies itself. If two replicas have the same identity, the server ends the dump of the older
-    one: MySQL compares the uuid, MariaDB the id."""
+    """The identity that a replica tells the server. If two replicas have the same identity, the server ends the dump of
+    the replica that connected first. MySQL compares the uuid, MariaDB compares the id."""
 
     server_uuid: UUID
     server_id: int
 
     @classmethod
     def of(cls, installation: UUID, name: str, number: int) -> Identity:
-        """Return a dispatcher's identity. The identity stays the same after a reconnect, so that the server ends the
-        dump of a dead earlier connection."""
+        """Return a dispatcher's identity. After a reconnect the dispatcher has the same identity, so the server ends
+        the dump of the dead former connection."""
         return cls._from(uuid5(installation, f"{name}#{number}"))
 
     @classmethod
@@ -109,8 +109,8 @@ def duplicate_replicas(connection: Connection, identity: Identity, version: str)
 
 
 def register_replica(connection: Connection, identity: Identity) -> None:
-    """Register for SHOW REPLICAS, with this machine's name. The fields for user and password stay empty: they only
-    inform people."""
+    """Register for SHOW REPLICAS, with this machine's name. The fields for user and password stay empty, because the
+    server only shows them to people."""
     host = socket.gethostname().encode()[:60]
     registration = struct.pack("<I", identity.server_id) + bytes([len(host)]) + host + bytes(2)
     _command(connection, COM_REGISTER_SLAVE, registration + struct.pack("<HII", 0, 0, 0))
@@ -136,7 +136,8 @@ def ask_by_file(
 def ask_by_gtids(connection: Connection, identity: Identity, executed: bytes) -> None:
     """Request a dump of all transactions except those in an encoded GTID set.
 
-    The request names no file: with a file, the server would skip its check for purged transactions.
+    The request contains no file name. With a file name, the server would not check whether it has purged some of these
+    transactions.
     """
     request = struct.pack("<HII", _THROUGH_GTID, identity.server_id, 0)
     _command(

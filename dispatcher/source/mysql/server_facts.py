@@ -2,7 +2,8 @@
 
 Works on MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8. Variables are read as `@@GLOBAL.x`, because this form returns a
 whole GTID set: SHOW VARIABLES cuts values at 1024 characters from MySQL 5.7 on. A first query asks which of the
-variables exist, because the servers differ: MySQL 5.6 has no `binlog_row_metadata`, and MariaDB has no `gtid_mode`.
+variables exist, because not every server has all of them: MySQL 5.6 has no `binlog_row_metadata`, and MariaDB has no
+`gtid_mode`.
 
 `findings` returns everything that is wrong, each with the statement that corrects it. `examine` also works with an
 account that may not ask for the position of the log.
@@ -104,7 +105,7 @@ def read_facts(connection: Connection) -> ServerFacts:
     except BinlogError as error:
         if error.kind is not ErrorKind.GRANT_MISSING:
             raise
-        # Raise the finding instead: the server's own text depends on the version, and has no remedy.
+        # Raise the finding in place of the server's error, whose text depends on the version and contains no remedy.
         missing = next(_grant_findings(without_log, read_grants(connection), ()), error)
         raise missing from error
     facts = replace(without_log, file=file, offset=offset, files=files)
@@ -114,8 +115,8 @@ def read_facts(connection: Connection) -> ServerFacts:
 def visible_databases(connection: Connection) -> frozenset[str] | None:
     """Return the databases that the account may see; None if there are more than `DATABASES_MAX`.
 
-    An account without SHOW DATABASES or other privileges on *.* sees the databases on which it has a privilege. The
-    option skip_show_database does not affect information_schema.SCHEMATA.
+    An account without SHOW DATABASES and without other privileges on *.* sees only the databases on which it has a
+    privilege. The option skip_show_database does not affect information_schema.SCHEMATA.
     """
     query = f"SELECT SCHEMA_NAME FROM information_schema.SCHEMATA LIMIT {DATABASES_MAX + 1}"
     names = ask(connection, query, lambda row: text_value(row[0]))
@@ -140,7 +141,7 @@ def examine(
 
 
 def several_hosts_finding(facts: ServerFacts) -> BinlogError | None:
-    """Return the finding that says why other hosts cannot replace this host; None if they can."""
+    """Return the finding that says why other hosts cannot replace this host; None if other hosts can replace it."""
     if facts.flavour == "mariadb":
         return _finding(
             f"{_NO_FAILOVER}: positions of MariaDB are files and offsets", "name one host"

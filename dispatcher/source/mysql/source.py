@@ -44,9 +44,9 @@ SURVEY_TIMEOUT_S = 5
 class ServerSource:
     """A MySQL or MariaDB server, or several hosts that replace each other.
 
-    One host is *current*, and every question goes to it. A host stays current while it works. If a login to the current
-    host fails, or this host refuses a dump, the next host becomes current. Hosts can replace each other only with
-    MySQL's GTIDs; otherwise `open` raises the finding that `check` reports.
+    One host is *current*: the daemon sends every request to it. A host stays current while it works. If a login to the
+    current host fails, or this host refuses a dump, the next host becomes current. Hosts can replace each other only
+    with MySQL's GTIDs; otherwise `open` raises the finding that `check` reports.
     """
 
     def __init__(

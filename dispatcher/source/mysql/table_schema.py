@@ -4,9 +4,9 @@
 which each definition was read.
 
 The labels of ENUM and SET are read as bytes in the column's character set. The server converts the labels, because
-Python lacks some of the server's character sets. A label that the schema cannot represent is reported as unknown, never
-guessed: information_schema is utf8mb3 and shows `?` in place of an emoji, as SHOW CREATE TABLE does. The labels are not
-needed if the TABLE_MAP holds them.
+Python lacks some of the server's character sets. information_schema is utf8mb3, and shows `?` in place of an emoji, as
+SHOW CREATE TABLE does; the module reports such a label as unknown. The labels are needed only if the TABLE_MAP does not
+contain them.
 
 Sources: MySQL manual, "The INFORMATION_SCHEMA COLUMNS Table", "SHOW INDEX Statement"; MariaDB knowledge base,
 "System-Versioned Tables"; sql/table.cc (which unique key replaces a missing primary key).
@@ -73,8 +73,8 @@ _KeyParts = list[tuple[str | None, int]]
 def table_columns(connection: Connection, database: str, table: str) -> Definition:
     """Return {"database", "table", "columns": [{"name", "mysql_type", "nullable", "charset"}], "key": [name]}.
 
-    `key` is the primary key, else the first UNIQUE key whose columns are all NOT NULL, else []. Raises `BinlogError`;
-    UNKNOWN_TABLE if the account sees no such table.
+    `key`: the primary key; without a primary key, the first UNIQUE key whose columns are all NOT NULL; [] if there is
+    no such key. Raises `BinlogError`; UNKNOWN_TABLE if the account sees no such table.
     """
     return _columns_and_keys(connection, database, table)[0]
 
@@ -132,7 +132,8 @@ def _unique_keys(connection: Connection, database: str, table: str) -> dict[str,
 
 
 def _row_key(keys: Mapping[str, _KeyParts], not_null: set[str], *, prefixes: bool) -> _KeyParts:
-    """Return the primary key, else the first unique key on NOT NULL columns; [] if there is none.
+    """Return the primary key; without a primary key, the first unique key on NOT NULL columns; [] if there is no such
+    key.
 
     `prefixes`: True to accept a unique key on prefixes of columns. An expression (MySQL 8.0) is never accepted, since a
     row's columns do not show its value.
@@ -148,8 +149,8 @@ def _row_key(keys: Mapping[str, _KeyParts], not_null: set[str], *, prefixes: boo
 
 
 def definitions(connection: Connection, tables: Sequence[TableName]) -> list[SchemaAt]:
-    """Return for each table its definition, or the error that says why the server does not show it, each with its log
-    position.
+    """Return for each table its definition with the log position of the definition, or the error that says why the
+    server does not show the definition.
 
     Each definition is read in a transaction that has the table open. The metadata lock of the transaction blocks every
     ALTER until the transaction ends, so definition and position belong together. The transaction waits up to
