@@ -1,7 +1,8 @@
 """Prometheus text format: https://prometheus.io/docs/instrumenting/exposition_formats.
 
-The code formats the lines directly, without the library's sample objects: a thousand consumers have about 30,000
-samples. The objects would take half a second of the loop's thread; formatting the lines takes a tenth of that time.
+The module formats the lines directly, without the sample objects of the library prometheus_client. A thousand consumers
+have about 30,000 samples: their objects would take half a second of the event loop's thread, and the lines take a tenth
+of that time.
 """
 
 from __future__ import annotations

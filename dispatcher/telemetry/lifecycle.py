@@ -1,7 +1,8 @@
-"""Events in the life of the daemon, of its connections and of its consumers, made from the lines of the log.
+"""Events of the daemon, of its connections and of its consumers, made from the lines of the log.
 
-The rules report what they do as notes, which the runtime logs through an `AnnouncingLog`. The `AnnouncingLog` writes
-each line to the log, and makes an event of each line that `EVENTS` contains, so the log and the events cannot differ.
+The rules report what they do with the effect `Note`, which the runtime logs through an `AnnouncingLog`. The
+`AnnouncingLog` writes each line to the log, and makes an event of each line that `EVENTS` contains. So the log and the
+events cannot differ.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class LifecycleEvent:
     """`kind`: see `EVENTS`. The event concerns `consumer` if it is set, else `connection` (user@host:port), else the
     daemon.
 
-    `details`: the fields of the log's line. They hold no values of rows.
+    `details`: the fields of the log's line, which contain no values of rows.
     """
 
     kind: str

@@ -1,9 +1,9 @@
 """The daemon's metrics in Prometheus text format, with the prefix `binlog_dispatcher_` and base units.
 
-Each scrape reads its values from the clients, from the rows of GET /v1/binlogs and from what was counted and timed
-(`Measured`), so metrics agree with these rows and cost nothing between scrapes. Labels: `connection` (user@host:port,
-no password), `connection` with `dispatcher` (`dispatcher_name` of GET /v1/binlogs), `consumer`, or `route` with
-`status`. No label depends on the data: no tables, no GTIDs, no paths of requests. When a consumer, a dispatcher or a
+Each scrape reads its values from the clients, from the rows of GET /v1/binlogs, and from `Measured`. So the metrics
+agree with these rows, and cost nothing between scrapes. The labels are `connection` (user@host:port, without a
+password), `dispatcher` (`dispatcher_name` of GET /v1/binlogs), `consumer`, `route`, and labels with few values, such as
+`state`. No label depends on the data: no tables, no GTIDs, no paths of requests. When a consumer, a dispatcher or a
 connection ends, its series end, too.
 """
 
@@ -56,14 +56,15 @@ class MetricSpec(Generic[S]):
     read: Callable[[S], float | None]
 
 
-# Several clients can have the same connection key; their values are added.
+# Several clients can have one label; the values of these clients are added.
 CONNECTION_METRICS: tuple[MetricSpec[Client], ...] = (
     MetricSpec("source_connections", "Open replication connections.",
                lambda client: sum(d.open for d in client.dispatchers.values())),
     MetricSpec("source_side_dispatchers",
-               "Dispatchers of each client besides the one furthest ahead; 0: all have caught up.",
+               "Dispatchers of each client besides its main dispatcher; they serve consumers that catch up.",
                lambda client: max(0, len(client.dispatchers) - 1)),
-    MetricSpec("source_merges_total", "Dispatchers merged into another one.", lambda client: client.merges),
+    MetricSpec("source_merges_total", "Dispatchers that were merged into another dispatcher.",
+               lambda client: client.merges),
 )  # fmt: skip
 
 DISPATCHER_METRICS: tuple[MetricSpec[Dispatcher], ...] = (
@@ -99,7 +100,8 @@ CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
                "seq of the acknowledged position; with GTIDs it grows by one per transaction.",
                lambda c: c.row["acknowledged"]["seq"] if c.row["acknowledged"] else None),
     MetricSpec("runway_seconds",
-               "Time until the server purges the oldest binlog that the consumer needs; no sample: unknown or never.",
+               "Time until the server purges the oldest binlog that the consumer needs; no sample: never by age, or"
+               " not known.",
                lambda c: c.row["runway_seconds"]),
     MetricSpec("lag_bytes",
                "Bytes of the server's log that the consumer is behind, as of the last survey; no sample: not known.",
@@ -107,7 +109,8 @@ CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
     MetricSpec("spilled_bytes", "Unacknowledged bytes on disk, of transactions that are larger than the queue.",
                lambda c: c.row["spilled_bytes"]),
     MetricSpec("consumer_waited_seconds_total",
-               "Time for which the other consumers of its dispatcher have waited for space in its queue.",
+               "Time for which the other consumers of the dispatcher have waited for space in the queue of this"
+               " consumer.",
                lambda c: c.consumer.wait_budget.waited_s),
     MetricSpec("consumer_detaches_total", "Times that the consumer was detached because its queue stayed full.",
                lambda c: c.row["detaches"]),
@@ -117,20 +120,23 @@ CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
                lambda c: c.row["delivered_bytes"]),
     MetricSpec("consumer_delivered_transactions_total", "Transactions that readers have fetched, repeats included.",
                lambda c: c.row["delivered_transactions"]),
-    MetricSpec("consumer_declared", "1 if a token has declared the consumer over the API, 0 if the settings have.",
+    MetricSpec("consumer_declared",
+               "1 if a token has declared the consumer over the API, 0 if the settings declare it.",
                lambda c: c.row["declared_by"] is not None),
-    MetricSpec("consumer_session_age_seconds", "Time since the newest session was opened; no sample: there was none.",
+    MetricSpec("consumer_session_age_seconds",
+               "Time since the newest session was opened; no sample: no session was opened.",
                lambda c: c.row["session_age_seconds"]),
-    MetricSpec("consumer_poll_age_seconds", "Time since the newest session has polled; no sample: not since the start.",
+    MetricSpec("consumer_poll_age_seconds",
+               "Time since the newest poll of the newest session; no sample: none since the daemon started.",
                lambda c: c.row["poll_age_seconds"]),
     MetricSpec("consumer_acknowledgement_age_seconds",
-               "Time since the newest session has acknowledged something new; no sample: not since the start.",
+               "Time since the newest session acknowledged a newer position; no sample: not since the daemon started.",
                lambda c: c.row["acknowledgement_age_seconds"]),
 )  # fmt: skip
 STATE_METRIC = "consumer_state"
 STATE_MEANING = f"1 for the current state of the consumer: {', '.join(STATES)}."
 ERROR_METRIC = "consumer_error"
-ERROR_MEANING = "1 for the kind of the consumer's error (`last_error_kind` of `GET /v1/binlogs`); no sample: none."
+ERROR_MEANING = "1 for the kind of the consumer's error (`last_error_kind` of `GET /v1/binlogs`); no sample: no error."
 READER_METRIC = "consumer_reader"
 READER_MEANING = f"1 for the current state of the consumer's reader: {', '.join(ReaderState)}."
 
@@ -154,7 +160,7 @@ LEADS = TimedSpec(
 )
 TERM = TimedSpec(
     "leader_term",
-    "Number of the leader's term, as far as this daemon knows; no sample: the state is in a file, or none is known.",
+    "Number of the leader's term, as far as this daemon knows; no sample: the state is in a file, or no term is known.",
 )
 LOGINS = TimedSpec("source_logins_total", "Logins that succeeded.", ("connection",))
 FAULTS = TimedSpec(
@@ -170,13 +176,13 @@ FLUSH = TimedSpec(
 )
 DELIVERY = TimedSpec(
     "delivery_duration_seconds",
-    "Time from the commit of the oldest transaction of an answer, by the server's clock, to the answer of the poll.",
+    "Time from the commit of the oldest transaction in the answer to a poll, by the server's clock, to this answer.",
     ("connection",),
     HISTOGRAM,
 )
 REQUESTS = TimedSpec(
     "http_request_duration_seconds",
-    "Time from the headers of a request to the end of its answer, with a poll's wait, by route and class of status.",
+    "Time from the headers of a request to the end of its answer, including the wait of a poll.",
     ("route", "status"),
     HISTOGRAM,
 )
@@ -187,18 +193,24 @@ COMMITS = TimedSpec(
 )
 STORE_ERRORS = TimedSpec("state_store_errors_total", "Calls of the state store that failed.")
 STORE_QUEUE = TimedSpec("state_store_queue_calls", "Calls that wait for the state store, or run.")
-STORE_UP = TimedSpec("state_store_up", "1 if the newest attempt to store progress succeeded.")
+STORE_UP = TimedSpec(
+    "state_store_up",
+    "1 if the daemon can store progress; 0 after an error of the state store,"
+    " until the store works again.",
+)
 STORE_BYTES = TimedSpec("state_store_bytes", "Size of the state store, with its write-ahead log.")
 STORE_FREE = TimedSpec(
     "state_store_free_bytes",
-    "Free space on the file system of the state store and of large transactions.",
+    "Free space on the file system of the state store, which by default also contains the spill files.",
 )
 LOOP_LAG = TimedSpec(
     "event_loop_lag_seconds",
-    "How long after its due time the event loop runs a timer. One timer is measured each second.",
+    "How late the event loop runs a timer. The daemon measures one timer each second.",
     kind=HISTOGRAM,
 )
-SPILL_BYTES = TimedSpec("spill_bytes", "Disk space of transactions larger than their queue.")
+SPILL_BYTES = TimedSpec(
+    "spill_bytes", "Disk space of transactions that are larger than their queues."
+)
 SPILL_LIMIT = TimedSpec("spill_limit_bytes", "max_bytes_in_spill.")
 MEMORY_LIMIT = TimedSpec(
     "memory_limit_bytes",
@@ -206,16 +218,18 @@ MEMORY_LIMIT = TimedSpec(
 )
 RELOADED = TimedSpec(
     "settings_reload_successful",
-    "1 if the last reload of the settings was applied, or there was none.",
+    "1 if the last reload of the settings was applied, or if there was no reload.",
 )
 MQTT_CONNECTED = TimedSpec(
     "mqtt_connected",
-    "1 while the daemon is connected to the broker; no sample: the settings name none.",
+    "1 while the daemon is connected to the broker; no sample: the settings name no broker.",
 )
 MQTT_CONNECTS = TimedSpec("mqtt_connects_total", "Connections made to the broker.")
 MQTT_PUBLISHED = TimedSpec("mqtt_published_total", "Messages that the broker has accepted.")
 MQTT_DROPPED = TimedSpec(
-    "mqtt_dropped_total", "Messages dropped because too many waited for the broker.", ("kind",)
+    "mqtt_dropped_total",
+    "Messages that the daemon dropped because too many messages waited for the broker.",
+    ("kind",),
 )
 FRONT_CONNECTIONS = TimedSpec(
     "front_connections",
@@ -296,7 +310,7 @@ class Metrics:
     def fill(self, snapshot: ScrapeSamples) -> Iterator[None]:
         """Collect all samples in small steps, between which the caller can do other work.
 
-        All samples of one consumer are from the same moment, and so are all samples of one dispatcher.
+        All samples of one consumer are from one moment, and all samples of one dispatcher are from one moment.
         """
         yield from _of_connections(self._clients(), snapshot)
         yield from _of_dispatchers(self._clients(), snapshot)

@@ -1,12 +1,13 @@
-"""Logs a repeated fault once, and later how often it was repeated.
+"""Logs a repeated fault once, and afterwards only the number of its repetitions.
 
-A line repeats another one if it has the same level (warning or error), event and fields; how long the daemon waits
-until it tries again is not compared. The first such line is written, the others are counted. At the end of a window one
-line tells the number of repetitions, with `repeated`, `in_s` and `last_at`. The next window is twice as long, up to an
-hour. After a window without a repetition, the next such line is written again.
+A warning or error repeats an earlier line if level, event and fields are equal. The field `retry_s`, how long the
+daemon waits until it tries again, is not compared. The first line is written, and its repetitions are counted in a
+window of time. At the end of the window, one line says how often the line was repeated (`repeated`, `in_s` and
+`last_at`). The next window is twice as long, up to an hour. After a window without a repetition, the next such line is
+written again.
 
-If a line says that a fault is over, the number of repetitions so far is written before that line, so that no count
-follows the line. Then a short window begins, in which repetitions of the fault are still counted.
+Before a line that says that a fault is over, the number of repetitions so far is written. Then a window of the shortest
+length begins, in which repetitions of the fault are still counted.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ import structlog
 
 WINDOW_MIN_S, WINDOW_MAX_S = 60.0, 3600.0
 CHECK_EVERY_S = 1.0
-FAULTS_MAX = 10_000  # different lines that are remembered; beyond that each line is written
+FAULTS_MAX = 10_000  # how many different lines are remembered; further lines are always written
 _LEVELS = frozenset({"warning", "error", "critical"})
 _VARYING = ("retry_s", "timestamp")
-# These lines are always written: they answer a person's order, or come once for each order.
+# These lines are always written. They follow an action of a person, such as a reload, and come once for each action.
 _ANSWERS = frozenset({
     "consumer failed",
     "databases",

@@ -1,7 +1,8 @@
-"""Reports the daemon's state to the service manager: ready, reloading, stopping, a status line, and that its loop runs.
+"""Reports to the service manager that the daemon is ready, reloads or stops, its status in one line, and that its event
+loop runs.
 
 The protocol is that of sd_notify(3): one datagram per message to the socket whose name is in `NOTIFY_SOCKET`. Without
-that variable nothing is sent. If the manager cannot be reached, the daemon logs this once and does nothing else.
+that variable nothing is sent. If the service manager cannot be reached, the daemon logs this once, and continues.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class ServiceManager:
         self._reported = False
 
     def status(self, text: str) -> None:
-        """Show a line of text in `systemctl status`. Line ends are escaped, because a second line would be a separate
-        message."""
+        """Show a line of text in `systemctl status`. Line feeds are escaped, because the protocol reads each line as an
+        assignment of its own."""
         text = printable(text)
         if text != self._status:
             self._status = text

@@ -35,7 +35,8 @@ _TEXTS = ("last_error", "state_store_error")  # may contain a message of a serve
 
 
 class Topics:
-    """The topics of one daemon. Characters of a connection that a topic level may not hold are written as %xx."""
+    """The topics of one daemon. If a level of a topic may not contain a character of a connection's name, the character
+    is written as %xx."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -60,8 +61,8 @@ class Topics:
 
 class Bodies:
     """Makes the bodies. `daemon`: the id of the state store, which no other daemon has; `secrets` are replaced in the
-    texts of errors. Other values of a status cannot contain a secret, so `Bodies` does not search them: it may make a
-    thousand statuses at once."""
+    texts of errors. The other values of a status cannot contain a secret, so `Bodies` does not search them; this saves
+    time for a thousand statuses."""
 
     def __init__(self, daemon: str, secrets: Collection[str]) -> None:
         self._daemon = daemon

@@ -1,8 +1,9 @@
 """The messages that wait for the broker. The daemon's event loop adds messages, and the publishing thread takes
 messages. No call of the outbox waits.
 
-The outbox holds the newest status of each topic, and a limited number of events and of commits; beyond the limit the
-outbox drops and counts the oldest ones. A message that was not delivered goes back to its place in the outbox.
+The outbox contains the newest status of each topic, and a limited number of events and of commits. Beyond these limits
+it drops the oldest events or commits, and counts them. A message that was not delivered goes back to its place in the
+outbox.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Outbox:
     """See the module. All methods may be called from any thread."""
 
     def __init__(self, messages_max: int) -> None:
-        """`messages_max`: the limit of the events that wait, and also of the commits that wait."""
+        """`messages_max`: how many events may wait, and how many commits may wait."""
         self.dropped = dict.fromkeys(MessageKind, 0)
         self.on_message: Callable[[], None] = _nothing  # called by `put`, outside of the lock
         self._lock = threading.Lock()
@@ -51,7 +52,7 @@ class Outbox:
         }
 
     def put(self, kind: MessageKind, topic: str, body: bytes) -> None:
-        """Add a message. A status that equals the topic's last status is not sent again; an empty status clears the
+        """Add a message. A status that is equal to the topic's last status is ignored; an empty status clears the
         topic."""
         with self._lock:
             if kind is MessageKind.STATUS:

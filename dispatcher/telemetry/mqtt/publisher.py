@@ -1,8 +1,8 @@
 """Publishes the outbox to the broker, from a thread with an event loop of its own.
 
 The broker cannot delay the daemon's event loop: the loop and the thread share only the outbox, whose calls never wait.
-After any fault the thread connects again, with a backoff, and then sends all statuses again, because a broker may have
-lost them.
+After a fault the thread connects again, with a backoff. After each connect it sends all statuses again, because the
+broker may have lost them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dispatcher.telemetry.mqtt.outbox import MessageKind, Outbox, OutMessage
 ANSWER_S = 10.0  # how long the broker may take for any answer
 IN_FLIGHT = 20  # how many messages may wait for an acknowledgement
 RETRY_MIN_S, RETRY_MAX_S, RETRY_JITTER = 0.5, 60.0, 0.3
-STOP_S = 2.0  # at the end, the time to publish what is waiting
+STOP_S = 2.0  # how long the publisher may take at its end to publish the waiting messages
 SWEEP_S = 5.0  # how long to wait for the retained messages
 
 _REMEDIES = (
@@ -131,13 +131,13 @@ class MqttPublisher:
             try:
                 await self._session()
             except* Exception as group:  # noqa: BLE001
-                # Any error that a broker's bytes cause in the library ends this connection only.
+                # Bytes of a broker can cause any error in the library. Such an error ends only this connection.
                 error = _first(group)
                 self.connected = False
                 if self.connections != connections:
                     delay_s = RETRY_MIN_S
-                # Log the error of each attempt: the first error often says only that the connection has ended, and the
-                # next one says why. `Repeats` counts repetitions.
+                # Log the error of each attempt, because the first error often says only that the connection has ended,
+                # and the next error says why. `Repeats` counts repetitions.
                 self._log.warning("mqtt not connected", error=_explained(error), retry_s=delay_s)
             else:
                 delay_s = RETRY_MIN_S
