@@ -1,8 +1,8 @@
 """binlog-dispatcher as a library: one client of one server, and binlogs from which a program reads transactions in its
 own process.
 
-The library is the daemon without HTTP: `runtime.client.client_service.ClientService` connects the same dispatching,
-runner, state store and spill files in both. So docs/sharing.md, which describes consumers, is also true for binlogs.
+The library is the daemon without HTTP: both use `runtime.client.client_service.ClientService`, the rules of `dispatch`,
+the state store and spill files. So docs/sharing.md, which describes consumers, is also true for binlogs.
 
 The module `client` is the entry point. A program iterates over a `Binlog` of the module `binlogs`, and gets
 `Transaction`s of the module `transactions`.

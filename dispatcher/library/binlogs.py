@@ -1,12 +1,12 @@
 """A binlog: the transactions of some databases, over which a program iterates.
 
 A binlog is a consumer with one reader, the program. The binlog takes whole transactions from the queue, up to 1 MiB at
-a time, so a program waits only once for many transactions. Each time before the binlog takes transactions from the
-queue, the asyncio loop can run other tasks, even if the program reads without a pause.
+a time, so a program waits only once for many transactions. Before the binlog takes transactions from the queue, it lets
+the asyncio loop run other tasks, even if the program reads without a pause.
 
 With a state store, transactions stay in the queue until the program acknowledges them, and after a crash the client
 delivers unacknowledged transactions again. Without a state store, no transaction is delivered again, so the binlog
-itself acknowledges the returned transactions when it takes the next ones.
+itself acknowledges the returned transactions when it takes the next transactions from the queue.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class Binlog:
         """Returns the next transactions, as many as fit into `max_bytes` and at least one.
 
         Waits up to `wait_s` seconds for the first transaction (None: without a limit). Returns an empty list if no
-        transaction arrives in this time, or if an iteration would end now. Raises BinlogError in the same cases as an
-        iteration, and UserError if the binlog is closed.
+        transaction arrives in this time, or at the end of files that are not followed. Raises BinlogError if the binlog
+        has failed, and UserError if the binlog is closed.
         """
         self._raise_closed()
         transactions: list[Transaction] = []
@@ -160,8 +160,8 @@ class Binlog:
         session.reader.called(time.monotonic(), full=session.lacks_room)
         answer = session.next(self._after, PollBounds(max_bytes))
         if answer is None:
-            # The queue was evicted from memory. The client reads the queue's transactions again from the log. It reads
-            # at least up to `_after`, even if the queue then exceeds its limit.
+            # The queue was evicted from memory. The client now reads the queue's transactions from the log again, at
+            # least up to `_after`, even if the queue exceeds its limit.
             queue.needed_seq = max(queue.needed_seq, self._after.seq)
             return False
         self._returned = self._after

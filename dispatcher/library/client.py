@@ -1,6 +1,6 @@
 """The entry point of the library: one client of one server, and the binlogs that a program reads from it.
 
-`BinlogClient.open` opens the state store, whose lock prevents that a daemon or another program uses the same store. It
+`BinlogClient.open` opens the state store, whose lock keeps daemons and other programs from using the same store. It
 also loads the kernels, and starts the client without consumers. The client connects to the server when the program
 creates the first binlog. Blocking calls run in threads. The client sets no signal handlers, and does not configure the
 asyncio loop or logging, because these belong to the program.
@@ -54,8 +54,8 @@ START_S = 60.0
 class _NoStore:
     """A state store that stores nothing, for a program that stores its positions itself.
 
-    The client then has the rows of prepared XA transactions only in memory, and fetches table definitions from the
-    server again after each start.
+    With this store, the client keeps the rows of prepared XA transactions only in memory, and fetches table definitions
+    from the server again after each start.
     """
 
     epoch = 0
@@ -192,8 +192,8 @@ class BinlogClient:
             log_losses(store.losses, store.unreadable, self.log)
             return store
         # A server regards two clients with the same installation id as one replica, so each client gets a new id. A
-        # client of a folder gets a fixed id, because positions in files without GTIDs contain the id and the next run
-        # must accept these positions.
+        # client of a folder gets a fixed id: positions in files without GTIDs contain the id, and the next run of the
+        # program must accept these positions.
         return _NoStore(uuid4() if self._connection.files is None else UUID(int=0))
 
     def _open_spill(self) -> Allocate | None:
@@ -330,7 +330,7 @@ class BinlogClient:
         return self._running
 
     def _on_error(self, name: str, error: BaseException) -> None:
-        """Record that a task has ended that must never end. From then on, every read and iteration raises the task's
+        """Record that a task of the client has failed. From then on, every read and iteration raises the task's
         error."""
         self._broken = name, error
         for binlog in self._binlogs.values():

@@ -1,7 +1,7 @@
 """A transaction that a program gets from a binlog: its position, its bytes, and its changes as Python values.
 
-All properties are computed on access, so a program that reads only positions does not pay for decoding. The bytes are
-views of the queue's memory, which stays allocated while the views exist.
+Each property is computed when the program reads it, so a program that reads only positions decodes no rows. The bytes
+are views of the queue's memory, which stays allocated while the views exist.
 
 Rows are decoded column by column. Each call costs about a millisecond, whether it decodes one row or thousands. So a
 `DecodeGroup` decodes the changes of a transaction together with those of the following transactions, up to 256 KiB of
@@ -40,11 +40,11 @@ class Change(NamedTuple):
     """One changed row or, if `op` is "ddl", one statement that is not a row change.
 
     `before`, `after`: maps from column name to value, or None if the operation has no such image. A column that the
-    server left out of the row image (binlog_row_image) is missing in the map. The values are those of docs/types.md in
-    Python types: int, float, str, Decimal, bytes, date, datetime (TIMESTAMP in UTC, DATETIME without a time zone),
+    server left out of the row image (binlog_row_image) is missing in the map. docs/types.md describes the values. Their
+    Python types are int, float, str, Decimal, bytes, date, datetime (TIMESTAMP in UTC, DATETIME without a time zone),
     timedelta for TIME, None for NULL.
 
-    For a DDL statement, `query` is the statement's text, and `table` is "". `database` is then the session's default
+    For a DDL statement, `query` is the statement's text, `table` is "", and `database` is the session's default
     database, which may differ from the table's database. `maybe_temporary`: True if the log does not say whether the
     statement changed a table or a temporary table of the same name. `ordinal`: the number of the change within its
     transaction, the same in every replay.
@@ -79,13 +79,14 @@ class Transaction:
     def position(self) -> Position:
         """The position behind the transaction. A program can acknowledge it, or begin a binlog at it.
 
-        If GTID sets are large, this property costs more than the others, so read it only as often as you acknowledge.
+        If GTID sets are large, this property takes longer than the others, so read it only as often as you acknowledge.
         """
         return self._single.position
 
     @property
     def epoch(self) -> int:
-        """A number that grows when the history changes, for example behind a gap (`on_purged="latest"`)."""
+        """A number that grows after a reset of the server's log, after `BinlogClient.forget`, and after a gap
+        (`on_purged="latest"`)."""
         return self._single.epoch
 
     @property
@@ -142,9 +143,9 @@ class Transaction:
     def changes(self, *, invalid_dates: InvalidDates = InvalidDates.NULL) -> Iterator[Change]:
         """Yields the transaction's changes in the order in which they were made.
 
-        Decodes on the calling thread, which takes some milliseconds for the 256 KiB of a group. A larger transaction is
-        first decoded to Arrow as a whole (see `tables`). `invalid_dates`: see docs/types.md. Raises BinlogError if a
-        change cannot be decoded (UNSUPPORTED_TYPE, METADATA_MISSING, INVALID_VALUE, ROW_IMAGE, STATEMENT_FORMAT).
+        Decodes in the calling thread. A group of 256 KiB takes some milliseconds. A larger transaction is first decoded
+        to Arrow as a whole (see `tables`). `invalid_dates`: see docs/types.md. Raises BinlogError if a change cannot be
+        decoded (UNSUPPORTED_TYPE, METADATA_MISSING, INVALID_VALUE, ROW_IMAGE, STATEMENT_FORMAT).
         """
         changes = self._group.changes(self._index, invalid_dates)
         return iter(changes) if changes is not None else self._changes(invalid_dates)
@@ -195,7 +196,7 @@ class DecodeGroup:
         # By the transaction's index; each entry is returned once.
         self._decoded: dict[int, list[Change]] = {}
         self._invalid_dates = InvalidDates.NULL
-        self._decodable = True  # False once decoding several transactions together has failed
+        self._decodable = True  # False after decoding several transactions together has failed
 
     def changes(self, index: int, invalid_dates: InvalidDates) -> list[Change] | None:
         """Returns the changes of one transaction, or None if the transaction must be decoded alone."""
@@ -231,7 +232,7 @@ class DecodeGroup:
                 else:
                     by_seq[part.seq].append(_statement(part))
         except BinlogError:
-            # If each transaction is decoded alone, only the one with the error raises it.
+            # From now on each transaction is decoded alone, so that only the transaction with the error raises it.
             self._decodable = False
             return {}
         for changes in decoded.values():

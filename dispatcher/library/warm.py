@@ -1,7 +1,7 @@
 """Load the decoding kernels in advance, so that compiling them at the first rows does not block the program's loop.
 
-`dispatcher.binlog.stream.warmup` does the same for the kernels that read the log. The daemon needs only the latter
-kernels.
+`dispatcher.binlog.stream.warmup` does the same for the kernels that read the log, which are the only kernels that the
+daemon needs.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ class ApiAddress:
 def parse_addresses(text: str) -> tuple[ApiAddress, ...]:
     """Returns the addresses of a comma-separated list, in the order of the list. Raises `UserError`.
 
-    All addresses must have the same scheme, because the reader uses one token for all of them: a token that is sent
-    over https to one daemon must not be sent over http to another.
+    All addresses must have the same scheme. The reader sends one token to all daemons, and a token that it sends to one
+    daemon over https must not go to another over http.
     """
     addresses = tuple(ApiAddress.parse(part) for part in text.split(",") if part.strip())
     if not addresses:
@@ -105,7 +105,7 @@ class AddressChoice:
         """`first`: the index of the address at which the first call begins."""
         self._addresses = addresses
         self._answered_last = self._at = first
-        self._tried = 0  # one bit per address: 1 = it has had a request in this round
+        self._tried = 0  # one bit per address: 1 if it got a request in this round
         self._faults: dict[int, BinlogError] = {}  # the newest fault of each address in this call
 
     @property
@@ -171,7 +171,8 @@ class AddressChoice:
         """Returns the fault of the call. If several addresses were tried, the fault's text contains the fault of each
         address.
 
-        Its kind and remedy are those of an address that has answered or, if none has answered, of the last address.
+        The kind and the remedy are those of the last address that has answered. If no address has answered, they are
+        those of the last address.
         """
         faults = list(self._faults.values())
         if len(faults) == 1:

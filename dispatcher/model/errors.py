@@ -20,7 +20,7 @@ class Action(StrEnum):
     RETRY = "retry"  # the daemon reconnects with backoff
     OPERATOR = "operator"  # a person must act; the daemon keeps trying slowly
     FATAL = "fatal"  # a person must act; the consumer stays failed until its settings change or the daemon restarts
-    REFUSE = "refuse"  # the caller must act; the answer to its request is the error, nothing else changes
+    REFUSE = "refuse"  # the caller must act; its request is answered with the error, and nothing else changes
 
 
 class ErrorKind(StrEnum):

@@ -155,8 +155,8 @@ class GtidSet:
         return at >= 0 and intervals[at][0] <= gno < intervals[at][1]
 
     def covers(self, source: str, start: int, end: int) -> bool | None:
-        """True if the set contains all transactions of [start, end), False if it contains none, None if it contains
-        some."""
+        """True if the set contains all transactions of [start, end), False if it contains none of them, None if it
+        contains only some."""
         shared = _intersect(self._map.get(source, ()), ((start, end),))
         count = sum(b - a for a, b in shared)
         return True if count == end - start else False if count == 0 else None
@@ -167,8 +167,8 @@ class GtidSet:
     # -- new sets --------------------------------------------------------------------------------------------
 
     def add(self, source: str, start: int, end: int | None = None) -> GtidSet:
-        """Return a set with the transactions [start, end) of `source` added. If `end` is None, only the transaction
-        `start` is added. Transactions that are already in the set have no effect."""
+        """Return this set with the transactions [start, end) of `source` added. If `end` is None, only the transaction
+        `start` is added."""
         end = start + 1 if end is None else end
         old = self._map.get(source, ())
         # The daemon mostly adds the next transaction. In that case extend the last interval, without a sort.
@@ -290,8 +290,8 @@ class MariadbGtids:
         return all(self._domains.get(domain) == newest for domain, newest in other._domains.items())
 
     def add(self, source: str, start: int, end: int | None = None) -> MariadbGtids:
-        """Return a position with the transactions [start, end) of `source` ("domain-server") added. If `end` is None,
-        only the transaction `start` is added. The last added number becomes the newest number of the domain."""
+        """Return this position with the transactions [start, end) of `source` ("domain-server") added. If `end` is
+        None, only the transaction `start` is added. The last added number becomes the newest number of the domain."""
         domain, _, server = source.partition("-")
         return MariadbGtids(
             {**self._domains, int(domain): (int(server), start if end is None else end - 1)}

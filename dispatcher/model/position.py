@@ -1,8 +1,8 @@
 """A position: a point between two transactions in one server's history.
 
 Spark compares offsets as text, so equal positions must have the same JSON text: all keys, in a fixed order, with
-canonical values. (`epoch`, `seq`) orders the positions of one consumer. A dump continues with the transactions that are
-not in the GTID set. Without GTIDs, a dump continues at the file and offset.
+canonical values. (`epoch`, `seq`) orders the positions of one consumer. A dump from a position sends the transactions
+that are not in its GTID set. Without GTIDs, a dump begins at the file and offset of the position.
 """
 
 from __future__ import annotations
@@ -122,13 +122,13 @@ def packed_seq(file: str, offset: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EventPoint:
-    """A point inside a transaction, before one of its events. A caller uses it together with the position after the
+    """A point inside a transaction, before one of its events. It is always used together with the position after the
     transaction.
 
     `index`: the number of the event in the delivered transaction. `offset`: the number of delivered bytes from the
-    first event behind BEGIN to this event. `offset` serves as a check: if the daemon reads the transaction again from
-    another server, the transaction may have other events there. Without this check, a reader that already has parts of
-    the transaction could miss rows.
+    first event behind BEGIN to this event. The daemon checks the `offset`, because the transaction may have other
+    events if the daemon reads it again from another server. Without this check, a reader that already has parts of the
+    transaction could miss rows.
     """
 
     index: int

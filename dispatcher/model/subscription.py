@@ -1,4 +1,4 @@
-"""Which databases and tables a consumer reads: names, or shell-style patterns of names.
+"""Decides which databases and tables a consumer reads, by names and by shell-style patterns of names.
 
 `*` stands for any text, `?` for one character, `[abc]`, `[a-z]` and `[!abc]` for one character of a set; `[*]` is a
 literal `*`. Names are compared as the server writes them into its log, case-sensitively. A pattern does not match the
@@ -6,9 +6,9 @@ server's own databases (`SYSTEM_DATABASES`), as a shell's `*` does not match hid
 consumer must list their names.
 
 A table belongs to a subscription if its database matches `databases`, the table matches `tables` (or `tables` is None),
-and the table does not match `exclude_tables`. Only names are compared. So a table that gets a matching name by CREATE
-or RENAME belongs to the subscription from that statement on. The statement itself is delivered if any name in it
-belongs to the subscription.
+and the table does not match `exclude_tables`. Only names are compared. So if CREATE or RENAME gives a table a matching
+name, the table belongs to the subscription from that statement on. The statement itself is delivered if at least one
+name in it belongs to the subscription.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def literal(name: str) -> str:
 
 
 def covers(allowed: str, wanted: str) -> bool:
-    """True if the texts show that `allowed` matches every name that `wanted` matches. A pattern `wanted` is covered
-    only by the same pattern, or by a pattern such as `shop_*` if `wanted` begins with `shop_`."""
+    """True if `allowed` certainly matches every name that `wanted` matches. If `wanted` is a pattern, this function
+    returns True only if `allowed` is the same pattern, or if `allowed` is a pattern such as `shop_*` and `wanted`
+    begins with `shop_`."""
     if not is_pattern(wanted):
         return NamePatterns([allowed]).match(wanted)
     prefix = allowed.removesuffix("*")

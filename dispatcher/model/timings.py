@@ -42,8 +42,7 @@ class Durations:
         self.sum_s += other.sum_s
 
     def cumulative(self) -> list[int]:
-        """Returns for each bound the number of durations up to this bound, and as last number the number of all
-        durations."""
+        """Returns for each bound the number of durations up to this bound. The last number counts all durations."""
         return list(accumulate(self._counts))
 
 
