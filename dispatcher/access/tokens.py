@@ -1,7 +1,7 @@
 """Bearer tokens. Each token has scopes, and is valid for some consumers or for all.
 
-Without tokens every request is allowed. Therefore, without tokens, the settings allow loopback addresses only, and
-`dispatcher.api.middleware.origin` refuses requests of web pages.
+Without tokens every request is allowed. Therefore, without tokens, the settings let the daemon listen only on loopback
+addresses, and `dispatcher.api.middleware.origin` refuses requests of other web pages.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Token:
         if not self.name:
             return False
         owners = self.owners()
-        # A standby does not know the declared consumers. It refuses all calls because it does not lead.
+        # A standby does not know the declared consumers. This does no harm, because a standby refuses all calls of
+        # readers.
         return owners is None or owners.get(consumer) == self.name
 
     def may_see_past(self, consumer: str) -> bool:

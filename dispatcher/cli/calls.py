@@ -1,4 +1,5 @@
-"""What several commands use: common options, reading the settings, the HTTP call to a running daemon, exit codes."""
+"""Functions and options of several commands: common options, the settings, the HTTP call to a running daemon, exit
+codes."""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ def errors_as_exit_codes() -> Iterator[None]:
 @dataclass(slots=True)
 class DaemonAddress:
     """The options that name a daemon. `url`: the address of the daemon, or the addresses of a leader and its standbys,
-    separated by commas; `token_file`, `ca`: None = not given."""
+    separated by commas; `token_file`, `ca`: None if the option was not given."""
 
     url: str
     token_file: Path | None
@@ -184,8 +185,8 @@ def rows_of(address: DaemonAddress, *, timeout_s: float = TIMEOUT_S) -> list[dic
 
 
 def leader_of(address: DaemonAddress) -> dict[str, Any] | None:
-    """The answer of `GET /v1/leader`; None for a daemon that is alone, or too old to have the call. Raises
-    BinlogError."""
+    """The answer of `GET /v1/leader`; None if the daemon has its state in a file, if no leader is known, or if the
+    daemon's version does not know the call. Raises BinlogError."""
     try:
         known = call(address, "/v1/leader")
     except UserError:
@@ -228,7 +229,8 @@ def _unreachable(error: Exception) -> BinlogError:
 
 
 def _problem_of(error: Any) -> dict[str, Any]:
-    """The daemon's problem document; {} if another program answered. Then the error contains only the HTTP status."""
+    """The daemon's problem document; {} if another program answered. In that case the error contains only the HTTP
+    status."""
     import http.client  # noqa: PLC0415
 
     try:

@@ -64,8 +64,8 @@ def _count(number: int, noun: str) -> str:
 
 
 def _examine(settings: Settings) -> tuple[list[str], list[str], str]:
-    """Returns (errors, warnings, what the front serves). Errors and warnings are a line each: first those of servers
-    and of folders of files, in the order of the settings; then those of the front."""
+    """Returns (errors, warnings, what the front serves). Each error and each warning is one line. The lines of servers
+    and folders come first, in the order of the settings, and then the lines of the front."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
     from dispatcher.cli.front_check import examine_front  # noqa: PLC0415
@@ -80,7 +80,7 @@ def _examine(settings: Settings) -> tuple[list[str], list[str], str]:
     def examine(names: list[str]) -> list[HostReport]:
         return _reports(settings, names, begun)
 
-    # The servers are asked in parallel, so that a server that does not answer does not delay the others.
+    # Ask the servers in parallel, so that a server that does not answer does not delay the others.
     with ThreadPoolExecutor(min(len(groups), 16)) as pool:
         examined = list(zip(groups.values(), pool.map(examine, groups.values()), strict=True))
     errors: list[str] = []

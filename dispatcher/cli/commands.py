@@ -17,8 +17,8 @@ from dispatcher.terminal.output import say
 if TYPE_CHECKING:
     from dispatcher.settings.model import Settings
 
-# Typer's own tracebacks show local variables, and with them passwords. Typer's help with rich takes 0.4 s to load, and
-# shows flags as if they took values.
+# Do not use Typer's own tracebacks, which show local variables and so passwords. Do not use Typer's help with rich,
+# which takes 0.4 s to load, and shows flags as if they took values.
 app = typer.Typer(
     name="binlog-dispatcher",
     help="One MySQL replication connection, fanned out to many consumers.",

@@ -147,7 +147,8 @@ def seek(
 def pause_consumer(name: _Name, url: Url, token_file: TokenFile = None, ca: Ca = None) -> None:
     """Stop the delivery to a consumer's reader.
 
-    Its polls answer that it is paused, until `resume`, also after a restart. Other consumers are not affected.
+    Until `resume`, also after a restart of the daemon, polls answer that the consumer is paused. Other consumers are
+    not affected.
     """
     _set_paused(DaemonAddress(url, token_file, ca), name, "pause")
 

@@ -1,4 +1,5 @@
-"""What `check` says of the front: the consumers that its clients can read, and what is wrong with its settings."""
+"""Checks the front for the command `check`: the consumers that its clients can read, and what is wrong with its
+settings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The rows of `GET /v1/binlogs` as text: sizes, durations and positions, and the tables of `binlogs`.
 
-On a terminal the consumers' faults follow the table, in the width of the terminal. In a file or a pipe each consumer is
-one line of any length with its faults, so that `grep` and `awk` find all of it.
+On a terminal, the consumers' faults follow the table and are wrapped to the width of the terminal. In a file or a pipe,
+the line of each consumer also contains its faults, so that `grep` and `awk` find them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ READER_STYLES = {
 
 
 def position_text(row: Row, key: str = "acknowledged") -> str:
-    """A position of a row: its file and offset; with GTIDs a position may have no file."""
+    """A position of a row as text: file and offset, or the GTID set if the position has no file."""
     position = row[key]
     if position is None:
         return "-"

@@ -42,7 +42,8 @@ class DaemonReadings:
         self._address = address
 
     def read_rates(self) -> bool:
-        """Returns True: the first reading already has rates, because the daemon computes them."""
+        """Make the first reading. The daemon computes the rates of the second reading from the first reading on.
+        Returns True."""
         self.read()
         return True
 

@@ -105,7 +105,8 @@ def _run(readings: Readings, every_s: float) -> None:
 
 @contextmanager
 def _single_keys() -> Iterator[int]:
-    """Yields the descriptor of stdin. Meanwhile the terminal delivers each key at once, and does not print the key."""
+    """Yields the descriptor of stdin. While the context is open, the terminal delivers each key at once, and does not
+    print the key."""
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     try:
