@@ -1,7 +1,8 @@
 """Publishes over MQTT the daemon's events, the statuses of its consumers, and the commits in their queues.
 
-A task computes the consumers' statuses regularly, and soon after each event. The publisher sends the statuses that
-differ from those at the broker. This module only puts messages into the outbox, so it never waits for the broker.
+A task computes the consumers' statuses regularly, and soon after each event. The publisher sends only the statuses that
+differ from the statuses that the broker retains. This module only puts messages into the outbox, so it never waits for
+the broker.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dispatcher.telemetry.mqtt.outbox import MessageKind, Outbox
 if TYPE_CHECKING:
     from dispatcher.telemetry.mqtt.publisher import MqttPublisher
 
-SOON_S = 0.2  # from an event to the pass over the statuses, so that one pass serves several events
+SOON_S = 0.2  # how long the task waits after an event, so that it computes the statuses once for several events
 
 
 class Announcements:
@@ -41,8 +42,8 @@ class Announcements:
         on_error: Callable[[str, BaseException], None],
         role: Callable[[], Role | None] = lambda: None,
     ) -> None:
-        """`daemon`: the id of the state store; `on_error` is called with each task that a defect ended; `role` returns
-        the role of this daemon, or None if the state is in a file."""
+        """`daemon`: the id of the state store; `on_error` is called with the name and error of each task that a defect
+        ends; `role` returns the role of this daemon, or None if the state is in a file."""
         self.log = AnnouncingLog(log, self._happened)
         self._daemon = daemon
         self._tasks = Tasks(on_error)
@@ -75,7 +76,7 @@ class Announcements:
         if sessions is not self._sessions:
             self._forget_commits()
             self._sessions = sessions
-            if sessions is None:  # now, not in the task, because the daemon may be ending
+            if sessions is None:  # not in the task, which does not run again if the daemon ends
                 self._clear_all_but(set(self._put_role()))
         if settings.mqtt != self._settings:
             await self._end(clear=_moved(self._settings, settings.mqtt))

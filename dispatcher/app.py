@@ -1,12 +1,14 @@
 """The composition root: builds the daemon from its settings and runs it.
 
-With its state in a file, the daemon leads from its start on. Start: state store (its lock excludes a second daemon),
-clients with their stored progress, then connections and listener. A server that is down does not delay the connections
-to the other servers. Shutdown: listener, connections, pending writes, state store.
+With its state in a file, the daemon leads from its start on. At the start it opens the state store, whose lock keeps a
+second daemon out, creates the clients with their stored progress, and opens the connections and the listener. A server
+that is down does not delay the connections to the other servers. At a shutdown it closes the listener, ends the
+connections, stores the queued writes, and closes the state store.
 
 With its state in a database, the daemon starts as a standby, with its listener open. `standby` makes the daemon lead
-while the daemon has the lease: at the start of each term, the daemon does the other steps of the start above. When the
-daemon ends, it gives the lease back before it closes the listener, so that another daemon takes over at once.
+while it has the lease. At the start of each term, the daemon opens the state store, creates the clients and opens the
+connections. When the daemon ends, it gives the lease back before it closes the listener, so that another daemon takes
+over at once.
 
 SIGTERM and SIGINT shut the daemon down within `SHUTDOWN_S`: waiting polls are answered, and progress is stored. A
 second signal exits immediately; acknowledged positions are already on disk. SIGHUP reads the same settings files and
@@ -78,7 +80,8 @@ def run_daemon(settings: Settings, load: LoadSettings) -> int:
     prepare_process()
     repeats = Repeats()
     logs.configure(settings.log.level, settings.log.format, settings.secrets(), repeats=repeats)
-    # Record a SIGHUP that comes before the loop handles the signal: without this handler it would kill the process.
+    # Record a SIGHUP that comes before the loop handles signals. Without this handler the signal would kill the
+    # process.
     reload_requested = threading.Event()
     signal.signal(signal.SIGHUP, lambda *_: reload_requested.set())
     _warn(settings)
@@ -261,7 +264,7 @@ class Daemon:
             self._log.info("stopped")
 
     async def _give_back(self, standby: Standby) -> None:
-        """Give the lease back. If a signal ends the daemon, `_end_soon` has started this already."""
+        """Give the lease back. If a signal ends the daemon, `_end_soon` has called `hand_over` already."""
         standby.hand_over()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_S):
@@ -294,7 +297,8 @@ class Daemon:
         os._exit(EXIT_FAULT)
 
     def _on_task_error(self, name: str, error: BaseException) -> None:
-        """Shut down, because a failed task is a defect; the supervisor then starts the whole daemon again."""
+        """Shut down, because a task fails only if the program has a defect. The supervisor then starts the daemon
+        again."""
         self._log.error("task failed", task=name, exc_info=error)
         self._crash = error
         self._end_soon()
@@ -447,8 +451,8 @@ def _front_counts(front: Front) -> FrontTotals:
 
 
 def _name_of_state(settings: Settings, state: StateStore | None) -> str:
-    """Return the id of the state store. A standby cannot read the id that is stored in the database, so for a database
-    the id is computed from the database's address."""
+    """Return an id of the state store. A standby does not read the id that is stored in the database, so for a database
+    this function computes an id from the database's address."""
     if state is not None:
         return str(state.installation_id)
     return str(uuid5(NAMESPACE_URL, f"binlog-dispatcher:{settings.state.label}"))

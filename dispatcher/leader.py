@@ -1,5 +1,5 @@
 """The part of the daemon that runs only while the daemon leads: the thread of the state store, the clients with their
-consumers, and the tasks of both.
+consumers and tasks, and the regular checks.
 
 A daemon with its state in a file leads from its start to its end. A daemon with its state in a database leads for one
 or more terms. Each term has its own `Leader`, which begins with the stored state.
@@ -134,7 +134,7 @@ class Leader:
 
     async def _check_store(self) -> None:
         """Check regularly whether the store's file was deleted or replaced, or whether another daemon leads. Without
-        this check, the daemon would notice it only at the next acknowledgement."""
+        this check, the daemon would notice such a change only at the next acknowledgement."""
         logged, rewritten = ("", ""), 0
         while True:
             await asyncio.sleep(STORE_CHECK_EVERY_S)

@@ -1,5 +1,5 @@
-"""The leader object of this daemon while the daemon leads, and what the API, the page and supervisors report about
-it."""
+"""The `Leader` of this daemon while the daemon leads, and what the daemon shows of it to the API, the status page and
+supervisors."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class Serving:
         return ["it begins to lead"] if self.leader is None else self.store_faults()
 
     def store_faults(self) -> list[str]:
-        """Return why nothing can be stored. A leader does not list trouble with its lease: if it cannot renew the
-        lease, it soon becomes a standby."""
+        """Return the reasons why nothing can be stored. A leader does not report errors of its lease, because it
+        becomes a standby soon if it cannot renew the lease."""
         if self.leader is not None:
             return [str(fault) for fault in self.leader.store.faults]
         trouble = "" if self.standby is None else self.standby.trouble

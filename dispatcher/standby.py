@@ -2,12 +2,11 @@
 lead and resign.
 
 The requests have a session of their own with the database, and each runs in a thread. A daemon that no longer leads
-becomes a standby again in the same process. A restart of the process is not needed: a term begins and ends with the
-code that also starts and ends a daemon, and many tests run that code. Without a restart the listener stays open, so the
-daemon answers readers and probes all the time. The kernels stay loaded, so the next term begins in milliseconds. The
-supervisor sees no restart: systemd allows only a few restarts (StartLimitBurst), and Kubernetes delays each further
-restart longer. A thread of the ended term may still wait for a slow answer of a server. Nothing uses this answer, and
-the thread ends when the answer has come (`loop.threads`, `StoreThread.abandon`).
+becomes a standby again in the same process, without a restart. So the listener stays open, and the daemon answers
+readers and probes all the time. The kernels stay loaded, so the next term begins in milliseconds. The supervisor counts
+no restart: systemd allows only a few restarts (StartLimitBurst), and Kubernetes delays each further restart longer. A
+thread of the ended term may still wait for a slow answer of a server. Nothing uses this answer, and the thread ends
+when the answer has come (`loop.threads`, `StoreThread.abandon`).
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Lease(Protocol):
     """Reads and changes the row of the lease, over a session of its own. One thread at a time may call; any thread may
     call `interrupt`.
 
-    Every method raises BinlogError; the database may have executed the request nevertheless.
+    Every method may raise BinlogError. The database may have executed the request nevertheless.
     """
 
     def campaign(self, holder: str, address: str, duration_s: float) -> LeaseRow: ...

@@ -4,13 +4,14 @@ The lease in the state store's database, with the database's clock, decides whic
 only when this daemon sends its next request to the database, and when a leader must stop because the database has not
 confirmed its lease. The leader counts the duration of the lease from the time at which it sent the newest request that
 the database confirmed. The database counts from a later time, so a leader whose clock runs at the right speed stops
-before another daemon can lead. The safety of the stored state does not depend on this, because the store refuses the
-writes of a former leader.
+before another daemon can lead. The safety of the stored state does not depend on the local clock, because the store
+refuses the writes of a former leader.
 
 A daemon leads a term only after it has received the database's answer to its own campaign for this term. If the answer
 is lost, the term has no leader, and the daemon campaigns again when the lease has expired. After each term the daemon
-gets a new id, so no id leads two terms. This matters if the database loses its newest commits and assigns the number of
-a term twice: the store still refuses a delayed write of the earlier term, because its id differs.
+gets a new id, so no id leads two terms. This matters if the database loses its newest commits, so that two terms get
+the same number: the store still refuses a delayed write of the first of these terms, because the two terms have
+different ids.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class _Asked:
 
 
 class Leadership:
-    """The leadership of one daemon. `now`, in all methods: seconds of the local monotonic clock. `trouble`: the error
-    of the newest completed request, "" if this request succeeded."""
+    """The leadership of one daemon. `now`: seconds of the local monotonic clock, in all methods. `trouble`: the error
+    of the newest request that has ended, "" if this request succeeded."""
 
     def __init__(self, holder: str, lease_s: float) -> None:
         """`holder`: this daemon's id for its first term, which no other daemon has; `lease_s`: the duration of a
@@ -87,7 +88,8 @@ class Leadership:
         return isinstance(self.state, Leading) and now < self._confirmed_until(self.state)
 
     def leader(self, now: float) -> LeaseRow | None:
-        """Return the lease of the daemon that leads. None if this daemon is no standby, or if it knows of no leader."""
+        """Return the lease of the daemon that leads; None if this daemon is not a standby, or if it knows of no
+        leader."""
         match self.state:
             case StandingBy(seen=LeaseRow() as row, seen_s=seen_s) if (
                 row.holder != self._holder and now < seen_s + row.remaining_s
@@ -163,8 +165,8 @@ class Leadership:
         effects.append(SendRequest(self._number, request))
 
     def _end_request(self, number: int) -> _Asked | None:
-        """If the open request has this number, close and return it. Return None for any other number: such an answer is
-        late or a duplicate, and is ignored."""
+        """If the open request has this number, close and return it. Return None for any other number: the caller
+        ignores such an answer, because this daemon has given up its request."""
         asked = self._asked
         if asked is None or asked.number != number:
             return None
@@ -247,8 +249,8 @@ class Leadership:
             )
 
     def _failed(self, error: BinlogError, now: float, effects: list[Effect]) -> None:
-        """Handle a request that has failed or that this daemon has given up. The database may nevertheless have
-        executed it."""
+        """Handle a request that has failed, or that this daemon has given up. The database may have executed the
+        request nevertheless."""
         if str(error) != self.trouble:
             self.trouble = str(error)
             effects.append(LogEvent("warning", "lease not reached", {"error": str(error)}))
@@ -296,15 +298,15 @@ class Leadership:
                 effects.append(LogEvent("error", "cannot lead", fields))
 
     def _stand_by(self, event: Resigned | NotLed, now: float, patient_until_s: float) -> None:
-        """Become a standby, and first release the lease, because this daemon still has it if no other daemon has taken
-        it."""
+        """Become a standby. Its first request releases the lease, which this daemon still has if no other daemon has
+        taken it."""
         release = Release(self._holder, event.term)
         self.state = StandingBy(None, now, release, now, patient_until_s)
         self._holder = event.holder
 
     def _may_exit(self, state: Leaving) -> bool:
-        """True if the process may exit. It may not exit during an open campaign, because the campaign may take the
-        lease."""
+        """True if the process may exit. It may not exit before the answer to a request that can change the lease: a
+        campaign, for example, may take the lease."""
         if self._asked is not None and not isinstance(self._asked.request, ReadLease):
             return False
         return state.release is None or state.asked

@@ -1,9 +1,9 @@
 """The lease, and the rules by which it changes. The lease is one row of the state store's database that says which
 daemon leads.
 
-A transaction that changes the row, or writes anything else into the store, first locks the row. The functions of this
-module then compute the new row from the locked row. Any other write is accepted only if the locked row contains the
-leader and term of the write. The database computes `remaining_s` with its own clock.
+Each transaction that changes this row, or writes anything else into the store, first locks the row. To change the row,
+the functions of this module compute the new row from the locked row. Any other write is accepted only if the locked row
+contains the leader and term of the write. The database computes `remaining_s` with its own clock.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def renewed(row: LeaseRow, holder: str, term: int, duration_s: float) -> LeaseRo
     """Return the row after a renewal. If the row contains this leader and term, the lease is extended, otherwise the
     row is unchanged.
 
-    A lease may be extended after it has expired. As no other daemon has taken it, no other daemon has written anything.
+    A lease may be extended after it has expired: if no other daemon has taken it, no other daemon has written anything.
     """
     return replace(row, remaining_s=duration_s) if row.is_of(holder, term) else row
 

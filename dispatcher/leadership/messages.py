@@ -60,8 +60,8 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The request with this number has failed. The database may have executed it, if the connection was lost after the
-    commit."""
+    """The request with this number has failed. If the connection was lost during the commit, the database may have
+    executed the request."""
 
     number: int
     error: BinlogError
