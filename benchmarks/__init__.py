@@ -1,1 +1,2 @@
-"""Benchmarks: medians and ratios of programs that are measured in turn, in one run. `python -m benchmarks`."""
+"""Benchmarks: the programs of a comparison are measured in turn, in one run, and compared by their medians.
+`python -m benchmarks` runs them."""

@@ -1,8 +1,8 @@
 """`make bench`: measures what has a target, and other programs for comparison, in one run.
 
-The quick form takes a few minutes: it has smaller logs and fewer rounds. `FULL=1 make bench` measures all parts, on
-logs of the size that the targets are about, in five rounds. Both write a report. If a part fails, the report lists it,
-and the run continues. `python -m benchmarks.report` makes tables and plots of a report.
+The quick form takes a few minutes, with smaller logs and fewer rounds. `FULL=1 make bench` measures all parts in five
+rounds, on logs of the size for which the targets are defined. Both forms write a report. If a part fails, the report
+lists it, and the run continues. `python -m benchmarks.report` makes tables and plots of a report.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ QUICK = HERE.parent / ".cache" / "bench" / "report.json"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a run. `log_part` is called for each generated log, while its server runs, or only for `shapes`;
-    `measure` is called once."""
+    """A part of a run. `log_part` is called for each generated log, or only for the logs of `shapes`, while the log's
+    server runs; `measure` is called once."""
 
     name: str
     measure: Callable[[Run], None] | None = None
@@ -74,7 +74,7 @@ PARTS = (
     Part("many sources", measure=many_sources.measure, full_only=True),
     Part("mirror", measure=mirror.measure_part, full_only=True),
     Part(source.PART, measure=source.measure_part, full_only=True),
-    # This part is the last one, because its slopes follow from what the other parts have measured.
+    # This part is the last one, because it computes its slopes from what the other parts have measured.
     Part("scaling", measure=scaling.measure, full_only=True),
 )
 
@@ -94,8 +94,8 @@ def main() -> int:
     complete = options.full and not options.only and options.scale >= 1
     path = options.report or (COMMITTED if complete else QUICK)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # pip compiles the modules that it installs, too. Otherwise each start would compile them again if Python may not
-    # write compiled files.
+    # Compile the modules, as pip does when it installs them. Otherwise, if Python may not write compiled files, each
+    # start of a daemon would compile them again.
     compileall.compile_dir(Path(dispatcher.__file__).parent, quiet=1)
     console = Console()
     started = time.monotonic()
@@ -147,7 +147,7 @@ def _measure_log(run: Run, part: Part, server: Instance, log: GeneratedLog) -> N
 
 
 def _guarded(run: Run, name: str, measure: Callable[[], None]) -> None:
-    """Measure. If that fails, list the part with its error, and do not end the run."""
+    """Measure a part. If this fails, list the part with its error, and continue the run."""
     try:
         measure()
     except Exception as error:  # noqa: BLE001 - after any error the other parts are still measured

@@ -1,7 +1,7 @@
-"""An HTTP server that does nothing: it uses the daemon's uvicorn and event loop, and its answers are as long as those
-of the call `read`.
+"""An HTTP server that does nothing. It uses the uvicorn and the event loop of the daemon, and its answers are as long
+as the answers of the call `read`.
 
-The cost of its calls is a part of a reader's cycle that the daemon cannot save as long as it uses uvicorn.
+The cost of a call to this server is the part of a reader's cycle that the daemon cannot avoid while it uses uvicorn.
 `python -m benchmarks.bare_server` listens, and prints its port.
 """
 

@@ -1,8 +1,9 @@
-"""A consumer that was away catches up over 1 GB, on a side dispatcher, while another consumer follows the log's end.
+"""A consumer that has not read 1 GB of the log catches up on a side dispatcher, while another consumer follows the end
+of the log.
 
-Meanwhile the server writes 1,000 one-row transactions per second. Two things are measured. The rate at which the
-consumer catches up is compared with the rate of `recv` of the same file under the same load. The number of transactions
-that the live consumer got is compared with the number that was written.
+At the same time the server writes 1,000 one-row transactions per second. The rate at which the consumer catches up is
+compared with the rate of `recv` of the same file under the same load. The number of transactions that the other
+consumer got is compared with the number of transactions that were written.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _rounds(run: Run, server: Instance, log: GeneratedLog, daemon: MeasuredDaemo
     wire, ours, kept = [], [], []
     start = daemon.start_of(log)
     for _ in range(3):
-        # The server sends the file and then the rest of the log, which grows; so only the rate can be compared.
+        # The server sends the file, and then the rest of the log, which grows. So only the rates can be compared.
         drained = run_module(
             "drain", server.host, server.port, USER, PASSWORD, log.file, timeout_s=300
         )

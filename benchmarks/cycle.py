@@ -2,13 +2,14 @@
 
 A daemon, started by its command line, reads a real server. Three things are measured:
 
-* the daemon's CPU time for a cycle: a reader takes a log that is already queued, one transaction at a time, so that
-  the daemon does nothing else. With `perf`, also the instructions in user space, which vary less than times;
-* the latency from the time of commit in the server's GTID event to the last byte at the reader, while one program
-  writes at a given rate; and the daemon's CPU time during that;
-* the start: seconds and CPU seconds until `/readyz` answers, if kernels are already compiled.
+* the daemon's CPU time for a cycle. The log is queued before a reader reads it, one transaction at a time, so that the
+  daemon does nothing else. If `perf` is installed, also the instructions in user space, which vary less than times;
+* the latency from the commit, whose time is in the GTID event, to the last byte at the reader, while one program writes
+  at a given rate; and the daemon's CPU time in this period;
+* the start: the seconds and CPU seconds until `/readyz` answers, with compiled kernels.
 
-CPU times and instructions can be compared on a busy machine; latencies and seconds need a quiet one.
+CPU times and instructions can be compared on a busy machine; latencies and seconds can be compared only on a quiet
+machine.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Connection:
 
 
 class Cycle(Protocol):
-    """Acknowledges what was read before, waits for the next range, and returns (end of the range, its bytes)."""
+    """Acknowledges the previous range, waits for the next range, and returns (end of the range, bytes of the range)."""
 
     def __call__(self, session: int, after: Json, **bounds: Any) -> tuple[Json, bytes]: ...
 
@@ -178,7 +179,8 @@ class CycleCost:
 def queued_cycles(
     daemon: Daemon, server: Instance, name: str, cycles: int
 ) -> Iterator[Callable[[], None]]:
-    """Open a session, and queue what `cycles` cycles of one transaction read. Yields a function that makes a cycle."""
+    """Open a session, and let the daemon queue `cycles` transactions. Yields a function that makes one cycle, which
+    reads one transaction."""
     with closing(Connection(daemon.port, CONSUMER)) as connection:
         opened = json.loads(connection.call("session", {"after": None}))
         wanted = opened["position"]["seq"] + _WARM_CYCLES + cycles
@@ -197,7 +199,8 @@ def queued_cycles(
 
 
 def cost_of_cycles(daemon: Daemon, server: Instance, cycles: int) -> list[CycleCost]:
-    """Measure each kind of cycle. Each reads the same number of transactions, which are queued before it begins."""
+    """Measure each kind of cycle with the same number of transactions, which the daemon has queued before the first
+    cycle."""
     costs = []
     for name in CYCLES:
         with (
@@ -247,7 +250,8 @@ def cost_of_bare_calls(calls: int) -> CycleCost:
 
 
 def _until_queued(api: Api, seq: int) -> None:
-    """Wait until the daemon has read up to `seq`. A read-only session shows that, and does not fence the reader."""
+    """Wait until the daemon has read up to `seq`. The function opens read-only sessions, which do not fence the
+    reader."""
     until(lambda: api.session(CONSUMER, read_only=True)["head"]["seq"] >= seq, "all is queued")
 
 
@@ -262,9 +266,8 @@ def write(server: Instance, transactions: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Milliseconds from commit to the reader, at `per_s` transactions per second. `cpu_share`: the daemon's CPU time
-    per second, 1 = one core; `cycle_ms`: all CPU milliseconds of the daemon, divided by the number of answers with
-    data."""
+    """Milliseconds from commit to the reader, at `per_s` transactions per second. `cpu_share`: the daemon's CPU seconds
+    per second; `cycle_ms`: all CPU milliseconds of the daemon, divided by the number of answers with data."""
 
     name: str
     per_s: float
@@ -362,8 +365,8 @@ class Starts:
 
 
 def start_times(settings: Json, folder: Path, consumers: int, rounds: int) -> Starts:
-    """Start a daemon several times, on a state store that knows its consumers. The first start is not measured: it
-    makes the store, and compiles kernels that are not in the cache."""
+    """Start a daemon several times, with a state store that contains its consumers. The first start is not measured,
+    because it creates the store and compiles the kernels that are not in the cache."""
     ready, spent = [], []
     with ExitStack() as stack:
         daemon = new_daemon(stack, folder, settings)
@@ -416,8 +419,8 @@ def measured_server() -> Iterator[tuple[Instance, Path]]:
 
 
 def new_daemon(stack: ExitStack, folder: Path, settings: Json) -> Daemon:
-    """Returns a daemon that is not started yet, and ends with the stack. Its start runs a new program, not a fork of
-    this process."""
+    """Returns a daemon that is not started yet, and that ends when the stack ends. It runs as a new program, not as a
+    fork of this process."""
     daemon = Daemon(folder, settings)
     daemon.within = ("env",)
     stack.callback(daemon.close)

@@ -1,5 +1,5 @@
-"""A daemon that is measured: it is started by its command line, with a folder of its own, and the benchmark reads its
-CPU time and memory from the system."""
+"""A daemon that is measured. The benchmark starts it by its command line, with a folder of its own, and reads its CPU
+time and memory from the system."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ Json = dict[str, Any]
 
 
 def consumer(server_port: int, databases: Sequence[str], **settings: object) -> Json:
-    """The settings of a consumer. They disable TLS, because TLS would add the same cost to each reader of the log."""
+    """The settings of a consumer. They disable TLS, because TLS would add the same cost to all programs that are
+    compared."""
     return {
         "mysql": f"{USER}@127.0.0.1:{server_port}",
         "password": PASSWORD,
@@ -93,7 +94,8 @@ class MeasuredDaemon:
         return cpu_seconds(self._process.pid)
 
     def cpu_s_until_queued(self, seq: int) -> float:
-        """Wait until each consumer's queue is filled up to this transaction. Returns the daemon's CPU time for that."""
+        """Wait until each consumer's queue contains this transaction. Returns the CPU time that the daemon has taken
+        for this."""
         deadline = time.monotonic() + TIMEOUT_S
         before, asking = self.cpu_s, 0.0
         while time.monotonic() < deadline:
@@ -184,8 +186,7 @@ class MeasuredDaemon:
                     return
             except (urllib.error.URLError, TimeoutError):
                 pass  # it does not listen yet, or starts so many consumers that it cannot answer
-            # An answer about a thousand consumers takes much of the daemon's time, so the daemon is asked less often
-            # then.
+            # An answer about a thousand consumers takes much of the daemon's time, so wait longer after a slow answer.
             time.sleep(max(0.05, 5 * (time.monotonic() - asked)))
         raise CommandFailed(f"the daemon did not {what} in time: {self._said()}")
 
@@ -217,7 +218,7 @@ class Readers:
             raise CommandFailed(f"the readers ended with {process.wait()}")
 
     def begin(self) -> None:
-        """Let the readers read without end."""
+        """Let the readers read without an end."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{2**62}\n")
         self._process.stdin.flush()

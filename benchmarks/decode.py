@@ -1,12 +1,13 @@
-"""How fast rows are decoded to Arrow, compared with MySQL's tool and with the readers of other projects, on the same
-log.
+"""Measures how fast rows are decoded to Arrow, compared with MySQL's tool and with the readers of other projects, on
+one log.
 
-This project's decoder reads delivered bytes in memory, as an executor has them; `mysqlbinlog` reads the file; the
-readers of other projects read from a connection to the server, their only input. CPU times are compared, so that the
-load of other cores does not count. For this project it is the CPU time of decoding, after a pass that loads the
-kernels; for `mysqlbinlog`, of the whole process; for the other readers, of the process from the first row on. Slow
-readers read only the first rows of the log; `benchmarks.peers` says how many. Before the measurement, decoded values
-are compared with those of SELECT.
+This project's decoder reads delivered bytes from memory, as in one of Spark's executors. `mysqlbinlog` reads the file.
+The readers of other projects read from a connection to the server, because they have no other input. CPU times are
+compared, because they depend little on the load of other cores. For this project, the CPU time is that of decoding,
+after a pass that loads the kernels. For `mysqlbinlog` it is the CPU time of the whole process, and for the other
+readers the CPU time of the process from the first row on. Slow readers read only the first rows of the log;
+`benchmarks.peers` says how many. Before the measurement, the decoded values are compared with the values that SELECT
+returns.
 
 `python -m benchmarks.decode FILE ROUNDS` decodes a file of a server's log ROUNDS times, and prints the CPU seconds as
 JSON.
@@ -41,7 +42,7 @@ INSPECT, EMPTY = "inspect", "inspect of an empty file"
 _TEXT_TARGET, _PEER_TARGET, _INSPECT_TARGET = 10.0, 200.0, 1.0
 _RATE = "rows per CPU second"
 _COMPARED_BATCHES = 1
-# This project's decoder takes a hundredth of the others' time, so it is measured more often.
+# This project's decoder takes a hundredth of the time of the other readers, so each process measures it several times.
 _ROUNDS_OF_PROCESS = 3
 
 

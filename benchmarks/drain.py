@@ -33,18 +33,19 @@ def dump_socket(
         cursor.execute("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'")
     request = struct.pack("<IHI", 4, _NON_BLOCKING, _SERVER_ID + number) + file.encode()
     connection._execute_command(COM_BINLOG_DUMP, request)
-    # PyMySQL closes its socket when the connection object is deleted, so this function returns a duplicate of it.
+    # PyMySQL closes its socket when the connection object is deleted, so this function returns a duplicate of the
+    # socket.
     sock: socket.socket = connection._sock.dup()
     connection._force_close()
     return sock
 
 
 def chunks(sock: socket.socket) -> Iterator[memoryview]:
-    """Yields the bytes that arrive until the server has sent the end of its log. They are in one buffer, which is
-    reused.
+    """Yields the bytes that arrive until the server has sent the end of its log. All of them are views of one buffer,
+    which is reused.
 
-    The server ends a dump with an EOF packet and keeps the connection open, so a pause of the server is taken as the
-    end.
+    The server ends a dump with an EOF packet and keeps the connection open, so this function treats a pause of the
+    server as the end.
     """
     buffer = memoryview(bytearray(BUFFER_BYTES))
     sock.settimeout(None)

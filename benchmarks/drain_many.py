@@ -1,5 +1,5 @@
-"""Several clients at once that receive one binlog file without parsing, in a process of their own. Prints as JSON the
-`seconds` from the first login to the last byte, and the `bytes` of all.
+"""Several clients that receive one binlog file at the same time without parsing it, in one process. The program prints
+as JSON the `seconds` from the first login to the last byte, and the `bytes` that all clients have received.
 
 A client has the file when its dump ends in an EOF packet. `python -m benchmarks.drain_many HOST PORT PASSWORD FILE USER
 [USER ...]`: one client for each user.

@@ -1,7 +1,8 @@
-"""Many fake MySQL servers in one process, each of which always writes a little. Prints their port.
+"""Many fake MySQL servers in one process. Each server writes a small transaction each second. The program prints their
+port.
 
-They share one port: each account stands for another server, with its own server uuid. Their logs are equal, so each
-transaction is encoded only once, with the project's own encoders, however many servers send it.
+The servers share one port: each account is another server, with its own server uuid. The logs of all servers are equal,
+so the program encodes each transaction only once, with the project's own encoders.
 `python -m benchmarks.fake_servers BYTES_PER_SECOND`; it runs until its standard input ends.
 """
 
@@ -44,7 +45,7 @@ class _Conversation(Session):
 
 
 class Servers:
-    """The servers. `log`: what each of them has written; `dumps`: the connections that follow the log."""
+    """The servers. `log`: the log of each server; `dumps`: the connections that follow the log."""
 
     def __init__(self, bytes_per_second: int) -> None:
         self.log = LogWriter()

@@ -1,9 +1,11 @@
-"""What consumers cost: 64 consumers that share a log, and 500 idle consumers beside one that reads.
+"""Measures the cost of consumers: 64 consumers that share a log, and 500 idle consumers beside one consumer with a
+reader.
 
-Three daemons follow the same server. In each round they are stopped while the server writes the log; then they
-continue, one after the other. So each daemon starts with the same log and with open sessions, and does nothing else in
-that time. Two CPU times are compared: until the log is in the queues, which the target is about; and until readers
-have fetched and acknowledged the log, where 64 consumers also make 64 times as many calls.
+Three daemons follow one server. In each round they are stopped (SIGSTOP) while the server writes the log. Then they
+continue, one after the other. So each daemon begins with the same log and with open sessions, and no other daemon runs
+at the same time. Two CPU times are compared. The first one ends when the log is in the queues; the target is defined
+for this time. The second one ends when readers have fetched and acknowledged the log; for 64 consumers, readers make 64
+times as many calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The results of a run of the benchmarks, as values, and as the JSON of `benchmarks/report.json`.
 
-A `Series` holds the values of all rounds for one quantity of one subject on one log. A `Target` is a limit that a value
-should keep, the value that this run measured, and whether it keeps the limit. A `NotRun` is something that could not be
+A `Series` holds the values of all rounds for one quantity of one subject on one log. A `Target` is a limit for a value,
+the value that this run measured, and whether the value keeps the limit. A `NotRun` names something that could not be
 measured.
 """
 
@@ -67,8 +67,8 @@ class NotRun:
 
 @dataclass(slots=True)
 class Report:
-    """One run. `form`: "quick" or "full". `machine`, `versions`: facts by name. `elsewhere`: the machines of parts
-    that were measured in runs of their own."""
+    """One run. `form`: "quick" or "full". `machine`, `versions`: facts by name. `elsewhere`: the machines of parts that
+    were measured in other runs."""
 
     form: str
     machine: dict[str, str]
@@ -119,10 +119,10 @@ class Report:
 
 
 class Run:
-    """What the parts of one run share: its form, its report, and a function that prints the progress.
+    """One run, which its parts share: its form, its report, and a function that prints the progress.
 
-    `rounds`: how often each quantity is measured. `path`: the report is written there after each part, so that a run
-    that is ended early leaves what it found.
+    `rounds`: how often each quantity is measured. `path`: the file to which the report is written after each part, so
+    that a run that is ended early leaves its results.
     """
 
     def __init__(self, report: Report, say: Callable[[str], None], path: Path | None) -> None:
@@ -184,7 +184,8 @@ def _holds(value: float, relation: Relation, limit: float) -> bool:
 
 
 def _significant(value: float) -> float:
-    """Five digits: more would be noise, and make the report hard to read."""
+    """Returns the value with five significant digits, because further digits are noise and make the report hard to
+    read."""
     return float(f"{value:.5g}")
 
 

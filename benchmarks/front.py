@@ -1,16 +1,16 @@
-"""What clients of MySQL's protocol get through the front, compared with what the server itself gives them.
+"""Measures how fast clients of MySQL's protocol receive a log through the front, compared with the server itself.
 
 * One client: `mysqlbinlog --raw` copies a log file that the server has written before. Its consumer reads all
-  databases. *Read again*: the queue, of the default size, is empty when the client logs in. So the daemon looks for the
-  client's place, opens a temporary connection, and reads the file while the client reads. *From the queue*: the queue
-  holds the whole file already. The times are those of the whole program, with its start and its login.
-* Ten clients at once, which only receive. At the server each has a dump of its own. At the front each reads one of ten
-  consumers, which share the one connection of a daemon that has just started; the queues hold the log already. The
-  server's CPU time and bytes are counted from before the daemon's start. An idle server takes CPU time, too; what it
-  would have taken in the same time is subtracted.
+  databases. *Read again*: the queue, of the default size, is empty when the client logs in. So the daemon searches for
+  the client's position, opens a temporary connection, and reads the file while the client reads. *From the queue*: the
+  queue already contains the whole file. The times are those of the whole program, with its start and its login.
+* Ten clients at the same time, which only receive. At the server, each client has a dump of its own. At the front, each
+  client reads one of ten consumers, which share the one connection of a daemon that was started for this round; the
+  queues already contain the log. The server's CPU time and bytes are counted from before the daemon's start. An idle
+  server also takes CPU time, which is subtracted.
 
-In rounds of their own, the benchmark asks for `/livez` all the time while a client reads. The longest wait for an
-answer bounds the longest pause of the event loop. These rounds do not count for the rates: the questions take a share
+In separate rounds, the benchmark asks for `/livez` all the time while a client reads. No pause of the event loop was
+longer than the longest wait for an answer. These rounds do not count for the rates, because the requests take a share
 of the two cores.
 """
 
@@ -52,7 +52,8 @@ def measure(run: Run, server: Instance, log: GeneratedLog) -> None:
 
 @contextmanager
 def _fronted(consumers: dict[str, Json]) -> Iterator[tuple[MeasuredDaemon, int]]:
-    """A daemon and the port of its front. What was sent stays in the queues, as long as they have room."""
+    """A daemon and the port of its front. The front acknowledges late, so sent transactions stay in the queues while
+    these have room."""
     port = free_port()
     front = {"listen": f"127.0.0.1:{port}", "acknowledge_after_seconds": 3600}
     with MeasuredDaemon(consumers, front=front) as daemon:
@@ -70,7 +71,8 @@ def _consumer(server: Instance, log: GeneratedLog, start: str) -> Json:
 
 
 class _Copy(NamedTuple):
-    """What one copy took. `cpu_s`: of the daemon; `all_cpu_s`: of the server, the daemon and the client."""
+    """The times of one copy. `cpu_s`: the CPU time of the daemon; `all_cpu_s`: the CPU time of the server, the daemon
+    and the client."""
 
     wall_s: float
     cpu_s: float
@@ -79,7 +81,8 @@ class _Copy(NamedTuple):
 
 @dataclass
 class _Spent:
-    """What the copies of one subject took. `longest_ms`: the longest answer of `/livez` in each round that asks."""
+    """The times of the copies of one subject. `longest_ms`: the longest wait for `/livez` in each round that asks for
+    it."""
 
     copies: list[_Copy] = field(default_factory=list)
     longest_ms: list[float] = field(default_factory=list)
@@ -171,7 +174,7 @@ def _per_gb(log: GeneratedLog, values: Iterable[float]) -> list[float]:
 
 
 class _Pulse:
-    """Asks a daemon for `/livez` all the time, and keeps the time of the longest answer."""
+    """Asks a daemon for `/livez` all the time, and records the longest wait for an answer."""
 
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}/livez"
@@ -199,8 +202,8 @@ class _Pulse:
 
 
 class _ServerMeter:
-    """The sent bytes of a server since the meter was made, and its CPU seconds, without those of an idle server
-    (`idle_share` of a core)."""
+    """Counts the bytes that a server has sent since the meter was made, and the server's CPU seconds, without those of
+    an idle server (`idle_share` of a core)."""
 
     def __init__(self, server: Instance, idle_share: float) -> None:
         self._server = server

@@ -1,6 +1,7 @@
-"""Why a run has not met a target: the reason, the figures of the same run that show it, and a possible improvement.
+"""Explains why a run has not met a target: the reason, the figures of this run that show the reason, and a possible
+improvement.
 
-`make bench` prints this for each target that was measured and not met. The report's page has it, too.
+`make bench` prints this for each target that was measured and not met. The report's page contains it, too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Why a target is not met. `evidence`: series that show the reason; `next`: a possible improvement."""
+    """The reason why a target is not met. `evidence`: series that show the reason; `next`: a possible improvement."""
 
     reason: str
     next: str
@@ -174,11 +175,12 @@ LIMITS: Mapping[str, Limit] = {
         ),
     ),
 }
-"""The limit by the name of a target, or by a first word for all targets whose names begin with it."""
+"""The limits. A key is the name of a target, or the first word of the names of several targets."""
 
 
 def limit_of(name: str) -> Limit | None:
-    """Returns the limit of a target: the one of "P1 bulk CPU", else that of "P1"."""
+    """Returns the limit of a target: for "P1 bulk CPU" the limit with this name, or if there is none, the limit
+    "P1"."""
     return LIMITS.get(name) or LIMITS.get(name.split(maxsplit=1)[0])
 
 

@@ -1,7 +1,7 @@
 """Logs that a real server writes, in five shapes; each log is one file.
 
-* bulk: statements of 1000 rows; the time of a reader depends on the bytes
-* OLTP: transactions of one row; the time of a reader depends on the number of events
+* bulk: statements of 1000 rows; a reader's time depends on the number of bytes
+* OLTP: transactions of one row; a reader's time depends on the number of events
 * mixed64: transactions of one row, spread over 64 databases
 * wide: rows of 200 columns, in statements of 100 rows
 * blobs: rows of 1 MB, one in a transaction
@@ -76,7 +76,7 @@ class GeneratedLog:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A kind of log. `prepare` makes the tables; `write` writes a number of rows; the log holds no others."""
+    """A kind of log. `prepare` makes the tables; `write` writes a number of rows. The log contains no other rows."""
 
     name: str
     what: str
@@ -223,7 +223,7 @@ def generate(server: Instance, shape: Shape, rows: int) -> GeneratedLog:
         cursor.execute("SHOW BINARY LOGS")
         sizes = {str(row[0]): int(row[1]) for row in cursor.fetchall()}
     seq_before, seq_after = len(GtidSet.parse(before)), len(GtidSet.parse(after))
-    # One file each: the servers' default max_binlog_size is 1 GiB.
+    # Each log is one file, because the servers' default max_binlog_size is 1 GiB.
     return GeneratedLog(
         shape.name, shape.databases, before, seq_before, file, sizes[file], rows,
         seq_after - seq_before,

@@ -1,6 +1,6 @@
-"""Readers of very many consumers, in one process. Each has a connection of its own, as readers have.
+"""Readers of very many consumers, in one process. Each reader has a connection of its own.
 
-A lap is one call for each consumer. The calls of a lap are made all at once, or one after the other at a rate.
+In a lap, each reader makes one call. The calls of a lap are made all at the same time, or at a given rate.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class ManyReaders:
         self._at_once("ack", self._acknowledgement)
 
     def acknowledge_at_rate(self, rate: int) -> list[float]:
-        """Acknowledge what was read, for `rate` consumers per second. Returns for each the milliseconds from the moment
-        when its call was due to the answer."""
+        """Acknowledge what was read, for `rate` consumers per second. Returns for each consumer the milliseconds from
+        the time at which its call was due to the answer."""
         began = time.monotonic()
 
         def acknowledge(n: int) -> float:

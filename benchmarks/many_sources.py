@@ -1,7 +1,7 @@
 """One daemon for very many servers, each of which writes 1 KB/s. The servers are fakes; each has one consumer.
 
-No reader runs, because the cost of its calls would be included; `benchmarks.cycle` measures that. When all connections
-stream, the daemon's memory is measured, and its CPU time of some seconds, including its surveys of the servers.
+No reader runs, because `benchmarks.cycle` measures the cost of readers' calls. When all connections stream, the
+benchmark measures the daemon's memory, and its CPU time in some seconds, which include surveys of the servers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much memory the daemon takes in bad conditions: its largest resident memory, and the limit that it should keep.
+"""Measures the largest resident memory of the daemon in bad conditions, and compares it with a limit.
 
 * idle: a daemon with one consumer
 * stuck: 32 consumers without readers, with queues of 16 MiB and a log that is larger than the queues

@@ -1,13 +1,13 @@
 """Measures the mirror: a real server, the daemon and the job as a user starts them, on local Delta tables.
 
-* log: how fast the mirror appends a long history to its log. The first append is left out, because Spark and its Python
-  processes start before it.
-* warm step: one row is inserted into each of five tables; how long until all five Delta tables have their row.
+* log: how fast the mirror appends a long log of the server to its own log. The first append is left out, because Spark
+  and its Python processes start in this time.
+* warm step: how long after the insertion of one row into each of five tables all five Delta tables contain their row.
 * load: 10,000 rows/s over five tables; how long a transaction takes from its commit to the log, and to its table.
 * copy: a table of ten columns whose rows are in no binlog.
 
-Times are those of the files of Delta's commits. One session writes all transactions, so each is identified by its seq,
-its number in the server's history.
+The time of a commit is the time of its file in Delta's log. One session writes all transactions, so the `seq` of a
+transaction, its number in the server's history, identifies it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draws the plots of a report as SVG, with matplotlib. The same report gives the same files."""
+"""Draws the plots of a report as SVG, with matplotlib. One report always gives the same files."""
 
 from __future__ import annotations
 

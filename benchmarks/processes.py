@@ -63,7 +63,7 @@ def run(
             )  # fmt: skip
             timer = threading.Timer(timeout_s, process.kill)
             timer.start()
-            # wait4 also tells the child's CPU time, and that of its own children.
+            # wait4 also returns the CPU time of the child and of its own children.
             _, status, used = os.wait4(process.pid, 0)
             wall_s = time.perf_counter() - started
             timer.cancel()
@@ -92,7 +92,8 @@ def run_module(module: str, *arguments: object, timeout_s: float = TIMEOUT_S) ->
 
 def cpu_seconds(pid: int) -> float:
     """Returns the CPU time that a process has taken so far, all of its threads together."""
-    # The clock of another process's CPU time: clock_getcpuclockid(3), which Python does not have.
+    # Compute the id of the clock that counts the CPU time of another process, as clock_getcpuclockid(3) does. Python
+    # does not have this function.
     return time.clock_gettime((~pid << 3) | 2)
 
 
@@ -125,7 +126,7 @@ class DescendantsMeter:
         self._thread.join()
 
     def cpu_s(self) -> float:
-        """Returns the CPU time so far. It lacks what an ended process used after its time was read last."""
+        """Returns the CPU time so far, without the time that a process used between the last read and its end."""
         with self._lock:
             for child in _descendants(self._pid):
                 try:

@@ -1,4 +1,5 @@
-"""HTTP readers that acknowledge at once. Each reads its consumer up to a given transaction. Prints the times as JSON.
+"""HTTP readers that acknowledge each range at once. Each reader reads its consumer up to a given transaction. The
+program prints the times as JSON.
 
 Runs in a process of its own, with a thread for each consumer. `python -m benchmarks.reader PORT PID JOBS_JSON`: PORT
 and PID are those of the daemon; a job is {"consumer": NAME, "after": POSITION or null}. When all sessions are open, the
@@ -94,14 +95,14 @@ class Moment(NamedTuple):
 
 
 class Reader:
-    """One consumer's reader. `first`: the moment when it was offered its first range; `last`: the moment when it had
-    acknowledged its last range."""
+    """One consumer's reader. `first`: the moment at which it was offered its first range; `last`: the moment at which
+    its last range was acknowledged."""
 
     def __init__(self, port: int, pid: int, job: dict[str, Any]) -> None:
         self._pid = pid
         self._api = ConsumerApi(port, job["consumer"])
         opened = self._api.open(job["after"])
-        self._api.close()  # otherwise the daemon closes it if the reader begins late; the next call connects again
+        self._api.close()  # the daemon would close an idle connection; the next call connects again
         self._session, self._after = opened["session"], opened["position"]
         self.first = self.last = Moment(0.0, 0.0)
         self.bytes = self.transactions = self.polls = 0

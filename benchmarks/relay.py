@@ -1,8 +1,8 @@
-"""A relay: it sends the bytes that it receives from the server to a reader process, and does nothing else.
+"""A relay, which sends the bytes that it receives from the server to a reader process, and does nothing else.
 
-A daemon between a server and its readers cannot need less time: each byte is received once and sent once. With
-`checked` the relay also verifies each byte with CRC32 and copies it once, as a daemon that keeps bytes for its readers
-must do. Prints the times as JSON. `python -m benchmarks.relay HOST PORT USER PASSWORD FILE [checked]`.
+A daemon between a server and its readers cannot take less time, because it must also receive and send each byte once.
+With `checked` the relay also verifies each byte with CRC32 and copies it once, as a daemon that keeps bytes for its
+readers must do. Prints the times as JSON. `python -m benchmarks.relay HOST PORT USER PASSWORD FILE [checked]`.
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ def _rate(report: Report, part: str, log: str, subject: str, quantity: str, how:
 
 
 def own_lines(report: Report) -> str:
-    """What was measured of this project alone."""
+    """The results of measurements that compare this project with no other program."""
     measured = (
         ("commit to reader", _latency(report)),
         ("start with compiled kernels until ready", _ready(report)),

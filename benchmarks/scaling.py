@@ -1,8 +1,8 @@
 """The cost of each additional byte, transaction, consumer, connection, and interval of a GTID set.
 
-Most of these slopes follow from what other parts have measured in the same run. If a part did not run, its slopes are
-missing. The effect of large GTID sets is measured here: on servers whose executed sets have more and more intervals,
-the same small log is read.
+Most of these slopes are computed from what other parts have measured in the same run. If a part did not run, its slopes
+are missing. The effect of large GTID sets is measured here: a daemon reads one small log on servers whose executed sets
+have different numbers of intervals.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def measure(run: Run) -> None:
 
 
 def slopes(report: Report) -> list[tuple[str, str, float]]:
-    """Returns (what, unit, value) of each slope whose measurements the report has."""
+    """Returns (what, unit, value) of each slope whose measurements the report contains."""
     logs = {log.name: log for log in report.logs}
     cpu = {name: report.median(transport.PART, name, transport.DAEMON, "CPU") for name in logs}
     found: list[tuple[str, str, float]] = []

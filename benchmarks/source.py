@@ -2,16 +2,16 @@
 
 * first batch: how long the first stream of a fresh Spark session takes, from `load` to its end, compared with a Python
   source that does nothing (`benchmarks.source_start`).
-* rate: each form of the rows as a stream into Spark's sink `noop`, which takes each row and drops it; a real sink needs
-  additional time. The consumer is moved to the beginning of the log when the query starts, so MySQL and the daemon work
-  at the same time. The log is read twice. The first pass, and the first batch of the second pass, are left out; after
-  them Python workers run, and the JVM has compiled most of its code. Also measured: the processor time of each process
-  for a million rows, and Spark's phases of a batch.
-* phases: the same slices, read one after another in this process, without Spark: the processor time to fetch, to
-  decode, and to write Arrow's stream format.
+* rate: how fast each form of the rows gets as a stream into Spark's sink `noop`, which drops each row; a real sink
+  takes additional time. The consumer is moved to the beginning of the log when the query starts, so MySQL and the
+  daemon work at the same time. The log is read twice. The first pass, and the first batch of the second pass, are left
+  out: in this time Python workers start, and the JVM compiles most of its code. The processor time of each process for
+  a million rows, and the times of Spark's phases of a batch, are measured, too.
+* phases: the processor time to fetch, to decode, and to write Arrow's stream format, for the same slices, which this
+  process reads one after another without Spark.
 
-Processor times vary less than rates on a machine that does other work. The typed form has the rows of one of the two
-databases; the rates count the rows that Spark gets.
+Processor times vary less than rates on a machine that does other work. The typed form contains only the rows of one of
+the two databases; the rates count the rows that Spark gets.
 
 `python -m benchmarks.source [ROWS [BATCH_BYTES]]`
 """
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 PART = "Spark source"
 ROWS = 1_000_000
-BATCH_BYTES = 32 << 20  # half of the queue's default limit, which is the source's default
+BATCH_BYTES = 32 << 20  # half of the default limit of a queue, as in the source's default
 ROWS_IN_TRANSACTION = 1000  # as `generate_bulk` writes them
 FIRST_ROWS = 1000
 START_ROUNDS = 3

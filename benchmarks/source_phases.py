@@ -1,9 +1,9 @@
-"""Measures the phases of the Spark source: what a million rows cost from MySQL's log to Spark's sink `noop`.
+"""Measures the phases of the Spark source: the time of a million rows from MySQL's log to Spark's sink `noop`.
 
 One Spark session reads one table of the log `bulk` several times: in each form of the rows, with batches and slices of
-several sizes. The first pass of a form is left out; after it the JVM has compiled most of its code. For each other pass
-the program prints the rate, the seconds of Spark's phases of all batches, and the processor seconds for a million rows:
-of MySQL, the daemon, Spark's Python processes, and the JVM's threads by their task.
+several sizes. The first pass of a form is left out, because the JVM compiles most of its code in this pass. For each
+other pass the program prints the rate, the seconds of Spark's phases of all batches, and the processor seconds of
+MySQL, the daemon, Spark's Python processes, and the JVM's threads by their task, for a million rows.
 
 `python -m benchmarks.source_phases [ROWS [FORM ...]]`
 """

@@ -1,14 +1,15 @@
 """Measures how fast a table's rows get into a sink: nested and flat rows, in Spark's sinks and written by Python
 workers.
 
-A real server, a daemon and Spark on this machine. Each way reads the same log, the ways in turn, in several rounds:
+It uses a real server, a daemon and Spark on this machine. Each way reads the same log. In each of several rounds, the
+ways are measured in turn:
 
 * nested and flat rows (`flat=after`) into the sink `noop`, which takes each row and drops it;
 * nested and flat rows into Spark's Parquet sink, and flat rows into Parquet files that Python workers write
   (`examples/parquet_history.py`).
 
 The first pass of each way, and the first batch of each other pass, are left out. Compare only ways of one run, because
-the rates depend on other load of the machine. The processor time for a million rows depends less on it.
+the rates depend on other load of the machine. The processor time for a million rows depends less on other load.
 
 `python -m benchmarks.source_sinks [ROWS [BATCH_BYTES [ROUNDS]]]`
 """

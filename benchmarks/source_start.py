@@ -1,9 +1,9 @@
 """The first batch of a fresh Spark session: the time from `load` to the end of the first stream, and the processor
 time.
 
-For comparison there is the floor, a Python data source that does nothing: it has one slice with one small batch. Its
-time is that of Spark's own start: the processes that read the schema, plan the batches and run the task, the JVM's
-compilation, the checkpoint.
+For comparison, the *floor* is a Python data source that does nothing, with one slice of one small batch. Its time is
+the time of Spark's own start: the processes that read the schema, plan the batches and run the task, the JVM's
+compilation, and the checkpoint.
 
 `python -m benchmarks.source_start floor` or `... binlog OPTIONS`, where OPTIONS is JSON, prints JSON.
 """

@@ -1,4 +1,5 @@
-"""The server of a state that is in a database, with the durability of MySQL's defaults, and counts of what it does."""
+"""A server for a state in a database, with the durability of MySQL's defaults, and a meter that counts the server's
+work."""
 
 from __future__ import annotations
 
@@ -46,8 +47,9 @@ class StateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the server has done in some seconds. `transactions`: those that write; `saves`: those of them that write
-    more than the lease, as the state store counts them; `log_bytes`: what they have added to the server's log."""
+    """What the server has done in some seconds. `transactions`: the transactions that write; `saves`: the transactions
+    that write more than the lease, as the state store counts them; `log_bytes`: the bytes that all these transactions
+    have added to the server's log."""
 
     seconds: float
     statements: int

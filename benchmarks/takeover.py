@@ -1,9 +1,9 @@
-"""How long readers wait when the leader of two daemons ends.
+"""Measures how long readers wait when the leader of two daemons ends.
 
 A reader, which is the Spark source's client with the addresses of both daemons, reads rows that a program writes all
 the time. The leader gets a signal at a random moment between two renewals of its lease, which has the default duration.
-The measured time ends when the reader has received rows from the other daemon. Then the daemon that has ended is
-started again.
+The measured time ends when the reader has received rows from the other daemon. Then the benchmark starts the daemon
+that has ended again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def measured_pair(
 
 
 class _Reader:
-    """Reads one range after the other from the daemon that leads, and acknowledges it with the next call."""
+    """Reads one range after the other from the daemon that leads, and acknowledges each range with the next call."""
 
     def __init__(self, *daemons: Daemon) -> None:
         urls = ",".join(daemon.url for daemon in daemons)

@@ -1,4 +1,4 @@
-"""How fast a log comes from the server to a reader: through the daemon, and in ways that a daemon cannot beat.
+"""Measures how fast a log comes from the server to a reader, through the daemon and, for comparison, in simpler ways:
 
 * `recv` alone (`benchmarks.drain`)
 * a relay, which receives and sends each byte once (`benchmarks.relay`): the limit of any daemon
@@ -7,8 +7,8 @@
 * `mysqlbinlog --raw`, MySQL's own tool, which copies the log into a file
 
 Each round measures all of them. The daemon's wall and CPU times begin with the first bytes at the reader, and end when
-its last bytes are acknowledged; so they include no login. The times of mysqlbinlog are those of the whole program,
-including its start of some 20 ms. TLS is not used.
+the reader's last bytes are acknowledged. So they do not include a login. The times of mysqlbinlog are those of the
+whole program, including its start of some 20 ms. TLS is not used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ PART = "transport"
 WIRE, RELAY, DAEMON, RAW = "recv", "relay", "daemon", "mysqlbinlog --raw"
 CHECKED_RELAY = "relay that verifies and copies"
 _CONSUMER = "bench"
-# Targets, by log: the least `mysqlbinlog --raw` ÷ daemon, and the least relay ÷ daemon. mixed64 has no target.
+# Targets by log: the smallest permitted ratio `mysqlbinlog --raw` ÷ daemon, and the smallest permitted ratio relay ÷
+# daemon. mixed64 has no target.
 _RAW_TARGETS = {"bulk": 1.0, "OLTP": 4.0, "wide": 1.0, "blobs": 1.0}
 _RELAY_TARGET, _CPU_TARGET = 0.7, 2.0
 

@@ -1,9 +1,9 @@
-"""Readers of other projects, each installed by the ordinary client of its registry, once, into the cache folder.
+"""Readers of other projects. The client of its package registry installs each reader once, into the cache folder.
 
-A peer is a program in this folder that uses the other project's library as its documentation shows. Its arguments are
-HOST PORT USER PASSWORD FILE ROWS; the environment variable GTID_BEFORE is the executed set at the beginning of FILE.
-The program reads ROWS rows of the server's log, beginning with FILE, and prints one line of JSON: `rows`, and the
-`seconds` and `cpu_seconds` of the process from the first row to the last.
+A *peer* is a program in this folder that uses the library of another project as the library's documentation shows. Its
+arguments are HOST PORT USER PASSWORD FILE ROWS; the environment variable GTID_BEFORE is the executed set at the
+beginning of FILE. The program reads ROWS rows of the server's log, beginning with FILE, and prints one line of JSON:
+`rows`, and the `seconds` and `cpu_seconds` of the process from the first row to the last.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Peer:
 
     @property
     def folder(self) -> Path:
-        """The peer's folder in the cache. It is another one if the versions to install change."""
+        """The peer's folder in the cache. Its name changes if the versions to install change."""
         named = f"{self.name} {self.version} {sys.version_info[:2]}"
         programs = sorted(path for path in _HERE.rglob("*") if path.suffix in (".java", ".xml"))
         content = b"".join(path.read_bytes() for path in programs)
