@@ -64,8 +64,8 @@ def operations(document: Json) -> Iterator[tuple[str, str, Json]]:
 
 
 class _Writer:
-    """Renders one document. It also reads the recorded examples, because OpenAPI has no place for the length of a
-    binlog."""
+    """Renders one document. It also reads the recorded examples, because an OpenAPI document cannot contain the length
+    of a binlog."""
 
     def __init__(self, document: Json) -> None:
         self.schemas: Json = document["components"]["schemas"]

@@ -42,7 +42,7 @@ MANIFESTS: dict[str, tuple[str, ...]] = {
         "-s", "templates/mirror-settings.yaml", "-s", "templates/mirror-sparkapplication.yaml",
     ),
 }  # fmt: skip
-# Beginnings of the lines that exist only because Helm rendered the manifest; they are left out.
+# Beginnings of the lines that Helm adds to a manifest. The plain manifests leave these lines out.
 _OF_HELM = ("app.kubernetes.io/managed-by:", "helm.sh/chart:", "# Source:")
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 SIZE: Any = {"width": 1180, "height": 1330}
-SHOWN = 25  # batches on the page; the first ones are left out, because they start Python processes
+SHOWN = 25  # batches on the page, without the first batches, in which Python processes start
 BATCHES = 30
 ROWS = 2000  # of a transaction, at most
 RUN_S = 900.0

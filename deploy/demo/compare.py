@@ -130,7 +130,7 @@ def tables_of(connection: Connection[Cursor], databases: Sequence[str]) -> list[
 
 
 def rows_of_mysql(connection: Connection[Cursor], table: Table) -> list[Row]:
-    """Returns all rows of the table. The connection's time zone must be UTC."""
+    """Returns all rows of the table. The time zone of the connection must be UTC."""
     columns = ", ".join(f"`{name}`" for name in table.columns)
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {columns} FROM `{table.database}`.`{table.name}`")
@@ -141,7 +141,8 @@ def rows_of_mysql(connection: Connection[Cursor], table: Table) -> list[Row]:
 
 
 def rows_of_delta(folder: Path, table: Table) -> list[Row]:
-    """The rows of the Delta table; none if it does not exist, because MySQL's table never had a row.
+    """The rows of the Delta table. A table that never had a row in MySQL has no Delta table; for this case the list is
+    empty.
 
     A column that is missing in Delta is a difference in each row; an additional column raises UnreadableDelta.
     """

@@ -1,9 +1,9 @@
 """Reads the rows of a Delta table from its log without Spark, so that the check does not depend on the code under test.
 
-The log's commits are replayed from the first one: the table consists of the files that were added and not removed. In
-the files, a column has the name that the schema's metadata gives it ("column mapping"), so a renamed column is found in
-older files, too. A table that requires unsupported reader features is refused, and so is a log without its first
-commits.
+The module reads all commits of the log from the first one on: the table consists of the files that were added and not
+removed. In the files, a column has the name that the schema's metadata gives it ("column mapping"), so a renamed column
+is found in older files, too. A table that requires unsupported reader features is refused, and so is a log without its
+first commits.
 
 Source: the Delta transaction log protocol (PROTOCOL.md of delta-io/delta), "Actions", "Column Mapping" and "Reader
 Requirements".
@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# timestampNtz is a column type that Parquet supports too; values of a type that was widened are cast.
+# timestampNtz is a column type that Parquet supports, too. This module casts values of types that were widened.
 _FEATURES = frozenset({"timestampNtz", "columnMapping", "typeWidening", "typeWidening-preview"})
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _READER_FEATURES_VERSION = 3

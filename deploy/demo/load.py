@@ -30,8 +30,8 @@ _RETRIED = (1205, 1213)  # lock wait timeout, deadlock
 
 @dataclass(slots=True)
 class WriteCounts:
-    """What one writer has written, or all writers together. Each writer has its own counts, so no writer waits for a
-    lock."""
+    """Counts what one writer, or all writers together, have written. Each writer has its own counts, so no writer waits
+    for a lock."""
 
     transactions: int = 0
     statements: int = 0

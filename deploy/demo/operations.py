@@ -1,8 +1,8 @@
 """Random transactions of a shop's applications, repeatable by a seed.
 
-An operation is one transaction: a list of statements that can be executed again after a deadlock. With the same seed a
-writer executes the same operations in the same order. Each writer uses its own ids, so that no two writers insert the
-same key; all writers update the rows of `warehouse.stock`.
+An operation is one transaction: a list of statements that can be executed again after a deadlock. With one seed, a
+writer always executes the same operations in the same order. Each writer uses its own ids, so that no two writers
+insert the same key; but all writers update the rows of `warehouse.stock`.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def cancel(shop: Shop) -> Transaction:
     def done() -> None:
         shop.orders = [order for order in shop.orders if order not in orders]
 
-    # Without aliases: MySQL resolves an alias after DELETE in the default database only.
+    # The statement uses no aliases, because MySQL resolves an alias after DELETE only in the default database.
     delete = (
         "DELETE shop.orders, billing.invoices FROM shop.orders JOIN billing.invoices"
         f" ON billing.invoices.`order` = shop.orders.id WHERE shop.orders.id IN {_in(orders)}"
@@ -261,7 +261,7 @@ def rename(shop: Shop) -> Transaction:
         [
             Statement(f"UPDATE shop.customers SET id = {new} WHERE id = {old}"),
             Statement(again.sql, [old, *again.values[1:]]),
-            # In descending order, so that no new key equals one that still exists.
+            # Change the keys in descending order, so that no new key equals a key that still exists.
             Statement(
                 f"UPDATE shop.order_lines SET line = line + 1 WHERE `order` = {order} ORDER BY line DESC"
             ),
@@ -343,7 +343,7 @@ def first_rows(shop: Shop) -> Iterator[Transaction]:
 
 
 def operations(shop: Shop) -> Iterator[Transaction]:
-    """Yields operations without end. The caller executes each one before it asks for the next one."""
+    """Yields operations without end. The caller executes each operation before it asks for the next one."""
     kinds, weights = zip(*_OPERATIONS, strict=True)
     while True:
         (make,) = shop.chance.choices(kinds, weights)

@@ -1,4 +1,5 @@
-"""The demo's child processes: each has a log file, and is ended together with everything that it started.
+"""The demo's child processes. Each has a log file. When the demo ends a process, it also ends all processes that this
+process has started.
 
 Each process leads its own session. So Ctrl-C in a terminal reaches only the demo, and the demo finds all descendants
 (Spark's JVM, its Python workers) by their session, whatever their process group is.
@@ -24,7 +25,7 @@ class DemoFailed(Exception):
 
 class Interrupts:
     """Turns the signals that end the demo into KeyboardInterrupt. Between the start of a process and the recording of
-    its pid it delays the exception, which would otherwise leave that process running."""
+    its pid, the class delays the exception, because otherwise the process would keep running."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -111,7 +112,7 @@ class DemoProcess:
         self.process.wait()
 
     def end(self, patience_s: float) -> None:
-        """Send SIGTERM; after `patience_s`, or once it has ended, send SIGKILL to the rest of its session."""
+        """Send SIGTERM to the process. If processes of its session still run after `patience_s`, send them SIGKILL."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + patience_s

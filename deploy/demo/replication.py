@@ -1,8 +1,9 @@
 """A replication client of the demo: mysqlbinlog reads a consumer through the daemon's front, into files of binlogs.
 
-If the client loses its connection because the daemon was killed, the demo starts it again: at the front of the daemon
-that leads, from the last transaction that the client has received. At the end, mysqlbinlog reads the server's own log,
-and the rows of the consumer's databases are compared: their number, their order, and each value.
+If the client loses its connection because the daemon was killed, the demo starts the client again, at the front of the
+daemon that leads. The client then begins with the last transaction that it has received. At the end, mysqlbinlog reads
+the server's own log, and the demo compares the number, the order and each value of the rows of the consumer's
+databases.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ class Place:
 
 
 class PrintedRows:
-    """The rows of some databases, from what mysqlbinlog prints. The rows of a transaction count when the next one has
-    begun, or when `end` is called. `place`: where the last transaction begins, None until two have begun."""
+    """The rows of some databases, from what mysqlbinlog prints. The rows of a transaction are counted when the next
+    transaction has begun, or when `end` is called. `place`: where the last transaction begins, None until a second
+    transaction has begun."""
 
     def __init__(self, databases: Collection[str]) -> None:
         self.count = 0
@@ -77,7 +79,7 @@ class PrintedRows:
         self.drop()
 
     def drop(self) -> None:
-        """Forget the rows of the last transaction, which is read again."""
+        """Forget the rows of the last transaction. Called before this transaction is read again."""
         self._lines, self._rows = [], 0
 
     def _read_row(self, line: str) -> None:
@@ -139,8 +141,8 @@ class ReplicationClient:
         self._process = self._start_process(f"mysqlbinlog {self.starts}", command)
 
     def compared(self) -> ReplicationResult:
-        """Compare the client's rows with those of the server's log, which does not grow any more. Raises DemoFailed if
-        the client has not got as many rows after a minute."""
+        """Compare the client's rows with the rows of the server's log, which no longer grows. Raises DemoFailed if the
+        client has received fewer rows than the log contains after a minute."""
         expected = PrintedRows(self._databases)
         expected.read(self._first.file, self._log_of_server())
         expected.end()
@@ -154,7 +156,7 @@ class ReplicationClient:
             time.sleep(POLL_S)
 
     def _printed(self) -> PrintedRows:
-        """The rows that all starts of the client have got."""
+        """The rows that the client has received in all its runs."""
         rows = PrintedRows(self._databases)
         for start in range(1, self.starts + 1):
             rows.drop()  # the next start begins with this transaction

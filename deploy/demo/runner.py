@@ -1,17 +1,17 @@
 """Starts everything, runs the demo and reports its result.
 
 First MySQL starts, then the daemon and the mirror job in parallel (Spark needs about ten seconds, and waits for the
-daemon). Then the tables are created: the consumers begin at `earliest`, so the mirror contains all rows. Writers write
-for a while. Meanwhile the mirror copies a table that is older than the binlog, two tables get columns, and one is
-replaced by a shadow table. mysqlbinlog reads a consumer through the front.
+daemon). Then the demo creates the tables. The consumers begin at `earliest`, so the mirror contains all rows. While
+writers write, the mirror copies a table that is older than the binlog, the demo adds columns to two tables, and
+replaces one table by a shadow table. mysqlbinlog reads a consumer through the front.
 
-With a standby, the state of two daemons is on a second MySQL, because each renewal of their lease is a transaction, and
-the demo compares the mirror's progress with everything that the first MySQL has executed. In the middle of the load the
-leader is killed, and mysqlbinlog goes on at the front of the other daemon.
+With a standby, two daemons have their state on a second MySQL: each renewal of the lease is a transaction, and the demo
+compares the mirror's progress with everything that the first MySQL has executed. In the middle of the load the demo
+kills the leader, and mysqlbinlog continues at the front of the other daemon.
 
-Then the demo waits for the mirror. The mirror job acknowledges what is in its log. So when a consumer's `covered` set
-contains all that the server has executed, the mirror's log holds all changes; the job's metrics say how far the tables
-have applied the log.
+Then the demo waits for the mirror. The mirror job acknowledges what is in its log. So when the `covered` position of a
+consumer contains all that the server has executed, the mirror's log contains all changes. The job's metrics say up to
+which entry of the log the tables are complete.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Takeover:
 
 @dataclass(slots=True)
 class RunningDemo:
-    """The running processes, and their observer. `server` is mirrored; `state_server` has the state of two daemons."""
+    """The running processes, and their observer. `server` is mirrored; `state_server` contains the state of two
+    daemons."""
 
     server: Instance
     state_server: Instance | None
@@ -176,7 +177,7 @@ class RunningDemo:
             raise silent_part.failed(f"does not answer: {silent.__cause__!r}") from silent
 
     def _await_end(self, process: subprocess.Popen[bytes] | None) -> None:
-        """Wait for a process that does not answer: if it is ending, its exit code says more."""
+        """Wait for a process that does not answer. If it is ending, its exit code is a better explanation."""
         if process is not None:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(ENDING_S)
@@ -264,7 +265,7 @@ def _start(
     observer = Observer(daemons, running.enter_context(closing(_connect(server))), metrics)
     demo = RunningDemo(server, state_server, daemons, mirror, observer, Rules(CONSUMERS), view)
     _await_daemon(demo, daemons[0], "/readyz" if state_server else "/livez")
-    # The first daemon leads. On a new machine it has compiled the kernels, which the other one then finds in the cache.
+    # The first daemon leads. On a new machine it has compiled the kernels, so the other daemon finds them in the cache.
     for part, port in zip(parts[1:], ports[1:], strict=True):
         daemons.append(start_daemon(part, port))
         observer.daemons.append(daemons[-1])
@@ -324,7 +325,7 @@ def _start_state_server(running: ExitStack, view: View, password: str) -> Instan
 
 
 def _roles(demo: RunningDemo) -> str:
-    """Which daemon serves the consumers, and which ones stand by."""
+    """A text that says which daemon serves the consumers, and which daemons stand by."""
     leader = demo.leader
     serves = f"serves {len(CONSUMERS)} consumers on {daemon_urls([leader.port])}"
     standbys = [daemon for daemon in demo.daemons if daemon is not leader]
@@ -345,8 +346,9 @@ def _part(
 ) -> DemoProcess:
     temporary = work / "tmp"
     temporary.mkdir(exist_ok=True)
-    # A killed Spark leaves temporary files, and a JVM leaves a file of performance data in /tmp; these options put them
-    # into the work folder. In a run of a minute the JVM's optimizing compiler costs more time than it saves.
+    # A killed Spark leaves temporary files, so put them into the work folder. A JVM leaves a file of performance data
+    # in /tmp, so make none. In a run of a minute the JVM's optimizing compiler costs more time than it saves, so do not
+    # use it.
     java = f"-Djava.io.tmpdir={temporary} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     given = {
         **environment,

@@ -89,7 +89,7 @@ SHADOW_TABLE = (
     "DROP TABLE shop._products_old",
 )
 
-# What happened to these tables besides changes of rows; the table of results shows it.
+# What happens to these tables besides changes of rows. The table of results shows these texts.
 EVENTS = {
     EXISTING: "copied while it was written to",
     "shop.customers": "got a column",

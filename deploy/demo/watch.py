@@ -1,12 +1,12 @@
 """Observes the running demo from outside, and checks the rules that must hold.
 
 An observation combines the daemon's answer (`GET /v1/binlogs`), the server's process list and executed GTIDs, the
-daemon's memory, and the mirror job's metrics. Of several daemons, the one that leads is observed. `Rules` is pure: it
-takes observations and returns the first violation.
+daemon's memory, and the mirror job's metrics. If there are several daemons, the one that leads is observed. `Rules` has
+no side effects: it takes observations and returns the first violation.
 
-The process list and the daemon's states are not read at the same instant, and a server notices that a replica has
-disconnected only at its next write, at the latest at the next heartbeat. So a wrong number of dump threads is a
-violation only if it lasts for `GRACE_S` while the leader and the states do not change.
+The process list and the daemon's states are not read at the same time. Also, a server notices that a replica has
+disconnected only when it writes to the connection, at the latest at the next heartbeat. So a wrong number of dump
+threads is a violation only if it lasts for `GRACE_S` while the leader and the states do not change.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class DemoDaemon:
 
 
 class SilentDaemon(Exception):
-    """A daemon does not accept connections, or breaks them."""
+    """Raised if a daemon refuses a connection, or if a connection to it breaks."""
 
     def __init__(self, daemon: DemoDaemon) -> None:
         super().__init__(daemon.process.name)

@@ -1,8 +1,9 @@
 """Writes the Grafana dashboard: `python -m deploy.grafana.dashboard`.
 
-It is generated because each panel repeats the same forty lines of JSON. `ROWS` lists the panels, in the order in which
-a person on call needs them: full queues and lag, throughput, connections, readers, faults, resources, and on Spark's
-side the mirror and all streams. The format is that of Grafana 10 and newer (schema version 39).
+A program generates the dashboard, because each panel repeats the same forty lines of JSON. `ROWS` lists the panels, in
+the order in which a person on call needs them: full queues and lag, throughput, connections, readers, faults,
+resources, and on Spark's side the mirror and all streams. The format is that of Grafana 10 and newer (schema version
+39).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A step of the images' builds: compile the kernels of the daemon, or of `mirror`, into $NUMBA_CACHE_DIR.
 
-numba uses a cached kernel only if the source file has the same time of change. Container engines keep only whole
-seconds of these times when they store a layer, so this step first cuts off the fractions. Compiled Python files stay
-valid, because they record whole seconds.
+numba uses a cached kernel only if the source file has the same modification time as when the kernel was compiled. A
+container engine stores only whole seconds of this time in a layer, so this step first removes the fractions of a
+second. Compiled Python files stay valid, because they record whole seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def cut_fractions(folder: Path) -> None:
-    """Set the times of change of all Python files to whole seconds."""
+    """Set the modification times of all Python files to whole seconds."""
     for path in folder.rglob("*.py"):
         seconds = int(path.stat().st_mtime)
         os.utime(path, (seconds, seconds))
@@ -44,7 +44,8 @@ def main(image: str) -> None:
         spec = find_spec(package)
         assert spec is not None and spec.origin is not None, f"{package} is not installed"
         cut_fractions(Path(spec.origin).parent)
-    # Imported only after the times are set, because numba derives the name of the cache's folder from them.
+    # Import these modules only after the modification times are set, because `dispatcher.binlog.kernel.jit` computes
+    # the name of the cache's folder from these times.
     if image == "mirror":
         from spark_sink.kernels import load_kernels as load_decoding_kernels  # noqa: PLC0415
 
