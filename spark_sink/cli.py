@@ -421,7 +421,9 @@ def verify_mirror(
     """Compare tables with the server, at one position each. Exit code 1 if one is not equal."""
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.long_work import long_work  # noqa: PLC0415
+        from spark_sink.mirror.assembly import apply_options  # noqa: PLC0415
         from spark_sink.mirror.copy_commands import run_verify  # noqa: PLC0415
+        from spark_sink.mirror.runtime.catalog import published_difference  # noqa: PLC0415
         from spark_sink.mirror.verify.verify import VerifyWatch  # noqa: PLC0415
 
         found = run_verify(
@@ -432,6 +434,7 @@ def verify_mirror(
             watch=VerifyWatch(
                 lambda difference: say_lines(_completing(config, target)(str(difference))),
                 lambda label, rows: long_work(f"verify {label}", rows, "rows"),
+                published_difference(spark, apply_options(settings)),
             ),
         )
     if any(difference.verdict != "equal" for difference in found):

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -140,6 +141,31 @@ class IcebergCatalog:
         if tidy:
             self._tidied[name] = now
             self._tidy(self._catalog.load_table(name))
+
+    def difference(self, name: str, path: str) -> str:
+        """Compare the current snapshot with the version of the Delta table at `path` that it shows: data files, numbers
+        of rows, columns. Returns "" if they are equal, otherwise a text that describes the difference."""
+        if (table := self._table(name)) is None:
+            return f"{name} is not in the Iceberg catalog"
+        snapshot = table.current_snapshot()
+        summary = snapshot.summary if snapshot is not None else None
+        if summary is None or VERSION not in summary.additional_properties:
+            return f"the newest snapshot of {name} in the Iceberg catalog is not the mirror's"
+        version = summary.additional_properties[VERSION]
+        frame = self._spark.read.format("delta").option("versionAsOf", version).load(path)
+        live = _live_files(table)
+        wanted = {iceberg_location(unquote(file)) for file in frame.inputFiles()}
+        found, rows = set(live), sum(file.record_count for file in live.values())
+        of = f"of {name} in the Iceberg catalog, which shows version {version} of the Delta table"
+        if found != wanted:
+            more, less = len(found - wanted), len(wanted - found)
+            return f"the snapshot {of}, has {more} files that this version lacks, and lacks {less} of its files"
+        if (count := frame.count()) != rows:
+            return f"the snapshot {of}, has {rows} rows, and this version has {count}"
+        names = [field.name for field in table.schema().fields]
+        if names != frame.columns:
+            return f"the columns {of}, are {names}, and those of this version are {frame.columns}"
+        return ""
 
     def drop(self, name: str) -> None:
         """Remove a table from the catalog, and delete its metadata files. Its data files stay."""

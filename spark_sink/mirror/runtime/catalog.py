@@ -44,6 +44,7 @@ from spark_sink.mirror.values.faults import fault_of, in_one_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_sink.mirror.iceberg.catalog import IcebergCatalog
     from spark_sink.mirror.values.policies import ApplyOptions, IcebergOptions
 
 log = logging.getLogger("spark_sink.mirror")
@@ -145,6 +146,27 @@ class Catalog(Protocol):
     def drop(self, name: str) -> None: ...
 
 
+def published_difference(
+    spark: SparkSession, options: ApplyOptions
+) -> Callable[[TableRecord], str]:
+    """Returns a function that compares a table's Iceberg table with its Delta table, and returns "" if they are equal.
+    If the options have no Iceberg catalog, the function returns "" for each table. Raises the `BinlogError` of
+    `iceberg_catalog`."""
+    if options.iceberg is None:
+        return lambda _: ""
+    folder = FileSystem(spark).qualified(options.target).rstrip("/")
+    catalog = iceberg_catalog(spark, options.iceberg, folder)
+
+    def difference(record: TableRecord) -> str:
+        if not record.folder:  # a table that has never had rows
+            return ""
+        if not record.registered:
+            return record.refused or "it is not in the Iceberg catalog yet"
+        return catalog.difference(record.registered, f"{folder}/{record.folder}")
+
+    return difference
+
+
 def catalog_entries(spark: SparkSession, options: ApplyOptions, post: Post) -> CatalogEntries:
     """Returns the `CatalogEntries` of a mirror whose options have a template of names.
 
@@ -153,15 +175,17 @@ def catalog_entries(spark: SparkSession, options: ApplyOptions, post: Post) -> C
     assert options.catalog is not None
     folder = FileSystem(spark).qualified(options.target).rstrip("/")
     if options.iceberg is not None:
-        catalog = _iceberg_catalog(spark, options.iceberg, folder)
+        catalog = iceberg_catalog(spark, options.iceberg, folder)
         return CatalogEntries(catalog, options.catalog, folder, post, options.iceberg.interval_s)
     require_catalog(spark, options.catalog)
     return CatalogEntries(SparkCatalog(spark), options.catalog, folder, post)
 
 
-def _iceberg_catalog(spark: SparkSession, options: IcebergOptions, folder: str) -> Catalog:
+def iceberg_catalog(spark: SparkSession, options: IcebergOptions, folder: str) -> IcebergCatalog:
+    """Returns the Iceberg catalog of a mirror. `folder`: the target, with its file system. Raises the `BinlogError` of
+    `IcebergCatalog`, or SETTINGS if pyiceberg is not installed."""
     try:
-        from spark_sink.mirror.iceberg.catalog import IcebergCatalog  # noqa: PLC0415 - an extra
+        from spark_sink.mirror.iceberg import catalog  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise BinlogError(
             ErrorKind.SETTINGS,
@@ -169,7 +193,7 @@ def _iceberg_catalog(spark: SparkSession, options: IcebergOptions, folder: str) 
             where="iceberg",
             remedy="pip install 'binlog-dispatcher[iceberg]'",
         ) from error
-    return IcebergCatalog(spark, options, folder)
+    return catalog.IcebergCatalog(spark, options, folder)
 
 
 def require_catalog(spark: SparkSession, template: CatalogTemplate) -> None:

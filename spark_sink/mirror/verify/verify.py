@@ -20,7 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -108,11 +108,14 @@ class VerifyWatch:
 
     `verify` calls `report` with the result of each table. It calls `counting` with a table's name and the server's
     estimate of the table's rows. `counting` returns a context that yields a function. `verify` calls this function with
-    the number of rows that it has read since the last call.
+    the number of rows that it has read since the last call. `verify` calls `published` for each table that equals the
+    server's; `published` compares an Iceberg table with the mirrored table, and returns "" or a text that describes the
+    difference.
     """
 
     report: Callable[[TableDifference], None] = lambda _: None
     counting: Callable[[str, int], AbstractContextManager[Callable[[int], None]]] = uncounted
+    published: Callable[[TableRecord], str] = lambda _: ""
 
 
 class _Moving(Exception):
@@ -146,6 +149,8 @@ def verify(
             difference = TableDifference(".".join(name), Verdict.NOT_COMPARED, reason=reason)
         else:
             difference = verifier.table(record, wait_s)
+            if difference.verdict is Verdict.EQUAL and (reason := watch.published(record)):
+                difference = replace(difference, verdict=Verdict.DIFFERENT, reason=reason)
         watch.report(difference)
         differences.append(difference)
     return differences

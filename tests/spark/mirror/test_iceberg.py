@@ -10,12 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException
 
 from spark_sink.mirror.iceberg.catalog import VERSION, IcebergCatalog
 from spark_sink.mirror.lake.file_system import FileSystem
+from spark_sink.mirror.runtime.catalog import published_difference
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
 from spark_sink.mirror.values.policies import IcebergOptions, MetadataColumn, TablePolicy
 from tests.spark.mirror.conftest import Mirror
@@ -236,6 +238,32 @@ def test_of_two_jobs_that_publish_at_the_same_time_one_fails_and_no_row_is_twice
     assert _sorted(published.rows("t")) == [{"id": 1}, {"id": 2}]
     one.refresh(name, path)
     assert _sorted(published.rows("t")) == [{"id": 1}, {"id": 2}]
+
+
+def test_verify_compares_the_snapshot_with_the_version_that_it_shows(
+    make_published: Callable[[], Published],
+) -> None:
+    published = make_published()
+    mirror = published.mirror
+    mirror.source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    published.assert_equal("t")
+    options = mirror.options(catalog=TEMPLATE, iceberg=published.options)
+    record = mirror.record("t")
+    assert published_difference(mirror.spark, options)(record) == ""
+    mirror.source.execute("INSERT INTO t VALUES (2)", "DELETE FROM t WHERE id = 1")
+    assert mirror.run() == 0  # an older version is shown, as always between two rounds
+    assert published_difference(mirror.spark, options)(record) == ""
+    table = published.catalog.load_table(record.registered)
+    summary = {VERSION: "1"}
+    with table.transaction() as transaction:
+        transaction.overwrite(
+            pa.table({"id": pa.array([1, 5], pa.int32())}), snapshot_properties=summary
+        )
+    text = published_difference(mirror.spark, options)(record)
+    assert "has 1 files that this version lacks, and lacks 1 of its files" in text
+    published.catalog.drop_table(record.registered)
+    assert "is not in the Iceberg catalog" in published_difference(mirror.spark, options)(record)
+    assert published_difference(mirror.spark, mirror.options())(record) == ""
 
 
 def test_old_snapshots_expire_and_their_metadata_files_are_deleted(
