@@ -1,8 +1,9 @@
 """Decodes a delivered binlog to changes in Arrow, or splits it by table without decoding.
 
-A delivered binlog is what the daemon sends to a consumer: magic, a FORMAT_DESCRIPTION event where the format changes,
-and the consumer's complete transactions, each after a RECORD (`event.record`). Its events are the server's bytes, with
-these exceptions:
+A delivered binlog is what the daemon sends to the reader of a consumer: the magic bytes of a binlog, a
+FORMAT_DESCRIPTION event wherever the format changes, and the consumer's complete transactions. A RECORD, an event of
+the daemon's own (`event.record`), precedes each transaction. The other events are the server's bytes, with these
+exceptions:
 
 * TABLE_MAPs without full metadata are enriched;
 * a TRANSACTION_PAYLOAD is replaced by the events in it;
@@ -10,7 +11,8 @@ these exceptions:
 * the last rows event of a statement that the consumer gets has STMT_END_F;
 * the XA flags in MariaDB's GTID event of an XA transaction are cleared.
 
-A slice (`TableSlice.payload`) has a RECORD at each place where events are left out, and neither BEGIN nor COMMIT.
+A slice (`TableSlice.payload`) is a delivered binlog with the events of one table. It contains a RECORD at each place
+where events are left out, and neither BEGIN nor COMMIT.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decodes what a reader selects: some tables, some of their columns, and metadata. Everything else is skipped."""
+"""Decodes what a reader selects: some tables, some of their columns, and metadata. The module skips everything else."""
 
 from __future__ import annotations
 

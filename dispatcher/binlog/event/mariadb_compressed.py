@@ -40,7 +40,7 @@ def is_compressed(kind: int) -> bool:
 
 def plain_event(event: bytes, *, checksum: bool) -> bytes:
     """Decompress a whole event; return an event that is not compressed unchanged. `checksum`: True if the event ends in
-    a CRC32. The function verifies it, and computes the CRC32 of the result.
+    a CRC32. Then the function verifies this CRC32, and the result ends in a new one.
 
     Raises `BinlogError`: MALFORMED_EVENT, CHECKSUM_MISMATCH.
     """

@@ -1,8 +1,8 @@
 """QUERY events: a statement as text, and the settings of the session that ran it.
 
-The event's status variables contain the session's character set, which is that of the text, and the session's sql_mode,
-without which double quotes are ambiguous. The variables are a list of codes and values without sizes, so an unknown
-code ends the parsing of the list. The statement after the list can still be read.
+The event's status variables contain the session's character set, in which the statement is encoded, and the session's
+sql_mode, which says whether double quotes enclose a name or a text. The variables are a list of codes and values
+without sizes, so an unknown code ends the parsing of the list. The statement after the list can still be read.
 
 MySQL and MariaDB share codes 0 to 11. Codes 12 to 21 are MySQL's, and 128 and above are MariaDB's.
 Sources: MySQL source, libs/mysql/binlog/event/statement_events.cpp; MariaDB, sql/log_event.cc, Query_log_event.
@@ -20,8 +20,8 @@ from dispatcher.binlog.event.cursor import ByteCursor, malformed
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Those status variables of a QUERY event that are parsed. A variable that the event lacks is None, or 0 for ids
-    and flags.
+    """The status variables of a QUERY event, except those that the parser skips. If the event lacks a variable, the
+    field is None, or 0 for ids and flags.
 
     `client`: collation id of the statement's character set. `updated_databases`: the databases that the statement
     touches; None if the server does not list them, or if there are too many. `ddl_xid`: the transaction's number.

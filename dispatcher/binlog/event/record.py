@@ -1,5 +1,5 @@
-"""The daemon's own event in a delivered binlog: an IGNORABLE_LOG_EVENT before each transaction, and at each place where
-events are left out.
+"""The record: an IGNORABLE_LOG_EVENT that the daemon adds to a delivered binlog before each transaction, and (in slices
+and parts of transactions) at each place where events are left out.
 
 The servers' tools and replicas skip an event with the flag LOG_EVENT_IGNORABLE_F, so `mysqlbinlog` can read a delivered
 binlog.
@@ -69,7 +69,7 @@ def encode_record(
 
 
 def continued_record(record: bytes, first_event: int, *, checksum: bool) -> bytes:
-    """Return a copy of the record (a whole event) for a later place in its transaction: before the event with the index
+    """Return a copy of the record (a whole event) for a place inside its transaction: before the event with the index
     `first_event`."""
     event = bytearray(record[:-CHECKSUM_SIZE] if checksum else record)
     event[FIRST_EVENT_AT : FIRST_EVENT_AT + 4] = first_event.to_bytes(4, "little")

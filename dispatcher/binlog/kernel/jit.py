@@ -24,7 +24,7 @@ from numba.core.runtime.nrt import rtsys
 
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
 if INTERPRETED:
-    np.seterr(over="ignore")  # integers wrap around in a kernel, and a hash function relies on it
+    np.seterr(over="ignore")  # integers wrap around in a kernel; a hash function needs this
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,9 +32,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 def release_folder(cache_folder: str, sources: Path) -> str:
     """Return the folder in `cache_folder` for the present state of the Python files below `sources`.
 
-    numba's own check does not suffice: it compares only the age of the file that defines a kernel, not of the files
-    with the parts that the kernel calls. And it raises AttributeError for the cached index of a kernel whose signature
-    names a class that was renamed.
+    numba's own check does not suffice: it compares the size and the modification time of the file that defines a
+    kernel, but not of the files with the parts that the kernel calls. Also, if the signature of a cached kernel
+    contains a class that was renamed since, numba raises AttributeError when it reads the kernel's index in the cache.
     """
     state = hashlib.sha256()
     for path in sorted(sources.rglob("*.py")):

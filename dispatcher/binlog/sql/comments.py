@@ -67,8 +67,8 @@ class ServerVersion:
 
 def executed_text(query: str, sql_mode: int, server: ServerVersion) -> str:
     """Returns the statement as the server executed it: blanks replace the marks of the comments that the server
-    executed, and the whole comments that the server skipped. So the text has the same length. The time is linear in the
-    length.
+    executed, and the whole comments that the server skipped. So the result is as long as the statement. The time is
+    linear in the length.
 
     If it is not known whether the server executed a comment, the text from that comment on stays unchanged, so that no
     parser understands the statement. The text after the first COMMENTS_MAX comments stays unchanged, too.

@@ -1,8 +1,8 @@
 """Parses a column's data type to the text that information_schema shows for it: `INTEGER(11) UNSIGNED` becomes `int
 unsigned`.
 
-The servers' synonyms become the type's own name, including synonyms that depend on sql_mode. Display widths are left
-out, because they affect no value.
+A synonym of a type becomes the name of the type, also if the meaning of the synonym depends on sql_mode. Display widths
+are left out, because they affect no value.
 Sources: MySQL 9.7 manual, "Data Types"; MariaDB knowledge base, "Data Types", "SQL_MODE=ORACLE"; sql_yacc.yy of both.
 """
 

@@ -1,7 +1,7 @@
 """Splits a statement into tokens by MySQL's rules of quoting, comments and names; `statement` parses them.
 
 Comments that a server may execute, `/*! ... */` and `/*M! ... */`, are resolved before the lexer sees the statement
-(`comments.executed_text`). The parser does not understand a statement that still has such a comment.
+(`comments.executed_text`). The parser does not understand a statement that still contains such a comment.
 
 The time is linear in the statement's length: the patterns do not backtrack (possessive quantifiers), and an unclosed
 quote consumes the rest of the statement at once. `Bounds` limits the work further, so that a statement of 1 GiB does

@@ -1,10 +1,10 @@
 """Classifies the statements of a binlog and finds the tables and databases that each one touches.
 
 DDL is logged as text, and the daemon routes it by the tables that it touches. The first words of the statement name
-these tables; in ALTER TABLE, the first words of the clauses, too. So a lexer and a few lines of code per kind of
-statement suffice. General SQL parsers fail on partitioning and on much of MariaDB's syntax, and every Spark executor
-would have to install the parser. If a statement is not understood, `ParsedStatement.parsed` is False. Then the caller
-must assume that the statement may touch any table.
+these tables; in ALTER TABLE, the first words of a clause may name another table. So a lexer and a few lines of code per
+kind of statement suffice. General SQL parsers fail on partitioning and on much of MariaDB's syntax, and every Spark
+executor would have to install the parser. If a statement is not understood, `ParsedStatement.parsed` is False. Then the
+caller must assume that the statement may touch any table.
 
 Sources: MySQL manual, "Data Definition Statements"; MariaDB knowledge base, "ALTER TABLE", "DROP
 TABLE", "SET STATEMENT".

@@ -118,8 +118,8 @@ class Batch:
     Offsets in `ev` point into `buf`; both are valid until the splitter's `compact()`. Carried events come first.
     `file`, `offset`: where the next batch begins. `fault`: a fault that lies in the log after all events of the batch.
     `sources`: names of the GTID sources, indexed by `tx.source`: a uuid, or MariaDB's "domain-server". `head`: how the
-    file began. It is set in the file's batches up to the first batch that has a transaction, a fault, or
-    `Head.previous`, and None in later batches.
+    file began. `head` is set in the file's first batches, up to and including the first that has a transaction, a
+    fault, or `Head.previous`. In the file's other batches `head` is None.
     """
 
     buf: U8

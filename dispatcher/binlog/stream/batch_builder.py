@@ -53,8 +53,8 @@ class BatchBuilder:
     transaction is to add it to these arrays.
 
     `state`: the state of the kernel (see `splitter_kernel`). `embedded`: True while events come from an embedded
-    transaction. `Batch.bytes` does not include these events, because it includes the event that they replace.
-    `recording`: collects the rows of the open XA transaction.
+    transaction. `Batch.bytes` does not count the bytes of these events: it counts the bytes of the event that they
+    replace. `recording`: collects the rows of the open XA transaction.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class BatchBuilder:
         self.recording: XaRecording | None = None
         self.counted_to = 0  # offset in the buffer up to which bytes were counted in batches
         self._buffer = buffer
-        self._first_event = self._first_transaction = 0  # where the present batch begins
+        self._first_event = self._first_transaction = 0  # where this batch begins in the arrays
         self._n_carried = 0  # how many events of this batch are carried
 
     # -- where the log is --------------------------------------------------------------------------------------

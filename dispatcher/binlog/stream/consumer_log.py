@@ -1,14 +1,15 @@
-"""Copies the consumers' shares of a batch into their segments. This is the only place where the daemon copies bytes of
-the log for a consumer.
+"""Holds the bytes of the log that one consumer gets, in *segments* (blocks of memory, or of a file). The kernel
+`copy_kernel` copies the bytes that a consumer gets of a batch (the consumer's *share*) into the segments of this
+consumer. The daemon copies bytes of the log for a consumer nowhere else.
 
-A consumer's share of a transaction is a record, the GTID, BEGIN, the table maps and rows of the consumer's tables, and
-the commit. The record, GTID and BEGIN are copied together with the transaction's first rows for the consumer. A
-statement's text and table maps are copied together with the statement's first rows for the consumer. So a transaction
-or a statement without rows for the consumer adds no byte.
+A consumer's share of a transaction is a record (the event that the daemon adds before a transaction), the GTID, BEGIN,
+the table maps and rows of the consumer's tables, and the commit. The kernel copies the record, GTID and BEGIN together
+with the transaction's first rows for the consumer. It copies a statement's text and table maps together with the
+statement's first rows for the consumer. So a transaction or a statement without rows for the consumer adds no byte.
 
-The last rows event that the consumer gets of a statement always has STMT_END_F, because `mysqlbinlog` prints no row of
-a statement that does not end. If the daemon has to set the flag, it also writes a new checksum. The text of a statement
-is copied only if the consumer reads all tables of the statement.
+The last rows event that the consumer gets of a statement always has the flag STMT_END_F, because `mysqlbinlog` prints
+no rows of a statement before it reads this flag. If the daemon has to set the flag, it also writes a new checksum. The
+text of a statement is copied only if the consumer reads all tables of the statement.
 
 The bytes of a transaction that ends with ROLLBACK are dropped, and the transaction counts as a transaction without
 events for the consumer. ROLLBACK TO drops the bytes behind the savepoint.
@@ -16,9 +17,10 @@ events for the consumer. ROLLBACK TO drops the bytes behind the savepoint.
 A transaction, and even a statement, may span batches and segments. `ConsumerLog` keeps the state between two batches.
 
 If a transaction needs more than `large_bytes` of memory, its further bytes are copied to *spilled* segments, which the
-log's allocator maps to files. The same code copies, reads and drops spilled segments and segments in memory. The next
-transactions are copied to memory again. The rejected alternative was to write and read files without mapping them. It
-would need a second implementation of reading, of rollbacks, and of patching written bytes (STMT_END_F, the record).
+log's allocator maps to files. The same code copies, reads and drops spilled segments and segments in memory. The
+transactions after the large one are copied to memory again. The rejected alternative was to write and read files
+without mapping them. This would need a second implementation of reading, of rollbacks, and of changing bytes that were
+already written (STMT_END_F, the record).
 """
 
 from __future__ import annotations
@@ -68,26 +70,28 @@ class Segment(NamedTuple):
 class ConsumerLog:
     """One consumer's bytes, written once and read by *logical* offset (bytes since the log was made).
 
-    The log consists of segments of at most `segment_max` bytes. Segments are smaller while the log holds few bytes. A
-    segment is larger if it must hold a single larger unit. (A unit is a rows event with all that must be copied before
-    it.) After the log was emptied, its next segment has half the size of the segment before. So a reader that keeps up
-    is served from large segments, and a consumer that gets little data soon has small segments.
+    The log consists of segments. A new segment in memory has twice the size of the segment before it, from
+    `SEGMENT_MIN` up to `segment_max` bytes. If the log is empty, the new segment has half the size of the last segment.
+    So a consumer that gets much data has large segments, and a consumer that gets little data soon has small segments.
+    A segment is larger than `segment_max` only if it must hold a larger *unit*: a rows or DDL event, together with the
+    events that must be copied before it.
 
-    `allocated` counts whole segments in memory, including dropped segments of which a reader still has views; `spilled`
-    counts the segments in files. The bytes behind `committed` belong to an incomplete transaction. `rollback()` drops
-    these bytes, also after `allocate` has raised an error.
+    `allocated` counts the bytes of whole segments in memory, including dropped segments of which a reader still has
+    views. `spilled` counts the bytes of the segments in files. The bytes from logical offset `committed` on belong to
+    an incomplete transaction. `rollback()` drops these bytes, also after `allocate` has raised an error.
 
-    Bounds, in bytes: an `append` of n bytes begins segments of at most 2 * n + `segment_max` in total, because the
-    unused rest of a segment is smaller than the unit that begins the next segment. If the log has an `allocate`, the
-    segments in memory that an open transaction touches hold at most `large_bytes`.
+    Bounds: an `append` of n bytes begins segments in memory of at most 2 * n + `segment_max` bytes in total, because
+    the unused rest of a segment is smaller than the unit that begins the next segment. If the log has an `allocate`,
+    the segments in memory that contain a part of the open transaction have at most `large_bytes` bytes in total.
     """
 
     SEGMENT_MIN = 1 << 14
-    # A new spilled segment is as large as the transaction so far, within these bounds. So there are few segments.
+    # A new spilled segment is as large as the bytes that were copied of the transaction until now, within these bounds.
+    # So a transaction has few spilled segments.
     SPILLED_MIN, SPILLED_MAX = 1 << 22, 1 << 26
     # A reader sends a spilled segment in pieces of this size, and releases the pages of each piece after sending it.
     PIECE = 1 << 20
-    CUT_BYTES = 1 << 18  # the distance between two places where a transaction may be cut
+    CUT_BYTES = 1 << 18  # the least distance between two places where a transaction may be cut
 
     def __init__(
         self, segment_max: int = 1 << 20, *, allocate: Allocate | None = None, large_bytes: int = 0
@@ -102,14 +106,14 @@ class ConsumerLog:
         self._large_bytes = large_bytes
         self._segments: list[Segment] = []
         self._spilled_from = -1  # where the open transaction's spilled part begins
-        self._last_size = 0  # size of the newest segment in memory, even if it was dropped
+        self._last_size = 0  # planned size of the newest segment in memory, even if it was dropped
         self._dropped_to = 0
         self._cs: I64 = np.zeros(k.STATE_SIZE, dtype=np.int64)
         self._cs[k.EVENT] = -1
         self._columns: NDArray[np.int64] | None = None
         self.state_at: int = self._cs.ctypes.data  # address of the kernel's state
         self._savepoints: dict[int, Savepoint] = {}  # the savepoints of the open transaction
-        self._record_at = self._rows_at = 0  # the logical offsets where the kernel has EARLIER
+        self._record_at = self._rows_at = 0  # the logical offsets for which the state has EARLIER
         self._noted = 0  # number of complete transactions when the kernel returned last
         self._new_spilled_end = 0  # the new `spilled_end`, which `finish` sets
         self.cut_points = CutPoints()
@@ -135,10 +139,11 @@ class ConsumerLog:
         """Copy the consumer's share of `batch`. Return the completed transactions, and the `seq` of the batch's last
         transaction.
 
-        `route_mask`: one byte per route, 1 = the consumer reads its tables. `already_executed`: one byte per
-        transaction, 1 = the consumer already has the transaction. `seq`: the seq of the last transaction before the
-        batch. `packed`: True to number transactions by file and offset instead of counting them. Raises the errors of
-        `allocate`. After such an error no transaction of the batch counts, and the caller must call `rollback()`.
+        `route_mask`: one byte per route, 1 = the consumer reads at least one table of the route. `already_executed`:
+        one byte per transaction, 1 = the consumer already has the transaction. `seq`: the seq of the last transaction
+        before the batch. `packed`: True if the seq of a transaction is made of the file's number and the offset, False
+        if transactions are counted. Raises the errors of `allocate`. After such an error `committed` is unchanged, and
+        the caller must call `rollback()`.
         """
         flags = batch.tx.flags
         counted = (flags & (OPEN | ABORTED)) == 0
@@ -158,14 +163,14 @@ class ConsumerLog:
         return copied.appended(0), int(seqs[counted][-1]) if counted.any() else seq
 
     def lane(self, route_mask: U8, epoch: int) -> tuple[int, int, int, int]:
-        """Return this log's row for the kernels. The row contains addresses, so the log and the mask must live longer
-        than the row."""
+        """Return this log's row for the kernels (see `STATE_AT` in `copy_kernel`). The row contains addresses, so the
+        log and the mask must live longer than the row."""
         return self.state_at, route_mask.ctypes.data, len(route_mask), epoch
 
     def answer(self, code: int, batch: Batch, copying: CopiedShares, begin: int) -> None:
         """Do what the kernel asks for with `code`: make room, set a savepoint, return to a savepoint, record a cut
-        point, or patch an event in an earlier segment. `begin`: index of the log's first visit. Raises the errors of
-        `allocate`."""
+        point, or patch an event in an earlier segment. `begin`: index of the log's first entry in `copying.visits`.
+        Raises the errors of `allocate`."""
         cs, checksum, ends = self._cs, int(batch.format.checksum), copying.done[k.END, begin:]
         self._note_complete(ends)
         if code == k.NEED_ROOM:
@@ -177,7 +182,8 @@ class ConsumerLog:
             cs[k.SAVEPOINTS] += 1
             self._savepoints[int(batch.ev.route[cs[k.EVENT] - 1])] = self._savepoint()
         elif code == k.UNDO:
-            # An unknown savepoint was set in an earlier batch, before any byte of the transaction was copied.
+            # If the savepoint is not known here, it was set in an earlier batch, before any byte of the transaction was
+            # copied.
             known = self._savepoints if cs[k.SAVEPOINTS] else {}
             number = int(batch.ev.route[cs[k.EVENT] - 1])
             self._return_to(known.get(number, Savepoint(self.committed, 0, 0, 0)))
@@ -214,20 +220,21 @@ class ConsumerLog:
             self._use_last_segment()
 
     def keep_columns(self, columns: NDArray[np.int64], count: int, place: int) -> None:
-        """Let the kernel append the columns of the next transactions to `columns`, after the first `count`, while
-        there is room. `place`: the value that the kernel writes into the row `TX` of these columns."""
+        """Let the kernel append the columns of the next transactions to `columns`, after the first `count`, while there
+        is room. `place`: the value that the kernel writes into the row `TX` of these columns, in place of the index in
+        the batch."""
         cs = self._cs
         self._columns = columns  # the kernel has its address
         cs[k.KEEP_AT], cs[k.KEEP_ROOM] = columns.ctypes.data, columns.shape[1]
         cs[k.KEPT], cs[k.KEEP_PLACE] = count, place
 
     def rollback(self) -> None:
-        """Drop the bytes of the incomplete transaction. If a later batch continues the transaction, its beginning is
-        among the batch's carried events, and is copied again."""
+        """Drop the bytes of the incomplete transaction. If a later batch continues the transaction, the carried events
+        of that batch contain the transaction's beginning, which is then copied again."""
         self._cs[k.SAVEPOINTS] = self._noted = 0
         self._new_spilled_end = self.spilled_end
         self._return_to(Savepoint(self.committed, 0, 0, 0))
-        # The segment in which the dropped bytes end may be empty now.
+        # The last segment may hold only bytes below `_dropped_to` now.
         self.drop(self._dropped_to)
 
     def _savepoint(self) -> Savepoint:
@@ -254,7 +261,8 @@ class ConsumerLog:
     def _use_last_segment(self, end: int | None = None) -> None:
         """Let the kernel write into the last segment. `end`: logical offset of the next byte; None: unchanged.
 
-        If the last segment belongs to a complete transaction that was spilled, later batches write no bytes into it.
+        If the last segment is spilled and its transaction is complete, the kernel gets no room in it, so later batches
+        write no bytes into it.
         """
         cs = self._cs
         end = self._end if end is None else end

@@ -1,7 +1,9 @@
-"""The kernel that copies consumers' shares of a batch; `consumer_log` says what it copies, and why.
+"""The kernel that copies, for each consumer, the bytes that this consumer gets of a batch (its share). `consumer_log`
+says which bytes these are, and why.
 
-One call copies for many consumers, because a call costs as much as copying dozens of transactions. A *lane* is one
-consumer of a call.
+One call copies for many consumers, because a call costs as much as copying dozens of transactions. A *lane* is one of
+the consumers of a call. A *visit* is a transaction of the batch that the kernel must process for a lane. The *head* of
+a statement is its text and its table maps. A *frame event* is a GTID, BEGIN, XID or COMMIT.
 """
 
 from __future__ import annotations
@@ -43,11 +45,11 @@ LAST_ROWS = 5  # offset of the open statement's last rows event; or NONE; or EAR
 COPIED = 6  # number of copied events of the open transaction
 SAVEPOINTS = 7  # number of the open transaction's savepoints that `ConsumerLog` stores
 COMPLETE = 8  # number of the batch's transactions that became complete
-NEED = 9  # with NEED_ROOM: how many bytes the kernel must write
-HEAD_DONE = 10  # 1 if the open statement's head (its text and table maps) was copied
+NEED = 9  # with NEED_ROOM: how many bytes the kernel must write next
+HEAD_DONE = 10  # 1 if the open statement's head was copied
 _HEAD_FIRST = 11  # index of the head's first event, -1 = none
-_MAPS_OPEN = 12  # 1 if the head has a table map
-# The next elements are logical offsets, except MAPS_EVENT, IN_HEAD, ROOM_AT and ROOM.
+_MAPS_OPEN = 12  # 1 if the head contains a table map
+# The next elements are logical offsets (bytes since the log was made), except MAPS_EVENT, IN_HEAD, ROOM_AT and ROOM.
 BASE = 13  # where the segment in use begins
 CUT_FROM = 14  # from this offset on, the open transaction may be cut before a rows event
 BEGINNING_END = 15  # end of the open transaction's record, GTID and BEGIN
@@ -57,7 +59,7 @@ MAPS_EVENT = 18  # index of the first of these table maps, -1 = there are none
 IN_HEAD = 19  # with CUT: 1 if a statement's head follows
 ROOM_AT = 20  # address of the segment in use
 ROOM = 21  # how many bytes of that segment may be written
-# The index that keeps the columns of complete transactions, see `_keep`:
+# The queue's index, into which `_keep` copies the columns of complete transactions:
 KEEP_AT = 22  # address of the index's columns
 KEEP_ROOM = 23  # how many columns the index has room for
 KEPT = 24  # how many columns the index has
@@ -70,18 +72,19 @@ EARLIER = -2  # the offset lies in an earlier segment
 # Why the kernel returned to Python.
 DONE, NEED_ROOM, PATCH_RECORD, PATCH_ROWS, REMEMBER, UNDO, CUT = range(7)
 
-# A lane's row: address of its log's state, address and size of its mask (one byte per route), epoch of its records.
+# A lane's row in `lanes`: address of its log's state, address and size of its mask (one byte per route), epoch of its
+# records.
 STATE_AT, MASK_AT, MASK_SIZE, EPOCH = range(4)
 LANE_SIZE = 4
 
 # Rows of `done`, which has a column for each visit that completes a transaction: the transaction's logical end, seq,
-# end offset in the file, events copied, commit time in microseconds since 1970 UTC, index in the batch, GTID's number
-# + 1.
+# end offset in the file, number of copied events, commit time in microseconds since 1970 UTC, index in the batch,
+# number of its GTID plus 1.
 END, SEQ, OFFSET, EVENTS, COMMIT_US, TX, NUMBER_END = range(7)
 DONE_SIZE = 7
 
-# A lane's totals: number of its completed transactions, logical end of the last of them, number of events of all,
-# commit time of the last, 1 if `_keep` had room for their columns.
+# A lane's totals: number of its completed transactions, logical end of the last of them, number of events of all of
+# them, commit time of the last of them, 1 if `_keep` had room for their columns.
 COUNT, LAST_END, EVENTS_COUNT, LAST_COMMIT_US, KEPT_COLUMNS = range(5)
 TOTALS_SIZE = 5
 
@@ -125,7 +128,7 @@ def _reset_statement(cs: I64) -> None:
 
 @part
 def _all_wanted(kinds: U8, routes: I32, route_mask: U8, lo: int, hi: int) -> bool:
-    """True if the consumer gets all tables of a statement's head."""
+    """True if the consumer reads the tables of all table maps in a statement's head."""
     for j in range(lo, hi):  # noqa: SIM110 - a kernel knows no generators
         if kinds[j] & KIND_MASK == TABLE_MAP and not route_mask[routes[j]]:
             return False
@@ -162,7 +165,8 @@ def _begin(cs: I64, flags: int, first: int) -> None:
     """Prepare the state for a transaction of the batch."""
     continued = flags & CONTINUED
     if not (continued and cs[BEGUN]):
-        # If the lane had no visit in the transaction's first batches, the state belongs to an earlier transaction.
+        # If the transaction begins in this batch, or the lane has copied nothing of it, the state belongs to an earlier
+        # transaction.
         cs[BEGUN], cs[RECORD], cs[LAST_ROWS], cs[COPIED], cs[HEAD_DONE] = 0, NONE, NONE, 0, 0
     if not continued:
         cs[SAVEPOINTS] = 0
@@ -182,10 +186,10 @@ def _unit_bytes(  # noqa: PLR0913 - kernels take arrays one by one, see `copy_sh
     head: int,
     text: bool,
 ) -> int:
-    """Return the size of a unit: rows or DDL event `i`, and the events before it that must be copied first.
+    """Return the size of a *unit*: the rows or DDL event `i`, and what must be copied before it.
 
-    `first`: index of the transaction's first event; `head`: index of the statement's first event, -1 if the head was
-    copied; `text`: True if the statement's text is copied.
+    `first`: index of the transaction's first event. `head`: index of the first event of the statement's head, -1 if no
+    head must be copied. `text`: True if the statement's text must be copied.
     """
     need = int(size[i])
     if not cs[BEGUN]:
@@ -242,8 +246,8 @@ def _note_map(cs: I64, kind: int) -> None:
 
 @part
 def _finish(out: U8, cs: I64, end: int, seq: int, record_size: int, checksum: int) -> bool:
-    """Finish the record of a transaction. Returns False if the record is in an earlier segment: then Python must finish
-    it."""
+    """Finish the record of a transaction. Return False if the record is in an earlier segment; then Python must finish
+    the record."""
     if cs[RECORD] == EARLIER:
         return False
     if cs[RECORD] >= 0:
@@ -405,17 +409,17 @@ def copy_shares(  # noqa: PLR0913 - kernels take arrays one by one
 ) -> int:
     """Copy the shares of the lanes `todo`. Return how many lanes are not done.
 
-    The kernel sets each lane's entry in `codes` to DONE, or to what Python must do for the lane. Then Python calls
-    again, with `resumed`, for the lanes that are not done. (REMEMBER and UNDO refer to the event before cs[EVENT].)
-    When a lane is done, the kernel fills the lane's row of `totals`.
+    The kernel sets each lane's entry in `codes` to DONE, or to what Python must do for the lane. After that, Python
+    calls the kernel again, with `resumed`, for the lanes that are not done. (REMEMBER and UNDO refer to the event
+    before cs[EVENT].) When a lane is done, the kernel fills the lane's row of `totals`.
 
     `seqs`: the seq of each transaction of the batch. `visits`: the transactions to be copied; the visits of lane n are
-    at [starts[n], starts[n + 1]), and `done` has a column for each visit. `record`: the record to copy, with epoch 0.
-    `cut_bytes`: a lane returns CUT before the first rows event that lies at least so many bytes behind the
+    visits[starts[n] : starts[n + 1]], and `done` has a column for each visit. `record`: the record to copy, with epoch
+    0. `cut_bytes`: a lane's code becomes CUT before the first rows event that lies at least so many bytes behind the
     transaction's record, GTID and BEGIN.
     """
-    # Taking an array out of a tuple changes its reference count atomically, twice. So this is done once per call, not
-    # per lane.
+    # Taking an array out of a tuple changes the array's reference count atomically, twice. So the kernel takes the
+    # arrays out once per call, not per lane.
     off, size, kinds, route = ev.off, ev.size, ev.kind, ev.route
     first, last, flags, gno = tx.first, tx.last, tx.flags, tx.gno
     end, commit_us = tx.end, tx.commit_us

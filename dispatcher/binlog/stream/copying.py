@@ -1,5 +1,5 @@
-"""Copies the shares of many consumers in one call of the kernel, and lets each log do what the kernel leaves to
-Python."""
+"""Calls the kernel that copies the bytes that each of many consumers gets of a batch (its share), and lets each
+consumer's log do what the kernel leaves to Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ I64Matrix = NDArray[np.int64]
 
 
 class Appended(NamedTuple):
-    """Transactions that became complete, one column for each; `copy_kernel` defines the rows."""
+    """Transactions that became complete. The array `columns` has a column for each; `copy_kernel` defines its rows
+    (`END`, `SEQ` ...)."""
 
     columns: I64Matrix
 
@@ -53,7 +54,7 @@ class Appended(NamedTuple):
 
 
 class Dealt(NamedTuple):
-    """Which transactions each lane must visit: what `deal_kernel.deal` returns."""
+    """The result of `deal_kernel.deal`: which transactions the kernel must process for each lane (consumer)."""
 
     starts: I32
     visits: I32
@@ -62,8 +63,9 @@ class Dealt(NamedTuple):
 
 @dataclass(slots=True)
 class CopiedShares:
-    """The shares that `append_shares` copies. `visits`, `done`: the kernel's arguments. `starts`, `totals`: the
-    kernel's values of each lane that has visits. `failures`: the error of each lane that failed."""
+    """What `append_shares` passes to `copy_kernel.copy_shares` and gets back. `visits`, `done`: arguments of the
+    kernel. `starts`, `totals`: the kernel's values of each lane that has visits. `failures`: the error of each lane
+    that failed."""
 
     seqs: I64
     record: U8
@@ -79,7 +81,7 @@ class CopiedShares:
 
 
 class Log(Protocol):
-    """A lane's log."""
+    """The log of a lane's consumer."""
 
     def answer(self, code: int, batch: Batch, copying: CopiedShares, begin: int) -> None: ...
 
@@ -89,8 +91,8 @@ class Log(Protocol):
 
 
 def roll_back_aborted(batch: Batch, logs: Sequence[Log]) -> None:
-    """If the first transaction of a batch was aborted or rolled back, drop the part that an earlier batch appended. The
-    transaction's events in this batch are not copied."""
+    """If the first transaction of a batch continues an earlier batch and was aborted or rolled back, drop the bytes
+    that were copied from the earlier batch. The kernel does not copy the transaction's events in this batch."""
     flags = batch.tx.flags
     if len(flags) and flags[0] & CONTINUED and flags[0] & (ABORTED | ROLLED_BACK):
         for log in logs:
@@ -116,15 +118,15 @@ def append_shares(
 ) -> CopiedShares:
     """Copy the shares of many consumers; the arguments are those of `copy_kernel.copy_shares`.
 
-    If a log lacks room on disk, its error is in `failures`. Then no transaction of the batch counts for this log, and
-    the caller must call its `rollback()`.
+    If a log lacks room on disk, the error is in `failures`. Then the log's `committed` is unchanged, and the caller
+    must call the log's `rollback()`.
     """
     starts, visits, todo = dealt
     record = _record_of(batch.file, batch.format.checksum)
     done = np.empty((k.DONE_SIZE, len(visits)), dtype=np.int64)
     totals = np.zeros((len(logs), k.TOTALS_SIZE), dtype=np.int64)
     codes = np.empty(len(logs), dtype=np.int32)
-    # Few of a thousand lanes may have visits, so no object is made for a lane without visits.
+    # Of a thousand lanes, few may have visits. So Python makes no object for a lane without visits.
     busy = todo.tolist()
     copying = CopiedShares(
         seqs, record, dict(zip(busy, starts[todo].tolist(), strict=True)), visits, done

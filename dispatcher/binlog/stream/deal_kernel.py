@@ -1,7 +1,8 @@
-"""The kernel that finds, for each of many consumers, the transactions of a batch that the copy kernel must visit.
+"""The kernel that finds, for each of many consumers, the transactions of a batch that `copy_kernel` must process for
+this consumer (its visits).
 
-Each pass over the batch serves all consumers. So the time depends on the number of events and of visits, not on the
-number of consumers without visits.
+One pass over the batch finds the visits of all consumers. So the time depends mainly on the number of events and of
+visits, and little on the number of consumers without visits.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _walk(  # noqa: PLR0913 - one branch per reason of a visit, one array per pa
                 cs = integers_at(lanes[lane, k.STATE_AT], k.STATE_SIZE)
                 if cs[k.BEGUN] or cs[k.SAVEPOINTS]:
                     _visit(seen, cursor, visits, lane, t)
-        before = ALL - 1  # route of the event before, whose lanes have a visit of `t`
+        before = ALL - 1  # route of the event before: its lanes have a visit of `t`
         for i in range(first[t], last[t]):
             kind, r = kinds[i] & KIND_MASK, route[i]
             if r == before or kind not in (ROWS, ROWS_END, DDL):
@@ -82,8 +83,8 @@ def deal(
     route_starts: I32,
     route_lanes: I32,
 ) -> tuple[I32, I32, I32]:
-    """Return `starts`, `visits` and the lanes that have visits. Lane n must visit the transactions
-    visits[starts[n] : starts[n + 1]], which are in order.
+    """Return `starts`, `visits` and the lanes (consumers) that have visits. Lane n must visit the transactions
+    visits[starts[n] : starts[n + 1]], which are in the order of the log.
 
     A lane must visit each transaction that holds rows or a statement for the lane's consumer. The lane must also visit
     the batch's first transaction if, in an earlier batch, the lane began to copy that transaction or set a savepoint in

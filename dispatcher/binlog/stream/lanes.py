@@ -1,4 +1,4 @@
-"""Finds and copies the shares that many consumers at the same position have in a batch."""
+"""Finds and copies the bytes of a batch that each of many consumers at the same position gets (its share)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from dispatcher.binlog.stream.routes import Filter, Routes
 
 
 class Lanes:
-    """The consumers' logs in the kernels' form, and the lanes of each route.
+    """The consumers' logs in the form that the kernels use, with a *lane* for each consumer, and the lanes of each
+    route.
 
-    `mask`: one byte per route, 1 if at least one lane reads its tables.
+    `mask`: one byte per route, 1 if at least one consumer reads a table of the route.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class Lanes:
         self.logs = logs
         self.mask: U8 = np.zeros(0, dtype=np.uint8)
         self._filters = filters
-        # References to the masks, whose addresses are in the table.
+        # References to the masks, which keep the masks alive: `_table` contains their addresses.
         self._masks: list[U8] = [np.zeros(1, dtype=np.uint8)] * len(logs)
         self._table: NDArray[np.int64] = np.zeros((len(logs), k.LANE_SIZE), dtype=np.int64)
         self._table[:, k.STATE_AT] = [log.state_at for log in logs]

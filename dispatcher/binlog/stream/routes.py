@@ -1,10 +1,11 @@
 """Routes: small integers that stand for the tables that an event concerns, so that kernels compare integers, not names.
 
-A route is interned once per (database, table), or once per set of tables that a DDL touches. A consumer converts its
-filter to one byte per route (`Filter.route_mask`), so routing an event is an array look-up.
+Each (database, table) that occurs in the log gets one route, and so does each set of tables and databases that a DDL
+touches. A consumer converts its filter to one byte per route (`Filter.route_mask`), so routing an event is an array
+look-up.
 
-The kernel finds names in an open-addressing table of FNV-1a hashes. It compares the names, too, so two names with the
-same hash get different routes.
+The kernel finds names in an open-addressing table of FNV-1a hashes. The kernel then compares the names themselves, so
+two names with the same hash get different routes.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Routes:
         return len(self.targets)
 
     def table(self, database: bytes, table: bytes) -> int:
-        """Intern a table that the kernel did not find."""
+        """Add a route for a table that the kernel did not find, and return the route."""
         route = self._append(((_name(database), _name(table)),))
         name = database + table
         while self._names_end + len(name) > len(self.names):
@@ -107,7 +108,8 @@ class Routes:
         return route
 
     def ddl(self, targets: Iterable[Target]) -> int:
-        """Intern the tables and databases that a statement changes; `NO_ROUTE` if there are none."""
+        """Return the route for the tables and databases that a statement changes, and add it if it is new. Return
+        `NO_ROUTE` if there are none."""
         key = tuple(sorted(set(targets), key=lambda target: (target[0], target[1] or "")))
         if not key:
             return NO_ROUTE

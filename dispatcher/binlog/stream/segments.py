@@ -5,7 +5,8 @@ the segment. Memory that was in use a moment ago costs no fault, and is still in
 still send bytes of a segment that the log has dropped. So each segment is a new array over the pool's memory, and the
 pool takes the memory back when that array is freed. Views of the segment keep the array alive.
 
-The pool cuts new memory from slabs, for which it asks the system for huge pages: one fault per 2 MiB.
+The pool cuts new memory from *slabs*: mappings of 8 MiB for segments of up to 2 MiB, and one mapping for each larger
+segment. For slabs, the pool asks the system for huge pages, so that one page fault maps 2 MiB.
 
 Segments of a transaction that is too large for memory come from another allocator, which maps them to a file. Their
 pages stay resident after use until the system needs the memory, or until `release_pages` gives it back.

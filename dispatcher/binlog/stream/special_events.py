@@ -5,11 +5,11 @@ Each such event is listed for the consumers, opens or ends a transaction, is ign
 fault for the consumers that it may concern. No event is skipped silently.
 
 The log may hold the rows of transactions that were rolled back. MariaDB writes such a transaction with all its rows and
-a ROLLBACK at its end. MariaDB also writes the rows that a ROLLBACK TO has undone, and the ROLLBACK TO behind them.
-MySQL does the same if the transaction created or dropped a temporary table. In row format such a transaction holds only
-rows of transactional tables: every server since 5.5 writes changes of other tables at once, as separate groups that end
-with COMMIT (sql/binlog.cc, use_trans_cache; tested on four servers). So ROLLBACK undoes the whole transaction, and
-ROLLBACK TO undoes everything behind its savepoint.
+a ROLLBACK at its end. If a ROLLBACK TO has undone a part of a transaction, MariaDB writes the undone rows, too, and the
+ROLLBACK TO after them. MySQL does the same if the transaction created or dropped a temporary table. In row format such
+a transaction holds only rows of transactional tables: every server since 5.5 writes changes of other tables at once, as
+separate groups that end with COMMIT (sql/binlog.cc, use_trans_cache; tested on four servers). So ROLLBACK undoes the
+whole transaction, and ROLLBACK TO undoes everything behind its savepoint.
 
 Sources: MySQL source, sql/log_event.cc, sql/binlog.cc; MariaDB, sql/log_event_server.cc.
 """
@@ -317,8 +317,8 @@ class SpecialEvents:
         return None
 
     def _statement_fault(self, verb: str, query: Query, out: Batches) -> None:
-        """Add a fault for the consumers of the databases that a statement updates. The message has only the statement's
-        verb, because the text may hold values."""
+        """Add a fault for the consumers of the databases that a statement updates. The message contains only the
+        statement's verb, because the text may contain values of rows."""
         route = ALL
         if query.updated_databases:
             targets = [(database, None) for database in query.updated_databases]

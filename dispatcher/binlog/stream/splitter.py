@@ -1,13 +1,14 @@
 """Converts packets to transactions, with one kernel call per buffer.
 
 A source writes the received bytes into `room()`. `split()` turns all complete events into `Batch`es of arrays (offset,
-size, kind, route per event; first event, GTID, commit time, end offset per transaction). The caller copies its
-consumers' shares from the batches (`consumer_log`), and then `compact()` makes room again. Only headers, table maps and
-GTIDs are decoded.
+size, kind, route per event; first event, GTID, commit time, end offset per transaction). From the batches, the caller
+copies the bytes that each of its consumers gets (`consumer_log`). Then the caller calls `compact()`, which makes room
+in the buffer again. The splitter reads headers, the names in table maps, GTIDs and statements. It decodes no rows.
 
 Invariants
 * An event is read once. Its checksum is verified if the FORMAT_DESCRIPTION in force says that events have one.
-* A batch has one file and one FORMAT_DESCRIPTION; when either changes, a new batch begins.
+* All events of a batch are from one file, under one FORMAT_DESCRIPTION. If the file or the FORMAT_DESCRIPTION changes,
+  a new batch begins.
 * A transaction may span batches. Its events that a consumer's log may still have to copy in the next batch (GTID,
   BEGIN, the text and table maps of an open statement) are *carried*: they are copied to the front of the buffer, and
   listed again with the flag `CARRIED`.
@@ -83,7 +84,7 @@ class Splitter:
         )
         self._full = False
         self._work = 0  # work of Python in this call of `split`, in units of `work_of`
-        self._error: BinlogError | None = None  # the error behind the last returned batches
+        self._error: BinlogError | None = None  # the error that follows the last returned batches
 
     # -- where the log is --------------------------------------------------------------------------------------
 
@@ -138,7 +139,7 @@ class Splitter:
         return self._buffer.fill - int(self._builder.state[k.AT])
 
     def drop_rest(self) -> None:
-        """Forget the pending bytes: the file ends inside of an event."""
+        """Forget the pending bytes. The caller calls this if the file ends inside an event."""
         self._buffer.fill = int(self._builder.state[k.AT])
 
     def feed(self, data: bytes) -> Batches:
@@ -165,9 +166,10 @@ class Splitter:
     def split(self) -> Batches:
         """Return all complete events in the buffer as batches, in order. `compact()` must follow before the next call.
 
-        Raises BinlogError for bytes that are damaged or not understood at all; then the connection must be closed. The
-        events before the damage are returned first, and the next call raises. An event at which only some consumers
-        must stop does not raise: it is the `fault` of its batch.
+        Raises BinlogError if the bytes are damaged, or if the daemon does not understand them at all; then the caller
+        must close the connection. If complete events precede the damage, this call returns them, and the next call
+        raises the error. An event at which only some consumers must stop raises no error: the error is the `fault` of
+        the batch.
 
         Events that Python reads take up to thousands of times as long as other events. So a call returns after
         `WORK_MAX` work in Python, with `full` set, so that the thread's other connections get their turn.

@@ -97,8 +97,8 @@ class TableMaps(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The tables that `routes.find_route` searches, and the `n_sources` sources of GTIDs: for each source 16 bytes of
-    UUID, and 1 if it has a UUID. (Python finds the sources without a UUID by name.)"""
+    """The tables that `routes.find_route` searches, and the `n_sources` sources of GTIDs. The entry of a source is 16
+    bytes of UUID, and then 1 if the source has a UUID. (Python finds the sources without a UUID by name.)"""
 
     slots: I32
     names: U8
@@ -339,8 +339,8 @@ def split_packets(
     buf: U8, st: I64, ev: Events, tx: Transactions, maps: TableMaps, names: Names
 ) -> int:
     """Fill the arrays from buf[st[AT]:st[END]] until Python must act; returns the reason code."""
-    # Taking an array out of a tuple changes its reference count atomically, twice. So this is done once per call, not
-    # per event.
+    # Taking an array out of a tuple changes the array's reference count atomically, twice. So the kernel takes the
+    # arrays out once per call, not per event.
     ev_off, ev_size, ev_kind, ev_route = ev.off, ev.size, ev.kind, ev.route
     tx_first, tx_last, tx_flags, tx_source = tx.first, tx.last, tx.flags, tx.source
     tx_gno, tx_end, tx_commit_us = tx.gno, tx.end, tx.commit_us

@@ -2,7 +2,7 @@
 
 Route, table id and size identify a TABLE_MAP: in one run of a server a table id never stands for two definitions, and
 two settings of `binlog_row_metadata` give different sizes. So the kernel finds an event's replacement by these three
-numbers. Python reads an event only if the kernel does not know its three numbers.
+numbers. Python reads a TABLE_MAP only if the kernel does not know the event's three numbers.
 
 A replacement is stored as a *tail*: the body behind table id and flags. Only the tail, and the header's size field,
 change.
@@ -22,7 +22,7 @@ from dispatcher.binlog.kernel.jit import njit
 from dispatcher.binlog.stream.batch import DDL, KIND_MASK, TABLE_MAP, Batch, Events
 from dispatcher.binlog.table_map.wire import POST_HEADER_SIZE
 
-KEEP = -1  # in place of a tail's number: the event stays unchanged
+KEEP = -1  # used in place of a tail's number if the event stays unchanged
 _HEAD = HEADER_SIZE + POST_HEADER_SIZE
 
 

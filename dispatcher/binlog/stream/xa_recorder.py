@@ -1,10 +1,10 @@
 """XA transactions: the part of the splitter that records their rows and replays them where they are committed.
 
-MySQL since 5.7 and MariaDB since 10.5 write XA START ... XA END, XA PREPARE as a group under one GTID. Later they write
-XA COMMIT or XA ROLLBACK alone under another GTID. In MariaDB's group, the GTID event takes the place of XA START. Only
-the last event of the group says whether the transaction is prepared, since XA COMMIT ... ONE PHASE writes the same
-group with another last event. So from XA START on, this module records the rows instead of listing them for consumers,
-until it reads one of these:
+MySQL since 5.7 and MariaDB since 10.5 write XA START ... XA END, XA PREPARE as a group under one GTID. When the
+transaction is committed or rolled back, they write XA COMMIT or XA ROLLBACK alone under another GTID. In MariaDB's
+group, the GTID event takes the place of XA START. Only the last event of the group shows whether the transaction is
+prepared: for XA COMMIT ... ONE PHASE, a server writes the same group with another last event. So from XA START on, this
+module records the rows instead of listing them for consumers, until it reads one of these events:
 
 * XA PREPARE: the group counts as a transaction without events, and its recording goes to the `XaStore`;
 * XA COMMIT ... ONE PHASE: the recording is replayed in place of the group's last event, in the same transaction;

@@ -5,15 +5,16 @@ another GTID: it may come in a much later file, from another session, and after 
 daemon. An `XaStore` keeps the prepared transactions of one connection key. The splitters of all dispatchers of the key
 share the store, though they read different parts of the log.
 
-* An xid may be used again, so a transaction is identified by its xid and its mark, which is the offset behind the GTID
-  event of its prepare. A dispatcher that reads a part of the log again adds no entry twice, and an entry that has ended
-  stays ended.
-* XA COMMIT or XA ROLLBACK ends the last prepare of its xid that lies before it. So a dispatcher that reads an old part
-  of a log finds the prepares of that part, not later ones. After a failover to another server, marks cannot be
-  compared, so the store compares GTIDs.
+* An xid may be used again. So a transaction is identified by its xid and its *mark*: the file and the offset behind the
+  GTID event of its prepare. If a dispatcher reads a part of the log again, the store adds no second entry for a
+  transaction, and an entry that has ended stays ended.
+* An XA COMMIT or XA ROLLBACK ends the last prepare that has the same xid and lies before this event in the log. So a
+  dispatcher that reads an old part of a log finds the prepares of that part, not later ones. After a failover to
+  another server, marks cannot be compared, so the store compares GTIDs.
 * The store is bounded in bytes; the recording of an open XA transaction may use the remaining bytes. The store keeps an
   ended transaction for consumers that have not passed its end. If room is short, the store drops ended transactions
-  first. A transaction that does not fit is kept without rows, as a fault for the tables that it changed.
+  first. A transaction that does not fit is kept without rows, but with a fault for the consumers of the tables that it
+  changed.
 * A restart must lose nothing. So the caller must store what `changes` returns in the same write as the consumers'
   progress, never later.
 
@@ -80,7 +81,8 @@ class XaEntry:
 
 @dataclass(frozen=True, slots=True)
 class XaChanges:
-    """What has changed since the last store: new entries, entries that ended, and the numbers of removed entries."""
+    """What has changed since the entries were last written to the state store: new entries, entries that ended, and the
+    numbers of removed entries."""
 
     put: tuple[XaEntry, ...]
     ended: tuple[tuple[int, LogPoint], ...]
@@ -88,7 +90,8 @@ class XaChanges:
 
 
 class XaStore:
-    """The prepared transactions of one connection key. `stored`: entries of the state store, in order of their numbers.
+    """The prepared transactions of one connection key. `stored`: the entries that the state store holds, in order of
+    their numbers.
 
     `server`: the uuid of the server that is read; set at login, before any event is read.
     """

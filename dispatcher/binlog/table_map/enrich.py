@@ -2,8 +2,8 @@
 
 A server with `binlog_row_metadata=FULL` writes columns' names, labels and the primary key into each TABLE_MAP. A server
 with MINIMAL, or an older server, does not write these fields. This module adds them from `information_schema`, in the
-server's own fields and order, so that decoders see only one kind of TABLE_MAP. It does not change the fields that the
-event has.
+server's own fields and order, so that decoders see only one kind of TABLE_MAP. It does not change fields that the event
+already contains.
 
 A definition of another version of the table may match an event by chance. `dispatch.tables.versions` proves that a
 definition belongs to an event; this module only refuses a definition whose types, lengths or nullability contradict the

@@ -1,8 +1,8 @@
 """Parses the optional fields of a TABLE_MAP event: names, signedness, character sets, labels, key, and more.
 
-`OptionalMetadata` reads one field at a time and stores its values by the column's number in the table. But most fields
-have entries only for the columns to which they apply, such as the numeric ones, and these columns differ from field to
-field. Most of this file maps a field's entries to the columns of the table.
+`OptionalMetadata` reads one field at a time and stores the field's values by the column's number in the table. Most
+fields contain entries only for some columns: SIGNEDNESS, for example, only for numeric columns. Most of this file maps
+the entries of a field to the columns of the table.
 
 Sources: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event::Optional_metadata_fields),
 sql/log_event.cc (Table_map_log_event::init_metadata_fields); MariaDB source, sql/log_event_server.cc.

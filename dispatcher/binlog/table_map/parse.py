@@ -1,6 +1,6 @@
 """Parses TABLE_MAP events: the columns of the rows that follow.
 
-Every TABLE_MAP has the columns' types and sizes. Names, signedness, character sets, labels and the primary key are
+Every TABLE_MAP contains the columns' types and sizes. Names, signedness, character sets, labels and the primary key are
 optional fields. MySQL since 8.0 and MariaDB since 10.5 write all of them with binlog_row_metadata=FULL, and only
 signedness and character sets with MINIMAL. Older servers write no optional fields. A definition from information_schema
 can supply missing fields (`with_columns`). This module guesses no missing value, so a table whose columns have no names

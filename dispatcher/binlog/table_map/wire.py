@@ -2,9 +2,9 @@
 
 `parse` and `optional_metadata` interpret the parts; `enrich` writes the optional fields that a server omits.
 
-An optional field is type (1 byte), length (packed integer), value. Bits in a value are most significant first, unlike
-the null bits. `RawTableMap` keeps unknown fields and `OptionalMetadata` skips them, because a newer server may add
-fields that replicas can ignore.
+An optional field consists of its type (1 byte), its length (packed integer) and its value. In a value that consists of
+bits, the most significant bit of a byte comes first; in the null bits, the least significant. `RawTableMap` keeps
+unknown fields and `OptionalMetadata` skips them, because a newer server may add fields that replicas can ignore.
 
 Only the daemon writes the field COLUMN_TYPES. For each column the field has a length byte and the declared type
 ("uuid", "inet6" ...). The declared type is empty if the server's fields determine the type. MariaDB's own fields do not

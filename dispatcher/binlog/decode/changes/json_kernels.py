@@ -36,7 +36,7 @@ DATE = 0
 DATETIME = 1
 INSTANT = 2
 
-# Room that a member needs besides its key and its text: two quotes, null, a comma.
+# Room that a member needs besides its key and its text: two quotes, the word null, a comma.
 MEMBER_BYTES = 8
 NUMBER_BYTES = 42  # a sign, 39 digits, a zero and a point
 TIME_BYTES = 27

@@ -49,7 +49,8 @@ def json_text(batch: pa.RecordBatch, images: Collection[str] = IMAGES) -> pa.Rec
 
 
 def absent_masks(lists: pa.ListArray) -> dict[str, NDArray[np.bool_]]:
-    """Returns for each column name in `before_absent` or `after_absent` a mask of the rows whose list has it."""
+    """Returns for each column name in `before_absent` or `after_absent` a mask of the rows whose list contains the
+    name."""
     rows_of: dict[str, NDArray[np.bool_]] = {}
     if lists.null_count == len(lists):
         return rows_of

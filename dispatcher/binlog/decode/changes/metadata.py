@@ -1,5 +1,5 @@
-"""The metadata columns: they describe a change, and a reader gets them only if it requests them. A column that is not
-requested costs nothing.
+"""The metadata columns, which describe a change. A reader gets only the columns that it requests, and only these are
+computed.
 
 `query` needs one more pass over the bytes. `transaction_rows` and `transaction_end` need one more pass over the rows,
 because the number of rows is known only at the end of a transaction. A part of a transaction contains neither this

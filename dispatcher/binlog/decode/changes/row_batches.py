@@ -1,5 +1,5 @@
-"""Decodes rows events of one layout to Arrow batches: the columns of the envelope, and the two images of each
-change."""
+"""Decodes rows events of one layout to Arrow batches: the columns of the envelope (which say when, where and how a row
+changed; see `ENVELOPE`), and the two images of each change."""
 
 from __future__ import annotations
 

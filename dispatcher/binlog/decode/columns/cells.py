@@ -96,7 +96,7 @@ def read_decimal_texts(
 @part
 def value_length(buf: U8, at: Int, prefix: Int) -> Int:
     """Read the length in the `prefix` bytes at `at`; 0 if `prefix` is 0."""
-    # Without a call of `little`, so that the common sizes compile to one load.
+    # This does not call `little`, so that the common sizes compile to one load.
     if prefix == 1:
         return np.int64(buf[np.uint64(at)])
     if prefix == 2:

@@ -248,9 +248,10 @@ def _text_decoder(column: Column, target: pa.DataType) -> Decode:
 def _uncompressed(offsets: Long, data: Bytes) -> tuple[Long, Bytes]:
     """Decompress values of MariaDB's compressed columns. Raises `Invalid`.
 
-    A value is empty, or begins with a header byte. After header 0, the plain value follows. In other headers the low
-    three bits are the size of the length; the length (big-endian) and the value follow, in zlib's format, or as raw
-    deflate if bit 3 is set. Source: MariaDB source, sql/field_comp.cc.
+    A value is empty, or begins with a header byte. After header 0, the plain value follows. In any other header, the
+    low three bits are the size in bytes of the field that follows: the length of the plain value (big-endian). After
+    this field follows the compressed value, in zlib's format, or as raw deflate if bit 3 of the header is set. Source:
+    MariaDB source, sql/field_comp.cc.
     """
     raw = data.tobytes()
     values = []
@@ -356,8 +357,8 @@ def _geometries(buf: Bytes, at: Offsets, prefix: int) -> Decoded:
 def geometry_structs(offsets: Long, data: Bytes, valid: NDArray[np.bool_]) -> Decoded:
     """Decode adjacent geometries: the SRID, four bytes, then the well-known binary form. Raises `Invalid`.
 
-    INSERT IGNORE stores an empty cell in a NOT NULL column for which it has no value (MySQL 5.6, MariaDB). SELECT shows
-    the cell as ''. The decoder returns SRID 0 and an empty form for it.
+    INSERT IGNORE stores an empty cell in a NOT NULL column if the statement supplies no value (MySQL 5.6, MariaDB).
+    SELECT shows the cell as ''. For such a cell, the decoder returns SRID 0 and an empty form.
     """
     lengths = np.diff(offsets)
     present = valid & (lengths > 0)

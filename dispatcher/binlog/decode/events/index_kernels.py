@@ -34,7 +34,8 @@ TXN_FIELDS = 8
 TABLE_ID = 0
 BODY = 1
 BODY_END = 2
-# The last transaction with this version; then offset and index of the TABLE_MAP in that transaction.
+# The last transaction that contains a TABLE_MAP of this version. The next two columns: offset and index of the last
+# such TABLE_MAP.
 MAPPED_TXN = 3
 MAPPED_AT = 4
 MAPPED_INDEX = 5
@@ -48,8 +49,8 @@ STATE_FIELDS = 7
 # Error codes.
 OK, CUT, CHECKSUM, UNSUPPORTED, NO_RECORD, NO_MAP, RECORD_DIFFERS, SHORT = range(8)
 
-# What the kernel does with an event, by type. An event with one of the actions from ROWS to GTID_EVENT must be in a
-# transaction.
+# What the kernel does with an event; `_ACTIONS` maps each type to an action. An event with an action from ROWS to
+# GTID_EVENT must be in a transaction.
 FAIL, SKIP, UNKNOWN, ROWS, QUERY, MAP, GTID_EVENT, FORMAT, IGNORABLE, COMPRESSED = range(10)
 ACTIONS_COUNT = 10
 
@@ -258,8 +259,8 @@ def is_text(buf: U8, at: Int, end: Int, text: bytes) -> bool:
 
 @part
 def read_query(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
-    """Add a query to the events unless it is BEGIN or COMMIT, which would be half of all lines if transactions are
-    small."""
+    """Add a query to the events unless it is BEGIN or COMMIT. In a log of small transactions, these would be half of
+    all lines."""
     body = at + header.HEADER_SIZE
     if end - body < header.QUERY_FIXED_SIZE:
         return SHORT

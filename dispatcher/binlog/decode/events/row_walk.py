@@ -3,17 +3,18 @@
 A row image is a bit per column (1 = NULL, least significant first), and then the cells that are not NULL, without an
 index: the offset of a cell is known only after the lengths of all cells before it. So one kernel walks once over all
 rows and writes the offsets of the cells into one array per column. The decoders in `cells` then process whole columns.
-A cell's offset is relative to the batch's first byte and has 32 bits, which halves the memory written. So a batch never
-spans more than 2^31 bytes.
+A cell's offset is relative to the batch's first byte and has 32 bits. With 64 bits, the kernel would write twice as
+much memory. So a batch never spans more than 2^31 bytes.
 
-For each of its images, an event has a bitmap of the columns that the image contains. Usually the bits of all columns
-are set, and the walk does not read the bitmap again for each row. Otherwise the walk uses the slower `sparse_image`,
-and marks a missing column as `ABSENT`, which is not NULL. The after-image of a PARTIAL_UPDATE_ROWS event begins with a
-bit per JSON column of the table. If the bit is set, the column's cell contains changes to the before-image's cell, and
-the walk writes DIFF - offset in place of the cell's offset.
+For the before-images, and likewise for the after-images of its rows, an event contains a bitmap of the columns that
+these images contain. Usually the bits of all columns are set, and the walk does not read the bitmap again for each row.
+Otherwise the walk uses the slower `sparse_image`, and marks a missing column as `ABSENT`, which is not NULL. The
+after-image of a PARTIAL_UPDATE_ROWS event begins with an integer, the options. If this integer is 1, a bit per JSON
+column of the table follows it. If a column's bit is set, the column's cell contains changes to the before-image's cell,
+and the walk writes DIFF - offset in place of the cell's offset.
 
-Every length is checked against the end of its event before it is used. If a length exceeds it, the walk ends with an
-error code and an offset, because a kernel cannot raise a typed error.
+The walk checks every length against the end of the event before it uses the length. If a cell would reach past this
+end, the walk returns an error code and an offset, because a kernel cannot raise a typed error.
 
 Source: MySQL source, libs/mysql/binlog/event/rows_event.h (Rows_event), sql/rpl_record.cc (pack_row, unpack_row).
 """
@@ -36,8 +37,8 @@ from dispatcher.binlog.table_map.column_types import Column, Type, cell_width
 I8 = NDArray[np.int8]
 _U64 = np.uint64
 
-# Columns of the events array, which has one line per rows event (or DDL query). Offsets are relative to the delivered
-# bytes.
+# Columns of the events array, which has one line per rows event and per query except BEGIN and COMMIT. Offsets are
+# relative to the beginning of the delivered bytes.
 OFFSET = 0  # offset of the event's header
 END = 1  # end of the event's body, before the checksum
 TYPE = 2
@@ -95,7 +96,7 @@ def operations(kinds: I64) -> I64:
 
 @part
 def columns_present(buf: U8, at: Int, columns: Int) -> tuple[bool, bool]:
-    """Return (True if the bitmap at `at` has at least one column, True if it has all)."""
+    """Return (True if the bitmap at `at` contains at least one column, True if it contains all columns)."""
     some, all_ = np.int64(0), np.int64(255)
     whole = columns >> 3
     for k in range(whole):

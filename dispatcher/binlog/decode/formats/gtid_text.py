@@ -1,4 +1,5 @@
-"""Formats GTID events as text, a batch at a time: a log of small transactions has as many GTID events as rows.
+"""Formats GTID events as text, a batch at a time, because a log of small transactions may contain as many GTID events
+as rows.
 
 The server id of a MariaDB GTID is in the event's header. The event of a MySQL GTID with a tag (see `event.gtid`) begins
 with four fields, which this module parses: flags, the source as 16 integers, the number, the tag. An anonymous GTID has
