@@ -91,7 +91,7 @@ def run_inspection(
             raise _as_input(error) from None
         out.flush()
     except BrokenPipeError:
-        # At its exit Python flushes standard output once more. This flush must not fail.
+        # When Python exits, it flushes standard output once more. This flush must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if inspection.unread:

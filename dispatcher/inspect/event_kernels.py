@@ -399,7 +399,7 @@ def bodies_in_force(block: BlockEvents, first: Int, known: BodyArrays, ids: I64,
     """Find the TABLE_MAP of each rows event from line `first` on, up to a TABLE_MAP whose body is not known. Sets the
     entry of each rows event in `found` to the line of its TABLE_MAP's body plus 1, and the entry of any other event to
     0. Returns the line of the unknown TABLE_MAP, or the number of events. `ids`: a copy of `known.ids`, which this
-       function changes."""
+    function may change."""
     buf, lines = block.buf, block.lines
     for line in range(first, len(lines)):
         kind = lines[line, TYPE]

@@ -1,9 +1,9 @@
 """Reads the blocks of a log, and writes the lines of the output.
 
-A block has a few megabytes of events. `Inspection` parses all events of a block, then decodes their rows together, and
-then renders and writes them. So the memory depends only on the sizes of a block and of the largest event. The events of
-a compressed transaction become further blocks, which are shown after the TRANSACTION_PAYLOAD event and before the next
-event.
+A block contains a few megabytes of events. `Inspection` parses all events of a block, then decodes their rows together,
+and then renders and writes them. So the memory depends only on the sizes of a block and of the largest event. The
+events of a compressed transaction become further blocks, which are shown after the TRANSACTION_PAYLOAD event and before
+the next event.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The two outputs: text, and JSON for programs.
 
-The text has the information of `mysqlbinlog -v` in the same order and with the same marks: `# at 1234` gives the offset
-of an event, and `###` lines show rows as statements. Unlike mysqlbinlog, it shows the columns' real names. The text
-cannot be executed as SQL. The JSON is one object per event and line; `docs/inspect.md` lists the fields.
+The text contains the information of `mysqlbinlog -v`, in the same order and with the same marks: `# at 1234` gives the
+offset of an event, and `###` lines show rows as statements. Unlike mysqlbinlog, the text shows the columns' real names.
+The text cannot be executed as SQL. The JSON is one object per event and line; `docs/inspect.md` lists the fields.
 """
 
 from __future__ import annotations

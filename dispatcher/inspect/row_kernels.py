@@ -26,7 +26,7 @@ from dispatcher.binlog.kernel.jit import njit, part
 from dispatcher.binlog.kernel.short_copy import copy_short, padded
 from dispatcher.model.printable import UNSAFE
 
-# The forms of columns. The comment of each form lists the meanings of the columns A, B and C of `RowTables.columns`.
+# The forms of columns. The comment of each form says what the columns A, B and C of `RowTables.columns` contain for it.
 SIGNED = 0  # A: number of bytes
 UNSIGNED = 1  # A: number of bytes
 BOTH_SIGNS = 2  # A: number of bytes; for integers whose sign the log does not contain

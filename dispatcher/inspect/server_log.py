@@ -69,8 +69,8 @@ class RemoteLog:
 
 
 def _file_of(server: LogServer, files: Sequence[str], start: GtidBound) -> str:
-    """Returns the newest file before which the log has no transaction of `start`. If files before the oldest one had
-    such a transaction, returns the oldest file."""
+    """Returns the newest file before which the log contains no transaction of `start`. If purged files contained such a
+    transaction, returns the oldest file."""
     low, high = 0, len(files) - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -177,8 +177,8 @@ class DumpReader:
             at = end
         lines = parts[0] if len(parts) == 1 else np.concatenate(parts)
         ends = self._offset + np.cumsum(lines[:, SIZE])
-        # If the position in the header is higher than the computed one, the header is right: an encrypted file begins
-        # with bytes that the server does not send.
+        # If the position in the header is higher than the computed position, the header is right: an encrypted file
+        # begins with bytes that the server does not send.
         log_pos, end = int(lines[-1, LOG_POS]), int(ends[-1]) & 0xFFFFFFFF
         if log_pos > end and log_pos - end < 1 << 20:
             ends += log_pos - end

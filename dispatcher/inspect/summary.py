@@ -40,8 +40,8 @@ class TransactionCounts:
 
 
 class Summary:
-    """Counts entries in the order of the log. For a compressed transaction, it counts the number of decompressed
-    events, but the bytes of the compressed payload."""
+    """Counts entries in the order of the log. Of a compressed transaction, the summary counts the events after
+    decompression, but the bytes before it."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}

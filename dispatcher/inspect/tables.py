@@ -102,8 +102,8 @@ def _table(body: bytes) -> Table:
 
 
 def _completed(raw_map: RawTableMap, body: bytes, columns: Sequence[Column]) -> bytes:
-    """Returns a table map that was written without full metadata, with column names, and with types that can be
-    decoded without that metadata."""
+    """Completes a table map that was written without full metadata. The result contains column names, and types that
+    can be decoded without the missing metadata."""
     codes, metas, signs, charsets = bytearray(), bytearray(), [], b""
     for column, (code, meta) in zip(columns, raw_map.types, strict=True):
         unsigned = column.unsigned

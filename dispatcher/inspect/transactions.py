@@ -34,7 +34,7 @@ class TransactionTracker:
     """Finds where transactions begin and end. `step`, called for each entry in order, sets the entry's `begins`,
     `in_transaction` and `ends`.
 
-    MySQL's GTID event begins a transaction, and so does BEGIN without a GTID before it. MariaDB's GTID event also
+    MySQL's GTID event begins a transaction; a BEGIN begins one if no GTID event precedes it. MariaDB's GTID event also
     implies BEGIN, except if its flags say that the transaction is a single statement.
     """
 

@@ -1,5 +1,5 @@
-"""Renders values that Arrow has decoded in the form of the outputs, a whole column at a time. Arrow decodes the columns
-that no kernel writes from their cells, and for JSON the columns of unknown character set.
+"""Renders values that Arrow has decoded, a whole column at a time. For the text output, these are the columns that no
+kernel can write from their cells. For JSON, these are the columns whose character set the log does not contain.
 """
 
 from __future__ import annotations
