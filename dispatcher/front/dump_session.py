@@ -27,11 +27,11 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 
-# The greatest size of a range, except that a larger transaction is not divided.
+# The greatest size of a range. A larger transaction is a range of its own.
 RANGE_BYTES = 4 << 20
 WAIT_MAX_S = 30.0
 ACKNOWLEDGE_EVERY_S = 1.0
-_TURN_S = 0.004  # the longest turn of the event loop
+_TURN_S = 0.004  # how long the session may send before it lets other tasks run
 HEARTBEAT_MIN_S = 0.1  # a client may ask for a period of nanoseconds, which would keep a core busy
 
 
@@ -48,8 +48,8 @@ class DumpOutput(Protocol):
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
     """`wanted`: where the client asks the dump to begin; `executed`: the source's executed set, None without MySQL's
-    GTIDs; `heartbeat_s`: the period of heartbeats, 0 = no heartbeats; `acknowledge_after_s`: how long after a range was
-    sent it is acknowledged; `to_end`: True if the dump ends at the end of the log (BINLOG_DUMP_NON_BLOCK)."""
+    GTIDs; `heartbeat_s`: the period of heartbeats, 0 = no heartbeats; `acknowledge_after_s`: after how many seconds a
+    sent range is acknowledged; `to_end`: True if the dump ends at the end of the log (BINLOG_DUMP_NON_BLOCK)."""
 
     wanted: Wanted
     executed: GtidSet | None
@@ -86,7 +86,7 @@ class DumpSession:
         self._output = output
         self._clock = clock
         self._number = 0
-        self._server = ""  # the server whose log the dump began with
+        self._server = ""  # the server from whose log the dump began
         self._heartbeat_s = options.heartbeat_s and max(options.heartbeat_s, HEARTBEAT_MIN_S)
         self._head: tuple[int, int] = (0, 0)  # the end of the log when the dump began
         # The sent ranges that are not acknowledged, oldest first.
@@ -117,8 +117,9 @@ class DumpSession:
         self._server = position.server
         consumers.called(self._name, self._number, self._caller)
         if (format_ := consumers.format(self._name)) is not None:
-            # The daemon got this event in another file, so the client does not get its time. At an event that is newer
-            # than its `--stop-datetime`, mysqlbinlog would end.
+            # The FORMAT_DESCRIPTION is sent without its timestamp, because it may be from another file than that in
+            # which the dump begins. With the timestamp, mysqlbinlog would end if the event is newer than its
+            # `--stop-datetime`.
             for packets in self._relay.packets([MAGIC, made_events.without_time(format_)]):
                 await self._send(packets)
             await self._send(self._relay.arrive(position.file, position.offset))
@@ -211,8 +212,8 @@ class DumpSession:
         self._wrote_at = self._clock()
         await self._output.drain()
         # `drain` does not wait if the client is fast, so several small chunks are sent in one turn of the event loop.
-        # With one turn per chunk, the daemon would read a batch of the source before each chunk, and the client would
-        # get its chunks only slowly while the daemon reads the log.
+        # If the session let other tasks run after each chunk, the daemon would read a batch of the source before the
+        # next chunk, and the client would get its chunks slowly while the daemon reads the log.
         if self._clock() >= self._yielded_at + _TURN_S:
             await asyncio.sleep(0)
             self._yielded_at = self._clock()

@@ -35,8 +35,8 @@ _BY_FILE_REFUSED = (
     " gtid_mode=ON, and CHANGE REPLICATION SOURCE TO SOURCE_AUTO_POSITION=1"
 )
 
-# A replica of MariaDB, too, adds up sizes. It corrects its sum only if the sum is too low. It is too high behind events
-# to which the daemon has added metadata, and behind XA transactions; then the replica would miss transactions.
+# A replica of MariaDB also adds up the sizes. It corrects its sum only if the sum is too low. After events to which the
+# daemon has added metadata, and after XA transactions, the sum is too high, and the replica would miss transactions.
 _MARIADB_BY_FILE_REFUSED = (
     "a replica of MariaDB cannot read by file and offset here, because events have other sizes than in the source's"
     " log: CHANGE MASTER TO MASTER_USE_GTID=slave_pos"
@@ -45,7 +45,7 @@ _AHEAD = (
     "Replica has more GTIDs than the source has, using the source's SERVER_UUID {uuid}: the source was restored from a"
     " backup, or is not the one that the client has read; copy the tables afresh"
 )
-_PICTURE_AGE_S = 3.0  # a picture of the server is never older
+_PICTURE_AGE_S = 3.0  # the greatest age of a `Picture` of the server
 
 
 class ServedDump:
@@ -121,15 +121,16 @@ class ServedDump:
     async def _require_own_history(self, gtids: GtidSet) -> None:
         """Raise WireError 1236 if the client has GTIDs of the source's own UUID that the source has not executed.
 
-        The source was then restored from a backup. It gives the numbers to other transactions, which the client would
-        miss, because it seems to have them already. Source: sql/rpl_binlog_sender.cc, Binlog_sender::check_start_file.
+        In this case the source was restored from a backup. It gives the numbers of these GTIDs to other transactions.
+        The client would miss those, because it seems to have them already. Source: sql/rpl_binlog_sender.cc,
+        Binlog_sender::check_start_file.
         """
         uuid = self._picture.server_uuid
         of_source = {name: part for name, part in gtids.sources().items() if name[:36] == uuid}
         own = GtidSet(of_source)
         until = time.monotonic() + _PICTURE_AGE_S
         while not GtidSet.parse(self._picture.executed).contains(own):
-            # A client that has read at the server itself can be ahead of the picture.
+            # A client that has read from the server itself can have GTIDs that the picture does not contain yet.
             if time.monotonic() >= until:
                 raise fatal_reading(_AHEAD.format(uuid=uuid))
             await asyncio.sleep(_PICTURE_AGE_S / 8)

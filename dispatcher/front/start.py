@@ -1,4 +1,4 @@
-"""Decides where a dump begins: within the consumer's queue, or at a place that the server must find in its log.
+"""Decides where a dump begins: in the consumer's queue, or at a place that the daemon must find in the server's log.
 
 The client's request decides where the dump begins, not the consumer's stored position. If the queue contains everything
 that the client lacks, the session begins in the queue, and the relay drops events that the client already has.
@@ -41,8 +41,8 @@ def beginning(wanted: Wanted, held: HeldRange | None, executed: GtidSet | None =
     """Return where the session of a dump begins.
 
     `held`: the range that the consumer's queue contains, None if the consumer has failed; `executed`: the source's
-    executed set, None without MySQL's GTIDs. GTIDs that the client has and the source has not are ignored, because a
-    replica may have transactions of its own.
+    executed set, None without MySQL's GTIDs. GTIDs that the client has, but the source has not executed, are ignored,
+    because a replica may have transactions of its own.
     """
     match wanted:
         case AfterPlace(file, offset):
@@ -75,8 +75,8 @@ def _same_log(executed: ExecutedPosition, file: str) -> bool:
 
 
 def _holds_gtids(held: HeldRange, gtids: GtidSet | MariadbGtids) -> bool:
-    """True if the client has all transactions up to the acknowledged position. The relay drops later transactions that
-    the client has, too."""
+    """True if the client has all transactions up to the acknowledged position. If the client also has transactions
+    after that position, the relay drops these."""
     acknowledged = held.acknowledged.gtids
     if isinstance(gtids, MariadbGtids):
         return isinstance(acknowledged, MariadbGtids) and gtids.contains(acknowledged)

@@ -1,9 +1,9 @@
 """Makes empty transactions in place of the transactions that a consumer's ranges leave out.
 
 A client of a dump by GTID keeps the set of the GTIDs that it has executed. Without the transactions of other consumers
-this set would have holes. If the client later connected to the server itself, it would ask for all missing
-transactions, and the server would refuse the dump if they are purged. An empty transaction adds a GTID to the client's
-set and changes no data.
+this set would have holes. If the client then connected to the server itself, it would ask for all missing transactions,
+and the server would refuse the dump if it has purged them. An empty transaction adds a GTID to the client's set and
+changes no data.
 """
 
 from __future__ import annotations

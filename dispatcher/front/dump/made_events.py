@@ -77,10 +77,10 @@ def heartbeat(file: str, offset: int, *, server_id: int, checksum: bool, v2: boo
 def format_description(format_: FormatDescription, *, begin: bool, checksum: bool) -> bytes:
     """Return a FORMAT_DESCRIPTION as a server sends it.
 
-    `begin`: True if the dump continues with the beginning of the file. If the dump continues within the file, the event
-    has no position, so that the client keeps the position of the ROTATE. The event then has no creation time either,
-    because a replica that gets a creation time drops its temporary tables. `checksum`: False if the following events
-    are sent without their checksums. The FORMAT_DESCRIPTION itself always keeps its checksum.
+    `begin`: True if the dump continues with the beginning of the file. If the dump continues within the file, the
+    event's position is 0, so that the client keeps the position of the ROTATE. The event then has no creation time
+    either, because a replica that gets a creation time drops its temporary tables. `checksum`: False if the following
+    events are sent without their checksums. The FORMAT_DESCRIPTION itself always keeps its checksum.
     """
     event = bytearray(format_.raw)
     flags = int.from_bytes(event[FLAGS_AT : FLAGS_AT + 2], "little") & ~FLAG_IN_USE

@@ -3,8 +3,8 @@
 A delivered range is a binlog: the magic bytes, FORMAT_DESCRIPTIONs, and for each transaction a record and its events.
 The client gets the events that a server would send. At the beginning, and wherever a record names another file, it also
 gets a ROTATE that the relay makes, and a FORMAT_DESCRIPTION. The kernel (`relay_kernel`) copies events of up to 64 KiB
-into chunks of packets. For a larger event, the relay makes only the packets' headers and passes the event's bytes on
-without a copy.
+into chunks of packets. For a larger event, the relay makes only the packets' headers, and passes on the event's bytes
+without copying them.
 
 The relay drops events that the client already has. In a dump by file, these are the events before the client's offset.
 In a dump by GTID, these are the events of all transactions in the client's set.
@@ -61,16 +61,16 @@ class Relay:
     """One dump. `packets` and `fill` must be iterated to their ends before the next call."""
 
     def __init__(self, options: RelayOptions, resume: Resume, sequence: int = 1) -> None:
-        """`resume`: the events that the client already has, None for no events. `sequence`: sequence number of the
+        """`resume`: which events the client already has, None if it has no events. `sequence`: sequence number of the
         first packet."""
         self._options = options
         # In a dump by file, the place that the client has asked for, until the log has reached it.
         self._asked = resume if isinstance(resume, AfterPlace) else None
         self._sent = SentGtids(resume.gtids) if isinstance(resume, AfterGtids) else None
-        self.file = ""  # `file` and `offset`: the last place in the log that the client has got
+        self.file = ""  # `file`, `offset`: the place in the log up to which the client got events
         self._begun = False
         self._format: FormatDescription | None = None  # the format of the next events in the range
-        # The last FORMAT_DESCRIPTION that the client got.
+        # The last FORMAT_DESCRIPTION that was sent to the client.
         self._told: FormatDescription | None = None
         self._name = np.zeros(k.NAME_MAX, dtype=np.uint8)
         self._out: U8 | None = None
@@ -94,7 +94,7 @@ class Relay:
 
     @property
     def offset(self) -> int:
-        """The offset in `file` of the last place that the client has got."""
+        """The offset in `file` up to which the client got events."""
         return int(self._st[k.SENT])
 
     # -- delivered events ------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Relay:
         return int(st[k.AT])
 
     def _answer(self, code: int, event: memoryview) -> None:
-        """Process an event that the kernel cannot process, so that the kernel can continue."""
+        """Process the event at which the kernel returned `code`, so that the kernel can continue."""
         if code == k.FILE:
             self._enter_file(event)
         elif code == k.FORMAT:
@@ -256,8 +256,8 @@ class Relay:
             self._move(self.file, self.offset)
 
     def _begin(self, file: str = "") -> None:
-        """At the first call, send the place where the dump begins: the place that the client has asked for or, without
-        one, the beginning of `file`. Later calls do nothing."""
+        """At the first call, send the place where the dump begins: the place that the client has asked for, or the
+        beginning of `file` if the client has asked for none. All further calls do nothing."""
         if not self._begun:
             self._begun = True
             if self._asked is not None:
@@ -300,9 +300,10 @@ class Relay:
             self._asked = None
 
     def _arrive(self, file: str, offset: int) -> None:
-        """Advance to a place behind the last sent event. If the place lies in another file, send a ROTATE to it.
+        """Advance to a place behind the last sent event. If the place lies in another file, send a ROTATE to the place.
 
-        The client's place does not change if it has asked for a later place, or if the file is not known ("")."""
+        The client's place does not change if the client has asked for a place behind this one, or if the file is not
+        known ("")."""
         if self._asked is not None:
             self._begin()
             self._pass_asked(file, offset)
@@ -316,8 +317,8 @@ class Relay:
     # -- between ranges --------------------------------------------------------------------------------------
 
     def heartbeat(self, file: str, offset: int) -> bytes:
-        """Return the packets of a heartbeat, which tells the client that it has the whole log up to a place. `offset`:
-        bytes.
+        """Return the packets of a heartbeat, which tells the client that it has the whole log up to the place `file`,
+        `offset`.
 
         A replica adds up the sizes of events to count its offset, and fails at a heartbeat with a lower offset. Its
         count is too high if it got empty transactions, or if the source has compressed a transaction. A dump by GTID
@@ -326,7 +327,7 @@ class Relay:
 
         Returns b"" as long as no file is known: after a failover, a position has no file at first.
 
-        Call this method only between ranges. An earlier call of `packets` must have got a range with at least a
+        Call this method only between ranges, and only after `packets` was called with a range that contains at least a
         FORMAT_DESCRIPTION.
         """
         self._arrive(file, offset)
@@ -385,7 +386,7 @@ class Relay:
         return self._packet(error_packet(error, Capability.PROTOCOL_41))
 
     def end(self) -> bytes:
-        """Return the packet that ends the dump, for a client that does not wait for more."""
+        """Return the packet that ends the dump of a client that asked for a dump up to the end of the log."""
         return self._packet(eof_packet())
 
     # -- packets ---------------------------------------------------------------------------------------------
@@ -396,7 +397,7 @@ class Relay:
         return len(payload).to_bytes(3, "little") + bytes((number,)) + payload
 
     def _put(self, event: bytes) -> None:
-        """Append an event that the front has made to the buffer."""
+        """Append to the buffer an event that the front has made."""
         packet = self._packet(_STATUS + event)
         if self._st[k.OUT] + len(packet) > len(self._buffer()):
             self._flush()

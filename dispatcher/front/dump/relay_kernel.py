@@ -2,8 +2,8 @@
 
 It reads the events of one piece of a delivered range and copies the events that the client gets into a buffer. In the
 buffer, each event follows the header of its packet. The kernel returns to Python for rare cases: another file, another
-FORMAT_DESCRIPTION, a new source of GTIDs, a large event. It checks all sizes, so that it never reads or writes outside
-its buffers.
+FORMAT_DESCRIPTION, a new source of GTIDs, a large event. The kernel checks all sizes, so that it never reads or writes
+outside its buffers.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dispatcher.binlog.kernel.crc import crc32
 from dispatcher.binlog.kernel.intrinsics import bytes_at, copy, integers_at, load32
 from dispatcher.binlog.kernel.jit import njit, part
 
-# Why `relay` returned. MORE: the rest of the piece is empty or an incomplete event. ROOM: the buffer is full. RUNS: the
-# list of GTIDs is full. MALFORMED: an event that neither a server nor the daemon writes. With the other values, Python
-# must process the event at st[AT]. FILE: a record that names another file. FORMAT: a FORMAT_DESCRIPTION. SOURCE: a GTID
-# of a new source. LARGE: an event larger than LARGE_BYTES.
+# Why `relay` returned. MORE: the rest of the piece is empty, or is an incomplete event. ROOM: the buffer is full. RUNS:
+# the list of GTIDs is full. MALFORMED: an event that neither a server nor the daemon writes. With the other values,
+# Python must process the event at st[AT], which is: with FILE, a record that names another file; with FORMAT, a
+# FORMAT_DESCRIPTION; with SOURCE, a GTID of a new source; with LARGE, an event larger than LARGE_BYTES.
 MORE, ROOM, FILE, FORMAT, SOURCE, LARGE, RUNS, MALFORMED = range(8)
 
-# Indexes in the array `st`, which has the state between calls:
+# Indexes in the array `st`, which contains the state between calls:
 AT = 0  # offset of the next byte to read
 OUT = 1  # offset of the next byte to write
 SEQUENCE = 2  # sequence number of the next packet
@@ -50,7 +50,7 @@ OUT_SIZE = 19
 NAME_AT = 20  # the name of the file that the last record named
 KEY_AT = 21  # the GTID's source when the kernel returns SOURCE
 KEYS_AT = 22  # the known sources, KEY_WORDS words each
-# The client has of source n the GTIDs in [starts[i], ends[i]), for each i in [spans[n], spans[n + 1]).
+# The GTIDs of source n that the client had when the dump began: [starts[i], ends[i]) for spans[n] <= i < spans[n + 1].
 SPANS_AT = 23
 STARTS_AT = 24
 ENDS_AT = 25
@@ -109,8 +109,8 @@ def _put_key(key: I64, at: Int, byte: Int) -> None:
 
 @part
 def _read_tagged(buf: U8, at: Int, end: Int, key: I64) -> Int:
-    """Write the source of a GTID_TAGGED event's body to `key`, which must hold zeros. Return the GTID's number, or
-    -1."""
+    """Write the source of a GTID_TAGGED event's body to `key`, which must contain zeros. Return the GTID's number, or
+    -1 if the event is damaged."""
     for _ in range(3):  # version, size, last mandatory field
         _, at = _varied(buf, at, end)
     number = np.int64(-1)
@@ -258,17 +258,18 @@ def _same_name(buf: U8, at: Int, size: Int, name: U8, name_size: Int) -> bool:
 
 @part
 def full_offset(st: I64, log_pos: Int) -> Int:
-    """The offset of which an event holds the low 32 bits. The transaction's end is less than 4 GiB behind it."""
+    """Return the 64-bit offset of an event whose header contains only the low 32 bits. (The end of the event's
+    transaction is less than 4 GiB behind this offset.)"""
     return np.int64(st[END] - ((st[END] - log_pos) & 0xFFFFFFFF))
 
 
 @part
 def is_dropped(st: I64, kind: Int, log_pos: Int) -> bool:
-    """True if the client does not get an event of the open transaction: it has the event, or has not asked for the
-    type.
+    """True if the client does not get an event of the open transaction, because the client has the event already, or
+    has not asked for events of this type.
 
-    MariaDB's events within a transaction have no position since 11.7. They are dropped only if the client has the whole
-    transaction."""
+    Since MariaDB 11.7, events within a transaction have no position. Such events are dropped only if the client has the
+    whole transaction."""
     if st[SKIP]:
         return True
     if st[PLACE] == BEGINNING and log_pos and full_offset(st, log_pos) <= st[PLACE_OFFSET]:
@@ -279,10 +280,11 @@ def is_dropped(st: I64, kind: Int, log_pos: Int) -> bool:
 @part
 def has_no_place(st: I64, kind: Int, log_pos: Int) -> bool:
     """True for an event of a dump by file that gets no position (`log_pos` 0), so that the client keeps the position
-    that it has. For a QUERY this holds only if it is BEGIN.
+    that it has. For a QUERY, the result applies only if the QUERY is BEGIN.
 
-    All events of a transaction that replaces an event of the log have that event's end as their position. A client that
-    stores it after one of these events, and connects again, would miss the others."""
+    If a transaction replaces one event of the log (a compressed or a prepared transaction), all its events have the end
+    of the replaced event as their position. A client that stored this position after one of these events, and then
+    connected again, would miss the events after it."""
     if st[TRACK] or not log_pos or full_offset(st, log_pos) != st[END]:
         return False
     return bool(kind != EventType.XID and kind != EventType.XA_PREPARE)
@@ -314,7 +316,7 @@ def _is_gtid(kind: Int) -> bool:
 
 @part
 def _read_record(buf: U8, at: Int, size: Int, name: U8, st: I64) -> Int:
-    """Read a record: it begins a transaction, or continues it."""
+    """Read a record, which begins or continues a transaction."""
     name_size = np.int64(buf[at + record.NAME_SIZE_AT])
     if (
         buf[at + record.VERSION_AT] != record.RECORD_VERSION
@@ -334,7 +336,7 @@ def _read_record(buf: U8, at: Int, size: Int, name: U8, st: I64) -> Int:
 
 @part
 def _track(buf: U8, at: Int, end: Int, st: I64) -> Int:
-    """Note a GTID that is sent, or drop the transaction of one that the client has."""
+    """Record the GTID of a transaction that is sent. If the client already has the GTID, drop the transaction."""
     key = integers_at(st[KEY_AT], KEY_WORDS)
     number = _read_gtid(buf, at, end, key)
     if number < 0:
@@ -356,7 +358,7 @@ def _track(buf: U8, at: Int, end: Int, st: I64) -> Int:
 
 @part
 def _copy_packet(buf: U8, at: Int, size: Int, out: U8, st: I64) -> Int:
-    """Write an event as a packet. Return where it stands in `out`."""
+    """Write an event as a packet. Return the event's offset in `out`."""
     to = st[OUT] + PACKET_HEADER
     body = size - st[STRIP]
     length = body + 1
@@ -374,10 +376,11 @@ def _copy_packet(buf: U8, at: Int, size: Int, out: U8, st: I64) -> Int:
 
 @njit
 def relay(state: Int, address: Int, size: Int) -> Int:  # noqa: C901, PLR0911, PLR0912 - one branch per kind of event
-    """Turn the events of a piece into packets, from st[AT] on. Return why it ended; st[AT] is then the next event.
+    """Turn the events of a piece into packets, from st[AT] on. Return the reason for the return (MORE ...); st[AT] is
+    then the offset of the next event.
 
-    `state`: address of the state. `address`, `size`: of the piece. Arrays at addresses have no reference counts, which
-    would cost more than the work on an event.
+    `state`: address of the state. `address`, `size`: address and size of the piece. The arguments are addresses because
+    changing the reference counts of arrays would cost more than the work on an event.
     """
     st = integers_at(state, STATE_SIZE)
     buf = bytes_at(address, size)

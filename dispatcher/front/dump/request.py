@@ -27,7 +27,7 @@ _HEARTBEAT_V2 = _ANNOTATE_ROWS = 0x02
 @dataclass(frozen=True, slots=True)
 class DumpRequest:
     """What a client asks for. `file`: "" = the first file. `offset`: bytes, from 0 on; a server refuses less than 4.
-    `gtids`: what the client has executed; None in a dump by file. `server_id`: the client's."""
+    `gtids`: the set that the client has executed; None in a dump by file. `server_id`: the server id of the client."""
 
     file: str
     offset: int
@@ -64,8 +64,8 @@ class Registration:
 def parse_dump(command: int, payload: bytes | memoryview) -> DumpRequest:
     """Parse COM_BINLOG_DUMP or COM_BINLOG_DUMP_GTID.
 
-    `payload`: the packet behind the command's byte. Raises `WireError`: 1835 if the packet is malformed, 1236 if the
-    file's name or the GTID set is.
+    `payload`: the packet without the command's byte. Raises `WireError`: 1835 if the packet is malformed, 1236 if the
+    file's name or the GTID set is malformed.
     """
     fields = _Fields(payload)
     if command == Command.BINLOG_DUMP:
@@ -85,7 +85,7 @@ def parse_dump(command: int, payload: bytes | memoryview) -> DumpRequest:
 
 
 def parse_register(payload: bytes | memoryview) -> Registration:
-    """Parse COM_REGISTER_SLAVE, behind the command's byte. Raises `WireError` 1835."""
+    """Parse COM_REGISTER_SLAVE. `payload`: the packet without the command's byte. Raises `WireError` 1835."""
     fields = _Fields(payload)
     server_id = fields.number(4)
     host, user = fields.text(), fields.text()

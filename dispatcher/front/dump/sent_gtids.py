@@ -1,9 +1,9 @@
 """The GTIDs that a client has: its own set at the beginning of a dump, and the GTIDs that were sent since.
 
 The kernel records sent GTIDs as *runs* of consecutive numbers of one source. If a consumer gets every tenth
-transaction, a range may have tens of thousands of runs. The runs are not merged into the client's set. At a range's end
-the client has all transactions up to that end, because `fill` sends empty transactions for those that were left out. So
-the executed set of that end is added to the client's set, and the runs are dropped.
+transaction, a range may contain tens of thousands of runs. So the runs are not merged into the client's set. At a
+range's end the client has all transactions up to that end, because `fill` sends empty transactions for those that were
+left out. So the executed set of that end is added to the client's set, and the runs are dropped.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class SentGtids:
 
     def missing(self, end: Gtids) -> list[Missing]:
         """Return the transactions of `end` that the client lacks. For a domain of MariaDB, only the newest transaction
-        is returned, because the client's set has only the newest number."""
+        is returned, because the client's set contains only the newest number of the domain."""
         if isinstance(end, MariadbGtids):
             has = self.all
             assert isinstance(has, MariadbGtids)

@@ -22,7 +22,8 @@ _SIGNED_MAX = (1 << 63) - 1
 
 
 class Reads(Protocol):
-    """Says which databases and tables a consumer reads. `dispatcher.model.subscription.Subscription` implements it."""
+    """Decides which databases and tables a consumer reads. `dispatcher.model.subscription.Subscription` implements
+    it."""
 
     def has_database(self, name: str) -> bool: ...
 

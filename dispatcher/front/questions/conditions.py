@@ -69,8 +69,8 @@ class LikePattern:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Tests if a column has one of `values`. With `negated`, tests if the column has a value other than these. NULL
-    never matches. `values` are casefolded; `given`: the same values as the client has written them."""
+    """Tests if a column's value is one of `values`, or, with `negated`, if it is not one of them. NULL never matches.
+    `values` are casefolded; `given`: the same values as the client has written them."""
 
     column: str
     values: frozenset[str]

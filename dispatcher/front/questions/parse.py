@@ -40,7 +40,7 @@ _CHANGES = frozenset((
 def parse_question(sql: str, variables: Variables | None = None) -> Question:
     """Parse a client's statement. Raises `WireError` for a refusal.
 
-    `variables`: the variables of the client's connection, which have its sql_mode and its database.
+    `variables`: the variables of the client's connection, including its sql_mode and its default database.
     """
     variables = variables or Variables()
     if not sql.isascii() and any("\ud800" <= character <= "\udfff" for character in sql):

@@ -5,8 +5,9 @@ payload's last packet it pauses reading. So a ClientHello, which a client sends 
 stays in the socket until the TLS handshake reads it. The channel refuses a packet that is too large as soon as it has
 the header, before it allocates memory for the payload.
 
-A channel that does not read does not notice that its client has disconnected. During a dump no command is expected, so
-`watch` reads what the client sends. The future `closed` is then done as soon as the client disconnects.
+A channel that does not read does not notice that its client has disconnected. During a dump, the front does not wait
+for a command. So `watch` reads what the client sends. The future `closed` is then done as soon as the client
+disconnects.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ class Channel(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._on_open = on_open
         self._bytes_max = bytes_max
-        self._socket: asyncio.Transport | None = None  # of the network connection
+        self._socket: asyncio.Transport | None = None  # the transport of the network connection
         self._transport: asyncio.Transport | None = (
-            None  # of the packets: with TLS the TLS transport, otherwise `_socket`
+            None  # the transport of the packets: with TLS the TLS transport, otherwise `_socket`
         )
         self._securing = False
         self._sequence = 0
@@ -62,7 +63,7 @@ class Channel(asyncio.BufferedProtocol):
         self._wanted = True  # a packet is being read
         self._begins = False  # the packet that is being read begins a new sequence
         self._header = bytearray(HEADER_BYTES)
-        self._body = bytearray()  # of the packet that is being read
+        self._body = bytearray()  # the body of the packet that is being read
         self._filled = 0  # how many bytes of the header or body have been read
         self._in_body = False
         self._earlier: list[bytes] = []  # bodies of earlier packets of the same payload

@@ -1,9 +1,9 @@
 """The packets of the handshake: the greeting, the client's request for TLS, the client's response, and the request to
 change the authentication method.
 
-The greeting does not offer compression, query attributes or session tracking. It has the bit CLIENT_LONG_PASSWORD, so
-that MariaDB's clients use no capabilities of MariaDB. Source: page_protocol_connection_phase of MySQL's source code
-documentation; sql/auth/sql_authentication.cc (parse_client_handshake_packet).
+The greeting does not offer compression, query attributes or session tracking. The greeting sets the bit
+CLIENT_LONG_PASSWORD, so that MariaDB's clients use no capabilities of MariaDB. Source: page_protocol_connection_phase
+of MySQL's source code documentation; sql/auth/sql_authentication.cc (parse_client_handshake_packet).
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class HandshakeResponse:
-    """The client's answer to the greeting. `capabilities`: the offered capabilities that the client has, too; `proof`:
-    the client's answer to the nonce; `plugin`: the authentication method of `proof`, "" if the client does not name it;
-    `charset`: the id of a collation."""
+    """The client's answer to the greeting. `capabilities`: those of the offered capabilities that the client also has;
+    `proof`: the client's answer to the nonce; `plugin`: the authentication method of `proof`, "" if the client does not
+    name it; `charset`: the id of a collation."""
 
     user: str
     proof: bytes

@@ -19,7 +19,7 @@ PACKET_BYTES_MAX = 0xFFFFFF  # the largest packet; a larger payload is sent in s
 class Capability(IntFlag):
     """The capability flags of the handshake (CLIENT_… of include/mysql_com.h)."""
 
-    # For MariaDB's clients, 0 means that the server has MariaDB's own capabilities.
+    # To MariaDB's clients, a 0 in this bit means that the server has MariaDB's own capabilities.
     LONG_PASSWORD = 1
     FOUND_ROWS = 1 << 1
     LONG_FLAG = 1 << 2

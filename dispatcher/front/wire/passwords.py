@@ -2,12 +2,13 @@
 
 With `caching_sha2_password`, the proof is SHA256(secret) XOR SHA256(SHA256(SHA256(secret)) + nonce). If the proof fits
 no secret, the front asks the client for the secret itself, which the client sends over TLS or encrypted with the
-front's RSA key. A MySQL server does the same for each login that it has not cached, so a client that computes wrong
-proofs can log in, too. With `mysql_native_password`, the proof is SHA1(secret) XOR SHA1(nonce + SHA1(SHA1(secret))).
+front's RSA key. A MySQL server asks for the secret, too, if the user's login is not in its cache. So even a client that
+computes wrong proofs can log in. With `mysql_native_password`, the proof is SHA1(secret) XOR SHA1(nonce +
+SHA1(SHA1(secret))).
 
-Every comparison tries all secrets, so that a wrong answer takes as long as a right one. For a user without secrets, it
-compares with a placeholder, and the result is always None. Source: sql/auth/sha2_password.cc, sql/auth/password.cc of
-MySQL.
+Every comparison tries all secrets, so that a wrong answer takes as long as a right one. If the user has no secrets, the
+answer is compared with a placeholder, and the result is always None. Source: sql/auth/sha2_password.cc,
+sql/auth/password.cc of MySQL.
 """
 
 from __future__ import annotations
