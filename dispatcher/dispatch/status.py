@@ -33,9 +33,10 @@ def dispatcher_of(client: Client, consumer: Consumer) -> Dispatcher | None:
 
 
 def consumer_state(client: Client, consumer: Consumer) -> str:
-    """Returns `failed`, `connecting`, `streaming`, `paused` (some queue is full), `closed` (some queue is full, and the
-    connection is closed), `ended` (all files were read, and they are not followed) or `detached` (the consumer waits
-    for room, without a dispatcher)."""
+    """Returns `failed`, `connecting`, `streaming`, `paused` (the dispatcher does not read, because a queue is full or
+    the server must answer a question first), `closed` (the connection is closed until all queues have room), `ended`
+    (all files were read, and the daemon does not wait for new ones) or `detached` (the consumer has no dispatcher, and
+    waits to attach to one)."""
     if consumer.failed:
         return "failed"
     dispatcher = dispatcher_of(client, consumer)
@@ -51,8 +52,8 @@ def lag_s(client: Client, consumer: Consumer, now_s: float, now: float) -> float
     """The age of the oldest transaction that the reader has not acknowledged; 0 if the reader has acknowledged all.
 
     While the consumer gets nothing, because it has failed, waits or is not connected, the server may commit
-    transactions that the daemon does not see. So the lag is then at least the time since the consumer was last known to
-    have the whole log.
+    transactions that the daemon does not see. During this time, the lag is at least the time since the consumer was
+    last known to have the whole log.
 
     `now_s`: wall clock, s since 1970; `now`: by the clock of `Client.step`.
     """
@@ -78,8 +79,8 @@ def _age_s(
 
 
 def lag_bytes(client: Client, consumer: Consumer) -> int | None:
-    """Returns how many bytes the server's log has behind the position that the consumer's reader has acknowledged, as
-    of the last poll of the server; None if not known."""
+    """Returns how many bytes the server's log contains after the consumer's covered position, as of the last poll of
+    the server; None if not known."""
     if not consumer.started or client.last_poll is None:
         return None
     queue, covered = consumer.queue, consumer.queue.covered
@@ -91,9 +92,9 @@ def lag_behind(
 ) -> dict[str, Any]:
     """Returns how far `end`, a position that was returned to a reader, is from `head`, the end of the server's log.
 
-    The result has `lag_transactions`: number of transactions of the whole log, not only the consumer's; None without
-    MySQL's GTIDs, because only GTIDs count them; `lag_bytes`: None if not known; `lag_seconds`: age of the consumer's
-    first transaction after `end`. For the other arguments see `lag_s`.
+    The result contains `lag_transactions`: the number of transactions in the server's log, not only those of the
+    consumer; None without MySQL's GTIDs, because then `seq` does not count transactions; `lag_bytes`: None if not
+    known; `lag_seconds`: the age of the consumer's first transaction after `end`. For the other arguments see `lag_s`.
     """
     queue = consumer.queue
     counted = queue.mode is Mode.GTID and end.epoch == head.epoch

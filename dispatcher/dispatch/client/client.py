@@ -167,7 +167,7 @@ class Client:
 
     def next_wakeup(self) -> float | None:
         """Returns when the next Tick is due by the clock of `step`, or None if nothing waits for time to pass."""
-        # Times that have passed are left out: their consumers wait for something else.
+        # Times that have passed are left out: the consumer or dispatcher of such a time waits for something else.
         times = [time for time in self._dispatcher_set.wakeups() if time > self._now]
         if any(consumer.covered_advanced for consumer in self.consumers.values()):
             times.append(self._stored_at + STORE_COVERED_EVERY_S)
@@ -274,8 +274,8 @@ class Client:
         if first:
             self._dispatcher_set.detach_distant(dispatcher, now)
         if dispatcher.attached:
-            # At least one consumer continues on this server. If none did, the settings might point to this server by
-            # mistake, and its history must not decide which prepared transactions are dropped.
+            # At least one consumer continues on this server. If no consumer did, the settings might name this server by
+            # mistake. Then the history of this server must not decide which prepared transactions are dropped.
             self.prepared.server = view.server
             self.prepared.retain(xa_retention.in_history(view), dispatcher.newest_xa)
             effects += dispatcher.start_dump(view, now)
@@ -364,8 +364,8 @@ class Client:
             queue.acknowledge(event.position)
             consumer.stored_covered, consumer.evicted_commit_us = event.covered, None
             return []
-        # The queue was evicted while the position was being stored. The client need not read the log up to the position
-        # again.
+        # The queue was evicted while the position was being stored. The client need not read the log up to this
+        # position again.
         covered = queue.executed_of(event.covered)
         created = queue.files.created_of(covered.file)
         to = seeking.Target(queue.server, queue.mode, queue.epoch, covered, created)

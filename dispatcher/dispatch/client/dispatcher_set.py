@@ -2,17 +2,18 @@
 
 `settle` runs after each step, whatever the event was, and applies these rules:
 
-1. A dispatcher with a full queue pauses, and waits for the queue's consumer as long as the consumer's budget allows.
-   Then it detaches the consumer and continues (`backpressure`). After a pause of `PAUSE_MAX_S` the dispatcher closes
-   the connection. If the connection stayed open, the server would end the dump after `net_write_timeout`, and could not
-   purge its log until then. The dispatcher connects again when there is room.
-2. If all queues together hold too much memory, and this blocks a dispatcher or a consumer, the largest queue is
-   evicted.
+1. If the queue of an attached consumer is full, the dispatcher pauses, and waits for this consumer as long as the
+   consumer's budget allows. Then the dispatcher detaches the consumer and continues (`backpressure`). After a pause of
+   `PAUSE_MAX_S` the dispatcher closes the connection. If the connection stayed open, the server would end the dump
+   after `net_write_timeout`, and could not purge its log until then. The dispatcher connects again when all its queues
+   have room.
+2. If all queues together hold too much memory, and this stops a dispatcher or keeps a consumer from attaching, the
+   client evicts (empties) the largest queue.
 3. A consumer that waits attaches to the nearest dispatcher that may serve it (`assignment`), or to a new one.
 4. A dispatcher without consumers is retired.
 5. Two dispatchers merge if all consumers of the dispatcher ahead may attach to the dispatcher behind.
 
-So in the end all consumers share one connection, however many they are and wherever they began.
+So, if all readers keep up, all consumers share one connection in the end, wherever they began.
 """
 
 from __future__ import annotations

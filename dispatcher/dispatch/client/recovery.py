@@ -3,11 +3,11 @@
 After a failover, the new server may lack transactions that a consumer has read, or may have purged transactions that
 the consumer needs. In both cases the consumer can fail. The consumer's own server may still have the log that the
 consumer has read. So every survey checks whether the server that answers has the file of the consumer's position, with
-the creation time that the daemon has recorded for it.
+the creation time that the daemon has recorded for this file.
 
 Executed GTIDs alone prove nothing, even if the consumer's own server has executed them: a server that lost transactions
 and became a primary again gives their numbers to other transactions. For the same reason, a consumer whose own server
-contradicts its position (RESET, restore) stays failed, whatever that server executes later.
+contradicts its position (RESET, restore) stays failed, whatever that server executes after that.
 """
 
 from __future__ import annotations

@@ -2,12 +2,14 @@
 
 A reader whose position lies outside of its consumer's queue *seeks*: back, to read again, or forward, because its own
 checkpoint is newer than the stored position. An administrator *relocates* a consumer to a start, in an epoch that was
-never used before. Only the server can tell whether it has the position. So both kinds of request come with a
-`ServerView` that was asked for after the request. If that view does not prove that the server has the position, the
-request is refused with an error and nothing is changed. The proof, by kind of position:
+never used before. Only the server can tell whether it has the position. So, after either kind of request has come, the
+daemon asks the server for a `ServerView`, and passes both to this module. If the view does not prove that the server
+has the position, this module refuses the request with an error and changes nothing. The proof depends on the kind of
+position:
 
 * MySQL's GTIDs: the set contains everything that was purged, and the server has executed all of the set. A set means
-  the same on all replicas. File and offset are a hint only; they are dropped if the server does not list the file.
+  the same on all replicas. The position's file and offset are only a hint: they are dropped if the server does not list
+  the file, or if they belong to another server.
 * Files and offsets: the file exists and the offset lies within it, and a search of the log (`seek_starts`) has found
   that a transaction begins there. A dump from the middle of a transaction would fail every consumer that shares the
   dump.
@@ -18,8 +20,8 @@ search must find exactly this set at the position's file and offset. The search 
 another epoch. Such a position is accepted only from the first reader of a consumer after the loss of the state store
 (`fresh`), which continues in the epoch of its checkpoint.
 
-A start is resolved as for a new consumer. The result does not depend on the stored position, so a relocation also helps
-a consumer whose stored position has become useless.
+The daemon finds the position of an administrator's start as it does for a new consumer. The result does not depend on
+the stored position, so a relocation also helps a consumer whose stored position has become useless.
 """
 
 from __future__ import annotations
@@ -201,8 +203,8 @@ def _check_server(consumer: Consumer, after: Position, view: ServerView) -> None
         server = consumer.progress.covered.server
     if after.server == server or (view.mode is Mode.GTID and after.server == view.server):
         return
-    # With GTIDs, the position may belong to a server that the daemon read earlier. It is accepted if this log has
-    # transactions of that server, or if the position has a set.
+    # With GTIDs, the position may belong to a server that the daemon read before a failover. The position is accepted
+    # if this log contains transactions of that server, or if the position contains a GTID set.
     if view.mode is Mode.GTID and _is_uuid(after.server):
         wrote = (source.partition(":")[0] for source in view.written.sources())
         if after.gtid or after.server in wrote:

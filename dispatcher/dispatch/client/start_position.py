@@ -120,7 +120,8 @@ def _restore(consumer: Consumer, stored: Progress, view: ServerView) -> Executed
 def _skip_purged(
     consumer: Consumer, view: ServerView, error: BinlogError, new_epoch: Callable[[], int]
 ) -> list[Effect]:
-    """Let the consumer continue at the end of the log, in a new epoch. It never gets the transactions that it skips."""
+    """Let the consumer continue at the end of the log, in a new epoch. The consumer never gets the transactions before
+    this point that it has not read."""
     queue = consumer.queue
     if not consumer.started:
         stored = consumer.progress

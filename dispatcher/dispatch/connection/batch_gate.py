@@ -1,7 +1,7 @@
 """Holds one batch of a dispatcher until the server has answered a question about it.
 
-There are two questions: what is the definition of a table of the batch (`FetchSchema`), and does the batch's file
-follow the log that was read (`PollServer`, see `continuity`).
+The dispatcher asks one of two questions: what are the definitions of tables in the batch (`FetchSchema`), or does the
+batch's file follow the log that was read (`PollServer`, see `continuity`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Puts a batch into the queues of a dispatcher's consumers.
 
-A consumer is *level* if its queue has the same position as the dispatcher. Nearly always all consumers are level. They
-share one `Stand`, and one pass over the batch finds the events for each of them (`Lanes`). So the cost of a batch
-depends on its events and on the delivered bytes. A level consumer that gets no event of a batch needs no work, because
-its position is the shared one.
+A consumer is *level* if its queue has the same position as the dispatcher. Nearly always all consumers are level. The
+level consumers share one `Stand` (an object with their position), and one pass over the batch finds the events for each
+of them (`Lanes`). So the cost of a batch depends on its events and on the delivered bytes. A level consumer that gets
+no event of a batch needs no work, because its position is the shared one.
 
 Any other consumer may have part of the batch already. The dispatcher puts the batch into the queue of such a consumer
 separately (`Queue.push`). The consumer becomes level when its queue reaches the dispatcher's position.
@@ -107,7 +107,8 @@ class Dealer:
         """Push a batch into all queues. `after`: the dispatcher's position after the batch. `others`: the consumers
         that are not level, each with True if it is in sync. `anchored`: see `Continuity`.
 
-        For a consumer without room on disk no transaction of the batch counts, and the caller must detach it.
+        If a consumer lacks room on disk, its queue contains no transaction of the batch, and the caller must detach the
+        consumer.
         """
         stand = self._stand
         assert stand is not None, "a batch before the dump"

@@ -31,7 +31,7 @@ class _ConsumerDemand:
 
 class Demand:
     """`read`: the dispatcher's position before the batch. `level`: the consumers that are known to be at this position.
-    `level_mask`: one byte per route, 1 = at least one level consumer gets its events. `consumers`: the other
+    `level_mask`: one byte per route, 1 = at least one level consumer gets events of this route. `consumers`: the other
     consumers."""
 
     def __init__(
@@ -66,7 +66,8 @@ class Demand:
         return [(demand.consumer, demand.in_sync) for demand in self._demands]
 
     def route_mask(self) -> U8:
-        """Returns one byte per route: 1 = at least one consumer gets its events in at least one transaction."""
+        """Returns one byte per route: 1 = at least one consumer gets events of this route, in at least one
+        transaction."""
         masks = [
             demand.route_mask
             for demand in self._demands

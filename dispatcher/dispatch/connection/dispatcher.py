@@ -4,12 +4,12 @@ A dispatcher rewrites the TABLE_MAPs of each batch (`enrichment`) and passes the
 fails the consumers that a fault of the log concerns, and opens a lost connection again (`retry`). `client` decides
 which consumers are attached.
 
-If a batch raises a question that only the server can answer, the dispatcher holds the batch (`batch_gate`) and pauses
-reading until the answer comes, as it does for a full queue. If the fetched definitions do not suffice, the consumers
-that need the missing ones fail.
+If a batch raises a question that only the server can answer, the dispatcher holds the batch (`batch_gate`), and pauses
+reading until the answer comes. If definitions of tables are still missing after that, the consumers that need them
+fail.
 
-Phases: connecting → streaming ⇄ paused → (closed until there is room) → connecting ...; at the end of a log that does
-not grow: → ended.
+Phases: connecting → streaming ⇄ paused → (closed until there is room) → connecting ... At the end of a log that does
+not grow, the phase becomes ended.
 """
 
 from __future__ import annotations
@@ -275,7 +275,8 @@ class Dispatcher:
         return [Pause(self.number)]
 
     def _roll_back(self, now: float) -> None:
-        """Drop the open transaction: the next stream begins at a transaction boundary."""
+        """Drop the part of the open transaction that is in the queues, and the held batch: the next stream begins at a
+        transaction boundary."""
         self.gate.release()
         for consumer in self.attached:
             consumer.queue.rollback()
@@ -341,7 +342,7 @@ class Dispatcher:
 
     def _lacks_room(self, consumer: Consumer, error: BinlogError, now: float) -> list[Effect]:
         """Detach a consumer that has no room on disk for a transaction that is larger than its queue. The queue drops
-        the transaction; the daemon reads it again later."""
+        the transaction; the daemon reads it again when the consumer is attached again."""
         self.detach(consumer, now)
         consumer.error = error.at(self._where(consumer))
         consumer.attach_after = now + OPERATOR_RETRY_S
@@ -355,15 +356,15 @@ class Dispatcher:
         if self.gate.answered(answer, self.read.gtids if self.read else None):
             self.enrichment.read_ahead(start, list(answer.statements))
         for consumer in self.attached:
-            consumer.error = None  # of a look-up that was delayed
+            consumer.error = None  # the error of a look-up that was delayed
         effects: list[Effect] = [Note("info", "looked up tables", {"found": len(definitions)})]
         if not self.gate.awaits_poll and (held := self.gate.release()) is not None:
             effects += self.receive(held.batch, held.created, now)
         return effects
 
     def look_up_delayed(self, delayed: LookUpDelayed) -> list[Effect]:
-        """The server could not be asked for definitions. If the connection of the held batch is closed, do not wait for
-        the answer: another server may have taken over, and only a login finds that out."""
+        """Record that the server could not be asked for definitions. If the connection of the held batch is closed, do
+        not wait for the answer: another server may have taken over, and only a login detects this."""
         for consumer in self.attached:
             consumer.error = delayed.error.at(self._where(consumer))
         if self.gate.held is None:
@@ -373,7 +374,8 @@ class Dispatcher:
     # -- the server's history --------------------------------------------------------------------------------
 
     def queued_positions(self) -> list[QueuedPosition]:
-        """Returns the consumers' present positions. A later view of the server must agree with these positions."""
+        """Returns the consumers' present positions. A view of the server that is taken after this call must agree with
+        these positions."""
         positions: dict[tuple[int, bool], QueuedPosition] = {}
         for consumer in self.attached if self.open else ():
             queue, queued = consumer.queue, consumer.queue.queued

@@ -1,14 +1,13 @@
 """Decides to which dispatcher a consumer may attach, which consumers may share a dump, and where that dump begins.
 
-A consumer may attach to a dispatcher under two conditions. First, the consumer has queued everything that the
-dispatcher has read, because the dispatcher will not read it again. Second, the two are near each other in the log,
-because the dispatcher delivers nothing to the consumer before the dispatcher has reached the consumer's position. The
-rule uses the *queued* position: with the delivered or the acknowledged position, the consumer would get some
-transactions twice.
+A consumer may attach to a dispatcher under two conditions. First, the consumer's queue has passed everything that the
+dispatcher has read, because the dispatcher will not read this again. Second, the two are near each other in the log,
+because the dispatcher delivers nothing to the consumer before it has reached the consumer's position. The rule uses the
+*queued* position: with the delivered or the acknowledged position, the consumer would get some transactions twice.
 
 A dispatcher may be inside a transaction, and may have copied a part of it to its consumers. Then another consumer may
-attach only if it has already queued this transaction, so that it needs no part of it. A dispatcher whose stream never
-pauses is usually inside a transaction.
+attach only if it has already queued this transaction, so that it needs no part of it. (A dispatcher whose stream never
+pauses is nearly always inside a transaction, because a batch ends wherever the received bytes end.)
 """
 
 from __future__ import annotations

@@ -2,14 +2,15 @@
 
 A dump survives a RESET as long as the new log is shorter than the offset that the dump has reached. The server keeps
 sending heartbeats, and when the new log rotates, the server continues the dump with the *second* file of the new log
-(MySQL and MariaDB, with GTIDs and without). So before a position moves into a file or an event of the file is
-delivered, the dispatcher compares the file's head with the log that it has read:
+(MySQL and MariaDB, with GTIDs and without). So before a position moves into a file, and before an event of the file is
+delivered, the dispatcher compares the file's head (its first events) with the log that it has read:
 
 * The GTIDs that the head lists as executed before the file (PREVIOUS_GTIDS, MariaDB's GTID_LIST) must be the GTIDs that
   were read.
-* If the head lists no GTIDs, or if the previous file was still being written when the dump began, the daemon asks the
-  server: the previous file must have the size that was read, or must have been purged. The daemon does not ask about
-  files that were closed when the dump began, because there are many of them while a consumer catches up.
+* If the head lists no GTIDs, or if the server was still writing the previous file when the dump began, the daemon asks
+  the server: the previous file must have the size that the dispatcher has read, or the server must have purged it. The
+  daemon does not ask about files that were closed when the dump began, because there are many of them while a consumer
+  catches up.
 
 A head may differ for a valid reason: GTIDs that were set by hand, or a transaction that a crash has cut off. So a head
 that does not fit ends the connection, and the next login checks every consumer's position. If that login finds no fault
@@ -82,8 +83,8 @@ class Continuity:
         """Record that the stream has reached `read`.
 
         The stream becomes `anchored` when it has passed all transactions of the set at which it began. If `_may_skip`
-        is False, it has passed them with the first new transaction. Otherwise it has passed them where the log ended
-        when the stream began.
+        is False, the stream has passed them when it reaches its first new transaction. Otherwise the stream has passed
+        them when it reaches the point where the log ended when the stream began.
         """
         if not self._may_skip and gtids.count:
             self.anchored = True
@@ -158,8 +159,8 @@ class Continuity:
 def history_error(view: ServerView, positions: Iterable[QueuedPosition]) -> BinlogError | None:
     """Returns an error if, according to `view`, the server's log is not the one from which these positions were read.
 
-    A purge after the positions were read is ignored, and so is a view in another mode or of another server: the next
-    login checks these.
+    This function ignores a purge after the positions were read, and a view in another mode or of another server: the
+    next login checks these.
     """
     for at in positions:
         if at.mode is not view.mode or at.server != view.server:

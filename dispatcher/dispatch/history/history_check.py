@@ -22,9 +22,9 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
 
-# Each offset about which the daemon asks a server costs a short dump, so the daemon checks only a few offsets. This
-# suffices, because the consumers of one login are near each other in the log: if one of them has read this history, all
-# have.
+# Each offset about which the daemon asks a server costs a short dump, so the daemon checks only a few offsets. A few
+# offsets suffice, because the consumers of one login are near each other in the log: if one of them has read this
+# history, all of them have.
 _PROBES_MAX = 8
 
 

@@ -2,8 +2,8 @@
 behind the log.
 
 A server purges whole files. It closes a file when it begins the next one, and may purge the closed file after
-`expire_s`. It purges only when it rotates or starts, so the computed moment is the earliest possible one. This module
-does not consider limits by size, which some servers also have.
+`expire_s`. A server purges only when it rotates or starts, so the real purge may come later than the computed time.
+This module does not consider limits by size, which some servers also have.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ from dispatcher.dispatch.values.specs import Progress
 class Connect:
     """Open a dispatcher's connection after about `after_s` seconds (the executor adds jitter).
 
-    An unknown number begins a new dispatcher. A dispatcher has at most one connection, or attempt to connect, at a
-    time: its first effect is a Connect, and another Connect follows only after a Lost, an Ended or a Close.
+    If the number is not known to the runtime, the dispatcher is new. A dispatcher has at most one connection, or
+    attempt to connect, at a time. So its first effect is a Connect, and another Connect follows only after a Lost, an
+    Ended or a Close.
     """
 
     dispatcher: int
@@ -36,8 +37,7 @@ class StartDump:
 class Close:
     """Close the connection, or stop the attempt to make one. After that, no event of this connection reaches the rules.
 
-    A Connect may follow. `next_host`: True if that Connect must use the next of the source's hosts, if the source has
-    several.
+    A Connect may follow. `next_host`: True if, for a source with several hosts, that Connect must try the next host.
     """
 
     dispatcher: int
@@ -47,7 +47,8 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Do what Close does, and forget the dispatcher. A new dispatcher may get its number."""
+    """Close the connection as `Close` does, and forget the dispatcher. A dispatcher that is made after this may get the
+    same number."""
 
     dispatcher: int
     reason: str
@@ -55,7 +56,7 @@ class Retire:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Stop reading until Resume. A new connection is not paused."""
+    """Stop reading until `Resume`, or until the dispatcher opens a new connection, which starts unpaused."""
 
     dispatcher: int
 
@@ -76,8 +77,9 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class FetchSchema:
-    """Ask the server for the definitions of tables, and read its log from `start` up to the moment of the definitions,
-    to find statements that may alter these tables. `all_tables`: True to find the statements that may alter any table.
+    """Ask the server for the definitions of tables, and read its log from `start` to the point for which the
+    definitions are valid, to find statements that may alter these tables. `all_tables`: True to find the statements
+    that may alter any table.
 
     A `SchemaFetched` answers the request, unless its dispatcher has sent a newer request or was retired.
     """
@@ -91,7 +93,8 @@ class FetchSchema:
 
 @dataclass(frozen=True, slots=True)
 class PollServer:
-    """Ask the source for its `ServerView` now, and repeat this until a `ServerPolled` was passed to `step`."""
+    """Ask the source for its `ServerView` now. If the source does not answer, ask again, until a `ServerPolled` was
+    passed to `step`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,24 @@
-"""The inputs of `Client.step`: one frozen class per kind of event. The table lists the effects of each event, without
-Notes.
+"""The inputs of `Client.step`: one frozen class per kind of event. The table lists the effects that each event
+itself causes, without Notes.
 
-| event | effects of its own |
+| event | effects that it causes |
 |---|---|
-| LoggedIn | StartDump, and Store for a new consumer; Close and Connect while a replica lags, or if servers differ |
-| BatchReceived | Wake; Pause with FetchSchema or PollServer if the server must be asked first |
-| Lost | Connect, after a backoff |
+| LoggedIn | StartDump and Wake; Store for a consumer that begins or skips a gap; Close and Connect if a replica lags |
+| BatchReceived | Wake; Pause with FetchSchema or PollServer, to ask the server; Close and Connect to log in again |
+| Lost | Connect, which includes a backoff, and Wake; none if the connection was closed on purpose |
 | Ended | Wake |
-| ServerPolled | Close and Connect if the server's history differs; the effects of the held batch |
-| SchemaFetched | the effects of the held batch, StoreVersions |
-| LookUpDelayed | Connect, if the connection of the held batch is closed |
-| SeekRequested, RelocationRequested | Store |
+| ServerPolled | Close and Connect, if the server's history differs; the effects of the held batch |
+| SchemaFetched | StoreVersions; the effects of the held batch |
+| LookUpDelayed | none; but `settle` may return a Connect, if the connection of the held batch was closed |
+| SeekRequested, RelocationRequested | Store; none if the reader's position lies in the queue |
 | Tick | Store and StoreVersions, at most once a second |
 | DeliveryChanged | Wake |
 | Added, Removed | none |
-| Acknowledged | none; a Store if the queue was evicted before the position was stored |
+| Acknowledged | none; Store if the queue was evicted while the position was being stored |
 
-After that, every step may return the effects of `DispatcherSet.settle`: Pause, Resume, Close, Connect, Retire, Wake.
-Any event that fails a consumer adds a Note and a Wake.
+After these effects, every step may return those of `DispatcherSet.settle`: Pause, Resume, Close, Connect, Retire, Wake.
+A LoggedIn or ServerPolled may also cause a Close and a Connect for other dispatchers.
+An event that fails a consumer also causes a Note and a Wake.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class BatchReceived:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A dispatcher's connection, or the attempt to make one, has failed."""
+    """A dispatcher's connection, or the attempt to open one, has failed."""
 
     dispatcher: int
     error: BinlogError
@@ -66,8 +67,8 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class ServerPolled:
-    """The source has described its present state over another connection than a dispatcher's. `expire_s`: the server
-    purges a file this many seconds after it closed the file; None if it never purges by age."""
+    """The source has described its present state, over a connection that is not that of a dispatcher. `expire_s`: the
+    server purges a file this many seconds after it closed the file; None if it never purges by age."""
 
     view: ServerView
     expire_s: int | None
@@ -75,8 +76,8 @@ class ServerPolled:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """The settings declare a new consumer. `progress`: the consumer's stored progress, None if none is stored, or the
-    error if the progress cannot be read."""
+    """A new consumer is declared, in the settings or over the API. `progress`: the consumer's stored progress, None if
+    none is stored, or the error if the progress cannot be read."""
 
     spec: ConsumerSpec
     progress: Progress | BinlogError | None
@@ -85,9 +86,10 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The settings no longer declare a consumer, or declare it with other settings.
+    """A consumer is no longer declared, or is declared with other settings.
 
-    `changed`: True if its settings have changed. Then an `Added` with the new settings follows at once.
+    `changed`: True if the consumer is declared with other settings. Then an `Added` with the new settings follows at
+    once.
     """
 
     consumer: str
@@ -96,8 +98,8 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A reader has acknowledged `position`, and the `Progress` that `Client.progress_after` returned for it is
-    stored."""
+    """A reader has acknowledged `position`, and the `Progress` that `Client.progress_after` returned for this position
+    is stored. `covered`: the covered position in that `Progress`."""
 
     consumer: str
     position: Position
@@ -109,7 +111,7 @@ class SeekRequested:
     """A reader asks for a position outside its consumer's queue.
 
     `view`: the server's view, taken after the request, with the results of the searches that `seeking.seek_starts`
-    requires; `fresh`: True if no session has been opened yet under this state store.
+    requires; `fresh`: True if this state store has recorded no session of the consumer yet.
     """
 
     consumer: str
@@ -123,7 +125,7 @@ class RelocationRequested:
     """An administrator moves a consumer to a start.
 
     `view`: the server's view, taken after the request, with the result of the search for the start; `epoch_min`: the
-    lowest number that the new epoch may have. The new epoch also exceeds the present one.
+    lowest number that the new epoch may have. The new epoch is also higher than the consumer's present epoch.
     """
 
     consumer: str

@@ -1,6 +1,6 @@
 """A consumer's queue as its readers see it: ranges of complete transactions that are not acknowledged, as bytes.
 
-The module `queue_contents` says what the queue holds, how it is filled, and how much memory it takes.
+The module `queue_contents` describes what the queue holds, how it is filled, and how much memory it takes.
 """
 
 from __future__ import annotations
@@ -87,9 +87,10 @@ class Queue(QueueContents):
     def locate(self, position: Position) -> FoundPosition:
         """Returns the place of a position that was returned to a reader and is not yet acknowledged.
 
-        The result has the executed position that the queue has recorded at the position's seq. If the queue has
-        recorded none there, the result has the nearest recorded position before it; the consumer has no transaction
-        between the two. The position's fields other than its seq are only checked.
+        The result contains the executed position that the queue has recorded at the position's seq. If the queue has
+        recorded no position at this seq, the result contains the nearest recorded position before it; no transaction of
+        the consumer lies between the two. The queue finds the place by the seq alone, and only checks the position's
+        other fields.
 
         Raises UserError if the position is older than the acknowledged one, is ahead of what is queued
         (`RANGE_UNAVAILABLE`), or belongs to another history.

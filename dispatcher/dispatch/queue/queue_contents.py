@@ -1,28 +1,29 @@
 """What a consumer's queue holds, and how it is filled: bytes, an index of transactions, and positions.
 
 A transaction is first queued, then delivered, and then acknowledged. The bytes lie in a `ConsumerLog`, which finds them
-by logical offset. A `TransactionIndex` has the seq, the logical end and the position of every transaction. The queue
-finds a reader's position by its seq, because the seqs of one epoch order all its positions. Between two of the
-consumer's transactions there are only markers. A position among markers means "everything up to here", so it needs no
-entry in the index.
+by *logical* offset (the number of bytes that were written into the log before them). A `TransactionIndex` records the
+seq, the logical end and the position of every transaction. The queue finds the position of a reader by its seq, because
+the seqs of one epoch order all positions of the queue. Between two transactions of the consumer, the server's log may
+contain transactions that hold nothing for the consumer. A position between those is a *marker*: it reports progress
+without data, and needs no entry in the index.
 
-The *covered* position is the acknowledged position or a later one; the consumer has no transaction between the two. The
-covered position never moves back, because the server may purge its log up to this position. After an eviction
-(`evict`), the daemon fills the queue again from this position on.
+The *covered* position is the acknowledged position or a position after it in the log; no transaction of the consumer
+lies between the two. The covered position never moves back, because the server may purge its log up to this position.
+After an eviction (`evict`), the daemon fills the queue again from this position on.
 
-The queues that have the same position as their dispatcher share one `Stand`, and the dispatcher moves it for all of
-them. So a batch without events for a consumer changes nothing in that consumer's queue.
+The queues that have the same position as their dispatcher share one object with this position, a `Stand`, which the
+dispatcher moves for all of them. So a batch without events for a consumer changes nothing in that consumer's queue.
 
 Bound: a queue that is not full accepts a whole batch, so it holds in memory at most
 
     max(bytes_max, LARGE_MIN) + 2 * batch + segment_max
 
-bytes. The bound includes the whole allocated size of each segment, also its unused part. `batch` is the size of the
-last batch's events with a record for each transaction; `segment_max` is an eighth of `bytes_max`, at least 16 KiB and
-at most 4 MiB. While the daemon reads transactions again that a reader received before a restart, the first term counts
-twice. A transaction that alone would hold more than the first term is continued in segments from `allocate` (see
-`ConsumerLog`), which are not counted. There is at most one such transaction: once it is complete, the queue is full
-until the transaction is acknowledged.
+bytes. The bound counts the whole allocated size of each segment (a block of memory of the `ConsumerLog`), also the
+unused part. `batch` is the size of the last batch's events with a record for each transaction; `segment_max` is an
+eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. While the daemon reads transactions again that a reader
+received before a restart of the daemon, the first term counts twice. A transaction that alone would hold more than the
+first term is continued in segments from `allocate` (see `ConsumerLog`), which are not counted. There is at most one
+such transaction: once it is complete, the queue is full until the transaction is acknowledged.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ _seq = attrgetter("seq")
 class FoundPosition(NamedTuple):
     """A position that was returned to a reader, and its place in the queue.
 
-    `executed`: the newest executed position that the queue has recorded up to the position's seq; `number`: the number
-    of the first transaction after the position; `offset`: the logical offset of the position.
+    `executed`: of the executed positions that the queue has recorded, the last whose seq is at most the position's seq.
+    `number`: the number of the first transaction after the position. `offset`: the logical offset of the position.
     """
 
     position: Position
@@ -80,10 +81,11 @@ class Stand:
 
 
 class QueueContents:
-    """A queue has no position until `reset()`. Every position that it returns has its `server` and its `epoch`.
+    """What a queue holds. The queue has no position until `reset()` was called. Every position that the queue returns
+    contains the queue's `server` and `epoch`.
 
-    `allocate`: allocates segments on disk for transactions that are larger than the queue; without it they stay in
-    memory.
+    `allocate`: allocates segments on disk for transactions that are larger than the queue; without `allocate` such
+    transactions stay in memory.
     """
 
     def __init__(self, filter_: Filter, bytes_max: int, allocate: Allocate | None = None) -> None:
@@ -95,15 +97,15 @@ class QueueContents:
         self.stand = Stand(ExecutedPosition(GtidSet(), "", 0, 0))
         self.acknowledged = self._covered = self.queued
         self.delivered_seq = 0
-        # Everything up to this seq was delivered before a restart, so the reader may ask for it again. The queue
-        # accepts these transactions even beyond its limit: after the restart the batches may have other sizes, which
-        # can make the queue a little larger than it was before.
+        # Everything up to this seq was delivered before the daemon restarted, so the reader may ask for it again. The
+        # queue accepts these transactions even beyond its limit: after the restart the batches may have other sizes,
+        # which can make the queue a little larger than it was before.
         self.needed_seq = 0
         self.files = QueueFiles()
-        self.transactions = self.events = 0  # how many are queued and not acknowledged
+        self.transactions = self.events = 0  # numbers of those that are queued but not acknowledged
         self.pushed_transactions = self.pushed_bytes = 0  # totals since the start
         self.newest_commit_us = 0  # commit time of the last pushed transaction
-        # An eighth, so that acknowledged segments are soon given back.
+        # A segment has at most an eighth of the queue's size, so that acknowledged segments are soon freed.
         segment_max = min(SEGMENT_MAX, bytes_max // 8)
         self.log = ConsumerLog(
             segment_max, allocate=allocate, large_bytes=max(bytes_max, LARGE_MIN)
@@ -112,9 +114,11 @@ class QueueContents:
         self._formats: deque[tuple[int, FormatDescription]] = deque()
         self._acknowledged_end = 0  # a logical offset
         self._appended_end = 0  # logical end of the transactions that `_count` has counted
-        # The newest delivered positions, oldest first. For older ones, the ends of transactions in the index suffice.
+        # The newest delivered positions, in order. Older delivered positions are found as ends of transactions in the
+        # index.
         self._delivered: deque[ExecutedPosition] = deque(maxlen=DELIVERED_MAX)
-        # Both ends of the newest readable range. The reader will ask for the range's bytes, and acknowledge its end.
+        # The beginning and the end of the newest readable range. The reader will ask for the bytes between them, and
+        # acknowledge the end.
         self._found: tuple[FoundPosition, ...] = ()
 
     def reset(
@@ -150,8 +154,8 @@ class QueueContents:
         self._found = ()
 
     def skip_to(self, server: str, mode: Mode, executed: ExecutedPosition, created: int) -> None:
-        """Continue at a position, without the transactions before it. This changes the history, and therefore the
-        epoch."""
+        """Continue at a position, without the transactions before it. The queue begins a new epoch, because its
+        transactions are no longer a complete history."""
         self.reset(server, mode, self.epoch + 1, executed, created, anchored=True)
 
     def evict(self) -> None:
@@ -204,7 +208,7 @@ class QueueContents:
 
     @property
     def refetching(self) -> bool:
-        """True while the daemon reads transactions again that a reader was given before and now waits for."""
+        """True while the daemon reads transactions again that the reader received before the daemon restarted."""
         return self.queued.seq < self.needed_seq
 
     @property
@@ -223,7 +227,8 @@ class QueueContents:
 
     @property
     def has_room(self) -> bool:
-        """True if the queue is at most half full. With less room, a new connection would not be worth its cost."""
+        """True if the queue is at most half full, or refetching and not full. With less room, a new connection would
+        not be worth its cost."""
         if self.full:
             return False
         return self.log.kept <= self.bytes_max // 2 or self.refetching
@@ -238,7 +243,7 @@ class QueueContents:
         self.stand = Stand(executed)
 
     def join(self, stand: Stand) -> None:
-        """From now on, share the position of `stand`, which equals the queue's own position."""
+        """From now on, use the shared position of `stand`, which must equal the queue's own position."""
         self.stand.changes += 1
         stand.changes += 1
         self.stand = stand
@@ -257,12 +262,13 @@ class QueueContents:
         *,
         in_sync: bool,
     ) -> None:
-        """Append the consumer's part of a batch.
+        """Append the events of a batch that the consumer gets.
 
         `after`: the dispatcher's position after the batch. `in_sync`: True if the queue and the dispatcher had the same
-        position before the batch; otherwise the consumer may have part of the batch already.
+        position before the batch. If False, the queue may contain a part of the batch already.
 
-        Raises BinlogError if there is no room on disk; then nothing of the batch counts, and `rollback()` must follow.
+        Raises BinlogError if there is no room on disk. Then no transaction of the batch is in the queue, and the caller
+        must call `rollback()`.
         """
         in_sync = in_sync and gtids.all_after(self.mode, self.queued)
         already_executed = None if in_sync else gtids.already_executed(self.mode, self.queued)

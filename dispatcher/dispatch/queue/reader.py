@@ -1,8 +1,9 @@
 """What is known about a consumer's reader: the calls of its newest session, and the state that follows from them.
 
 The reader's state is separate from the consumer's `state`, which says how the consumer gets its data: a consumer may
-get all its data while its reader has stopped, and the reverse. Only calls that may acknowledge count: a read-only
-session makes no room in the queue, so its calls do not show that the reader is still there.
+get all its data while its reader has stopped, and a reader may call while its consumer gets no data. The module counts
+only calls that may acknowledge: a read-only session makes no room in the queue, so its calls do not show that the
+reader is still there.
 
 Times are seconds of a monotonic clock.
 """
@@ -18,7 +19,7 @@ SILENT_MAX_S = 60.0
 """A reader that has no open call and has not called for this long is gone. The longest poll takes the same time."""
 FULL_MIN_S = 10.0
 """A reader is slow if its calls have found a full queue for this long, or for most of the time."""
-_FULL_SHARE = 1 - math.exp(-1)  # the share that results if the queue is full for `FULL_MIN_S`
+_FULL_SHARE = 1 - math.exp(-1)  # the value of `_full_share` if the queue is full for `FULL_MIN_S`
 _USER_AGENT_MAX = 200
 
 
@@ -64,8 +65,8 @@ class ReaderActivity:
         self.begin(session, now)
 
     def begin(self, session: int, now: float) -> None:
-        """Reset the record, because a session was opened, or all sessions were fenced. Earlier sessions no longer
-        count."""
+        """Reset the record, because a session was opened, or all sessions were fenced. From now on, calls of earlier
+        sessions are not counted."""
         self.session, self.caller = session, Caller()
         self.polled_at: float | None = None
         self.acknowledged_at: float | None = None

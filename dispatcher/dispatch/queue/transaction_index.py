@@ -1,5 +1,5 @@
-"""The index of the transactions that a queue holds, and of the positions between them. The index is small, and is
-searched by bisection.
+"""The index of the transactions that a queue holds, and of the positions between them. The index takes little memory,
+and is searched by bisection.
 
 A queue without a reader may hold a hundred thousand tiny transactions, each from another batch. So a `GtidRun` collects
 the numbers that describe the transactions of many batches, in one column per transaction, and keeps no reference to a
@@ -90,7 +90,7 @@ class TransactionIndex:
     """A queue's transactions, numbered from the first transaction that it ever held. The transactions with numbers
     below `dropped` were dropped; the next transaction gets the number `count`."""
 
-    RUN_MAX = 1024  # most transactions of a run; a batch that would exceed it begins a new run
+    RUN_MAX = 1024  # most transactions of a run; a batch that does not fit begins a new run
     INTERVALS_MAX = 4096
 
     def __init__(self) -> None:
@@ -126,8 +126,8 @@ class TransactionIndex:
         return True
 
     def add(self, gtids: BatchGtids, base: Gtids, appended: Appended) -> GtidRun:
-        """Add the transactions of a batch, at least one, that were appended to the log. Returns the run that has the
-        last of them. `base`: the consumer's GTIDs before the batch."""
+        """Add the transactions of a batch that were appended to the log; there is at least one. Returns the run that
+        contains the last of these transactions. `base`: the consumer's GTIDs before the batch."""
         n = appended.columns.shape[1]
         run = self._runs[-1] if self.count > self.dropped else None
         if run is None or not self._fits(run, gtids, n):
@@ -170,8 +170,9 @@ class TransactionIndex:
         return len(run.intervals) + len(gtids.runs) + self._gap_size() <= self.INTERVALS_MAX
 
     def _widen_gap(self, gtids: BatchGtids, lo: int, hi: int) -> None:
-        """Add the runs [lo, hi) of a batch to the gap. The sources are ordered by their last runs, because a MariaDB
-        position has only the last GTID of a domain."""
+        """Add the runs [lo, hi) of a batch to the gap. The gap orders its sources by their last runs: a MariaDB
+        position contains only the last GTID of each domain, so the interval that contains this GTID must be added
+        last."""
         if hi - lo <= FEW:
             runs = [(0, source, start, end) for source, start, end, _ in gtids.runs[lo:hi]]
         else:

@@ -1,10 +1,10 @@
-"""Rewrites TABLE_MAPs so that they hold everything that a server with full metadata would write.
+"""Rewrites TABLE_MAPs so that they contain everything that a server with binlog_row_metadata=FULL would write.
 
 `Enrichment.enrich` goes through a batch in order. At a statement that may alter tables, it ends the versions of these
 tables (module `versions`). A TABLE_MAP without metadata gets the metadata of the table version that is valid at this
-point of the log. If no version is known, `enrich` returns the tables to be fetched. The caller fetches them and calls
-`enrich` again with the same batch. If a definition is still unknown in this second call, the consumers that need the
-table fail.
+point of the log. If no version is known, `enrich` returns the names of the tables whose definitions must be fetched.
+The caller fetches these definitions and calls `enrich` again with the same batch. If a definition is still unknown
+after the last fetch that the caller may make (`ask=False`), the consumers that need the table fail.
 
 If the server writes full metadata, enrichment costs only one comparison per TABLE_MAP, in a kernel
 (`binlog.stream.table_map_rewrite`).
@@ -48,8 +48,8 @@ SUFFIXES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SchemaRequirement:
-    """What consumers require of the table definition for one TABLE_MAP. Only the consumers that still need the
-    TABLE_MAP's transaction are considered.
+    """What consumers require of the table definition for one TABLE_MAP. Consumers whose queues already contain the
+    TABLE_MAP's transaction require nothing.
 
     `proven`: True if at least one consumer accepts only a proven definition; `current`: True if at least one consumer
     also accepts the table's current definition if it fits the TABLE_MAP; `later`: True if at least one consumer needs a
@@ -97,7 +97,7 @@ class _Walk:
     created: int
     requirement: Callable[[int, int], SchemaRequirement]
     ask: bool
-    suffixes: I32  # by event
+    suffixes: I32  # for each event: the number of its new body in `Enrichment._suffixes`, or KEEP
     missing: dict[Name, LogPosition] = field(default_factory=dict)
     failures: dict[tuple[int, int], SchemaFailure] = field(default_factory=dict)
 
@@ -125,8 +125,8 @@ class Enrichment:
         self._starts = TransactionStarts()
         self._format: FormatDescription | None = None
         self._begun = False  # True once a transaction of the stream was read
-        # If the log was read ahead: the point where the reading ahead began. The next `versions.begin` reopens the
-        # versions that are valid there.
+        # If the log was read ahead of the stream: the point where this reading began. The next `versions.begin` reopens
+        # the versions that are valid there.
         self._known_from: LogPosition | None = None
         # True if the stream may skip a transaction that lies between two transactions that it sends.
         self._gaps = False
@@ -204,7 +204,7 @@ class Enrichment:
             self._known_from = None
 
     def advance(self, batch: Batch, created: int) -> None:
-        """Move the position to the end of a batch that was delivered."""
+        """Move the position to the end of a batch that was put into the queues."""
         after = self._starts.after(batch, created)
         # Before its first transaction, a dump by GTIDs may pass through files of which the daemon has all transactions.
         # Until that transaction, the position stays where the stream began.
@@ -260,7 +260,8 @@ class Enrichment:
             self._tables.forget()
 
     def _table_map(self, walk: _Walk, i: int, t: int) -> int:
-        """Returns the number of the metadata suffix for the TABLE_MAP that is event `i` in transaction `t`."""
+        """Returns the number of the metadata suffix (the new body behind the table id and flags) for the TABLE_MAP that
+        is event `i` in transaction `t`; KEEP if the TABLE_MAP stays unchanged."""
         batch = walk.batch
         off, size, route = int(batch.ev.off[i]), int(batch.ev.size[i]), int(batch.ev.route[i])
         body = batch.buf[off + HEADER_SIZE : off + size - 4 * batch.format.checksum].tobytes()

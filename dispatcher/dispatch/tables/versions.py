@@ -1,9 +1,9 @@
 """Finds the definition of a table that is valid at a point of a server's log.
 
 The TABLE_MAPs of a server without full metadata do not change when columns are renamed, labels of an ENUM or SET are
-exchanged, or a key is added. So a fetched definition is valid for an event only if the log has no statement that may
-alter the table between the event and the point of the fetch. A *version* is a definition and the range of the log in
-which it is valid.
+exchanged, or a key is added. So a fetched definition is valid for an event only if the log contains no statement that
+may alter the table between the event and the point of the fetch. A *version* is a definition and the range of the log
+in which it is valid.
 
 A point of the log is a `LogPosition`: a file and an offset. Such points have the order in which the server wrote the
 log. GTIDs do not have this order: a dump skips some transactions, and GTIDs do not say where the skipped ones lie among
@@ -11,10 +11,10 @@ the transactions that the dump sends. A `LogPosition` lies between two transacti
 the version for the transaction that begins there.
 
 * A fetch asks the server for the definition at one point. It also reads from the log every statement between the event
-  that needed the definition and that point. These statements divide this range of the log into segments with one
-  definition each. The last segment has the fetched definition. A definition that is known at one point of a segment is
-  valid in the whole segment. A segment without a known definition is recorded, too, so that the daemon does not fetch
-  the definition again.
+  that needed the definition and that point. These statements divide this range of the log into segments; within a
+  segment, the table has only one definition. In the last segment, this is the fetched definition. If the definition is
+  known at one point of a segment, it is valid in the whole segment. A segment without a known definition is recorded,
+  too, so that the daemon does not fetch the definition again.
 * A version is *open* if the stream has reached the version's range and has since then read no statement that may alter
   the table. An open version is valid at the current point of the stream.
 * The code compares two points only within one history: on the same server, in files with the expected creation times.
@@ -66,7 +66,7 @@ _HARMLESS = frozenset(
 @dataclass(frozen=True, slots=True)
 class AlteredTables:
     """The tables that a statement may alter: some tables, all tables of some databases, or any table. Names are
-    compared without regard to case, because the log has each statement as its author wrote it."""
+    compared without regard to case, because the log contains each statement as its author wrote it."""
 
     tables: frozenset[Name] = frozenset()
     databases: frozenset[str] = frozenset()
@@ -122,8 +122,8 @@ class Version:
         for own in (self.start, self.end):
             if own.file == at.file and own.created and at.created and own.created != at.created:
                 return False
-        # A file between the files of `start` and `end` was created between their creation times, unless the log was
-        # reset.
+        # A file between those of `start` and `end` was created after the former and before the latter, unless the log
+        # was reset.
         low, high = self.start.created, self.end.created
         return not at.created or (low <= at.created and (not high or at.created <= high))
 
@@ -367,8 +367,8 @@ def altered_tables(event: bytes, format_: FormatDescription) -> AlteredTables:
 
 @dataclass(slots=True)
 class TransactionStarts:
-    """Computes where the transactions of consecutive batches begin. The header of a transaction's first event has the
-    event's end and size, from which the beginning is computed."""
+    """Computes where the transactions of consecutive batches begin. The header of a transaction's first event contains
+    the event's end and size, from which the beginning is computed."""
 
     # Beginning of the transaction that continues in the next batch.
     _open: LogPosition | None = None
@@ -381,7 +381,7 @@ class TransactionStarts:
         log_pos = int(u32(batch.buf, off + 13))
         end = int(batch.tx.end[t])
         if log_pos and not batch.tx.flags[t] & CONTINUED:
-            # The header has only the low 32 bits of the event's end; the transaction's end has all bits.
+            # The header contains only the low 32 bits of the event's end; `end`, the transaction's end, has all bits.
             return LogPosition(batch.file, end - ((end - (log_pos - size)) & 0xFFFFFFFF), created)
         return LogPosition(batch.file, int(batch.tx.end[t - 1]) if t else end, created)
 

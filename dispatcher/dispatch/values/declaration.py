@@ -14,7 +14,7 @@ class Declaration:
     """`owner`: the name of the token, "" if the settings had no tokens; `source`: a name of the settings' `sources`;
     `databases`, `tables`, `exclude_tables`: names or patterns, sorted as text, `tables` None for all tables; `start`:
     where the consumer begins, as JSON in the form of the settings; `declared_s`: when the consumer was declared;
-    `read_s`: the last stored time of a reader's call; both in seconds since 1970."""
+    `read_s`: when a reader called last, as far as it is stored. Both times are in seconds since 1970."""
 
     name: str
     owner: str

@@ -1,9 +1,11 @@
-"""The position up to which a server's log has been read. All other kinds of positions are computed from it.
+"""The position up to which a server's log has been read. The daemon computes all other kinds of positions from this
+one.
 
 A position has one of two forms. With MySQL's GTIDs it is the set of executed transactions, and its `seq` is the size of
 that set. So `seq` grows by one with every transaction and has the same meaning after a restart. Without MySQL's GTIDs
-(MySQL with `gtid_mode` other than ON, MariaDB) a position is a file and an offset, and `seq` is the number into which
-both are packed. A position of MariaDB also has MariaDB's GTIDs, which people and the failover use.
+(MySQL with `gtid_mode` other than ON, MariaDB) a position is a file and an offset, and `seq` is one number that
+contains both. A position of MariaDB also contains MariaDB's GTIDs, which are shown to people, and which a failover
+uses.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from dispatcher.model.position import Position, file_number, packed_seq
 class Mode(StrEnum):
     GTID = "gtid"  # MySQL with gtid_mode=ON: positions are GTID sets
     FILE = "file"  # MySQL with another gtid_mode: positions are files and offsets
-    MARIADB = "mariadb"  # positions as in FILE, and they also have MariaDB's GTIDs
+    MARIADB = "mariadb"  # positions as in FILE, which also contain MariaDB's GTIDs
 
 
 Gtids = GtidSet | MariadbGtids
@@ -65,13 +67,15 @@ def parse_gtids(mode: Mode, text: str) -> Gtids:
 
 
 def executed_of(mode: Mode, position: Position) -> ExecutedPosition:
-    """Converts a `Position` to an `ExecutedPosition`. Copies its `seq` and does not compute it anew."""
+    """Converts a `Position` to an `ExecutedPosition`. The result has the `seq` of the position, which is not
+    checked."""
     gtids = parse_gtids(mode, position.gtid)
     return ExecutedPosition(gtids, position.file, position.offset, position.seq)
 
 
 def make_executed(mode: Mode, gtids: str, file: str, offset: int) -> ExecutedPosition:
-    """Returns the executed position for values that a person or a server has given. Computes its `seq`."""
+    """Returns the executed position for values that a person or a server has given, with the `seq` that is computed
+    from them."""
     parsed = parse_gtids(mode, gtids)
     if mode is Mode.GTID and isinstance(parsed, GtidSet):
         return ExecutedPosition(parsed, file, offset, len(parsed))
@@ -98,8 +102,8 @@ GtidRunList = list[tuple[str, int, int, int]]
 
 @dataclass(slots=True)
 class GtidRanges:
-    """The runs of one source in a batch, as columns with one value per run. `index`: the run's index in
-    `BatchGtids.runs`; `start`, `end`: its numbers are [start, end); `breaks`: how many gaps between the numbers of
+    """The runs of one source in a batch (see `BatchGtids`), as columns with one value per run. `index`: the run's index
+    in `BatchGtids.runs`; `start`, `end`: its numbers are [start, end); `breaks`: how many gaps between the numbers of
     successive runs precede the run."""
 
     source: str
@@ -116,7 +120,7 @@ class GtidRanges:
     def between(self, lo: int, hi: int) -> list[tuple[int, str, int, int]]:
         """Returns this source's runs whose index is in [lo, hi). Runs with consecutive numbers are joined.
 
-        Each tuple has: index of the last joined run, source, first number, last number + 1.
+        Each tuple contains: index of the last joined run, source, first number, last number + 1.
         """
         out = []
         a, b = np.searchsorted(self.index, (lo, hi)).tolist()
@@ -192,8 +196,8 @@ class BatchGtids:
         return seq + np.cumsum(self.ended) if mode is Mode.GTID else _packed(self.file, self.end)
 
     def all_after(self, mode: Mode, executed: ExecutedPosition) -> bool:
-        """True if the whole batch lies after `executed`. If a dump begins at the start of a file, part of a batch may
-        lie before `executed`."""
+        """True if the whole batch lies after `executed`; with MySQL's GTIDs always True. If a dump without GTIDs begins
+        at the start of a file, part of a batch may lie before `executed`."""
         if mode is Mode.GTID or not len(self.end):
             return True
         return bool(_packed(self.file, self.end[:1])[0] > executed.seq)

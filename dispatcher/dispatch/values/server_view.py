@@ -28,8 +28,8 @@ class ServerView:
 
     * `created`: the creation times of the files that the daemon asked for, in seconds since 1970.
     * `knows_tables`: True if the source can be asked for the definition of a table.
-    * `starts`: for each start that the daemon searched for in the log, its position, or an error if it has none, such
-      as an offset inside a transaction.
+    * `starts`: for each start that the daemon searched for in the log, the position that it found, or an error if there
+      is no position, as for an offset inside a transaction.
     * `boundaries`: the boundaries at the files and offsets that the daemon asked for. If the daemon could not ask the
       server about a boundary, the boundary is left out.
     * `databases`: the databases that the account may see, None = not known.

@@ -71,7 +71,7 @@ class OnPurged(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
     """What the settings declare about a consumer. `databases`, `tables`, `exclude_tables`: names or patterns, see
-    `model.subscription`; `wait_max_s`: the full wait budget of the consumer, in seconds (see `WaitBudget`);
+    `model.subscription`; `wait_max_s`: the largest value of the consumer's wait budget, in seconds (see `WaitBudget`);
     `declared_by`: the name of the token with which a program declared the consumer over the API, "" if the daemon has
     no tokens, None if the settings declare the consumer."""
 
@@ -94,8 +94,9 @@ class ClientLimits:
     """The limits of a connection key.
 
     `merge_bytes_max`: consumers share a dispatcher if their distance in the binlog is at most this number of bytes;
-    `queues_bytes_max`: the memory of all queues together, 0 = no limit other than each queue's own; `failover_wait_s`:
-    how long another server may take to execute what the consumers have read.
+    `queues_bytes_max`: the limit of the memory of all queues together, 0 = only each queue has a limit;
+    `failover_wait_s`: after a failover, how long the daemon waits until the new server has executed what the consumers
+    have read.
     """
 
     merge_bytes_max: int = 1 << 20

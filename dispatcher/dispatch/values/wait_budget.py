@@ -5,9 +5,10 @@ the time that passes. With only a limit for each single wait, a consumer that fr
 seconds would slow down all other consumers to its own speed. With a budget, the other consumers wait for a slow
 consumer at most for one full budget plus 5 % of the elapsed time.
 
-A dispatcher does not wait at all for a consumer that was detached three times in ten minutes. After each further detach
-in ten minutes, the consumer must wait longer before it may merge, so that the daemon does not open and close
-connections all the time.
+A dispatcher does not wait at all for a consumer that was detached three times in ten minutes. After its first detach, a
+consumer may merge (share a dispatcher again) at once. After the second detach within ten minutes, and after each
+further one, the consumer must wait longer before it may merge, so that the daemon does not open and close connections
+all the time.
 """
 
 from __future__ import annotations
