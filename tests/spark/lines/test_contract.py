@@ -100,9 +100,10 @@ def test_runs_read_more_than_the_queue_holds(shop: Shop) -> None:
 @pytest.mark.skipif(not has_delta(), reason="there is no Delta Lake for this Spark")
 def test_a_mirror_copies_a_table_and_follows_it(shop: Shop, tmp_path: Path) -> None:
     from spark_sink.job import Job  # noqa: PLC0415 - these import delta
-    from spark_sink.mirror.assembly import make_applier  # noqa: PLC0415
+    from spark_sink.mirror.assembly import apply_options, make_applier  # noqa: PLC0415
     from spark_sink.mirror.copy_commands import run_verify  # noqa: PLC0415
     from spark_sink.mirror.lake.delta_log import newest_commit  # noqa: PLC0415
+    from spark_sink.mirror.runtime.catalog import published_difference  # noqa: PLC0415
     from spark_sink.mirror.values.settings import MirrorSettings  # noqa: PLC0415
     from spark_sink.mirror.verify.verify import VerifyWatch  # noqa: PLC0415
 
@@ -113,6 +114,8 @@ def test_a_mirror_copies_a_table_and_follows_it(shop: Shop, tmp_path: Path) -> N
             "consumers": ["shop"],
             "target": str(tmp_path / "target"),
             "available_now": True,
+            "catalog": "{database}.{table}",
+            "iceberg": {"catalog": {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}},
             "copy": {
                 "mysql": f"{COPY_USER}@{shop.server.host}:{shop.server.port}",
                 "password": PASSWORD,
@@ -123,7 +126,8 @@ def test_a_mirror_copies_a_table_and_follows_it(shop: Shop, tmp_path: Path) -> N
     def mirror() -> None:
         """Run the job to its end, in this process. Each table must then equal the server's."""
         assert Job(settings, make_applier)._run(shop.spark) == 0
-        found = run_verify(shop.spark, settings, [], wait_s=60, watch=VerifyWatch())
+        watch = VerifyWatch(published=published_difference(shop.spark, apply_options(settings)))
+        found = run_verify(shop.spark, settings, [], wait_s=60, watch=watch)
         assert [str(table.verdict) for table in found] == ["equal"] * 2, list(map(str, found))
         assert {table.server_rows for table in found} == {counted("t"), counted("old")}
 
