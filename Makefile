@@ -1,7 +1,7 @@
 # Each target installs what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make. Servers and jars
 # go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs/development.md.
-.PHONY: help manifests image demo screenshot picture test test-deep simulate mutants soak fuzz kernels classes lint bench servers jars sparks \
-	setup lock clean
+.PHONY: help manifests image demo screenshot picture test test-deep simulate mutants soak fuzz kernels classes rewritten lint bench \
+	servers jars sparks setup lock clean
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -96,9 +96,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Linting and compiling kernels use a core each. Kernels are compiled first; otherwise, in a clean clone, every test worker,
 # daemon and Spark worker would compile the same kernels at the same time. With an archive of classes each JVM of the tests
-# needs less CPU time to start.
+# needs less CPU time to start. The test files are compiled by one process (pytest rewrites their assertions first), not by
+# all workers at the same time.
 test: servers jars sparks
-	@$(MAKE) -j2 -Otarget lint kernels classes
+	@$(MAKE) -j2 -Otarget lint kernels classes rewritten
 	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_ARGS)
 
 DEEP_MINUTES ?= 10
@@ -146,6 +147,10 @@ kernels: setup
 
 classes: jars
 	@$(PY) -m tests.support.java 2>/dev/null
+
+# If a file cannot be collected, the tests report it.
+rewritten: setup
+	-@$(PY) -m pytest --collect-only -qq -p no:cacheprovider >/dev/null
 
 lint: setup
 	$(PY) -m ruff check .
