@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Generator, Iterator
-from pathlib import Path
+from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -33,9 +33,43 @@ settings.register_profile("fast", deadline=None, print_blob=True, max_examples=6
 settings.register_profile("deep", deadline=None, print_blob=True, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
-# The slowest folders, in the order in which they start. If a slow folder started last, the other workers would be idle
-# while it runs.
-_SLOW = ("mirror", "spark", "demo", "daemon", "faults", "servers", "source", "runtime")
+# Files and folders that wait for servers and daemons most of their time, and files that compute for seconds. The
+# slowest come first: if one of them started last, the other workers would be idle while it runs. All other files
+# compute, too.
+_WAITING = (
+    "tests/daemon/",
+    "tests/servers/",
+    "tests/differential/",
+    "tests/inspect/test_server_log.py",
+    "tests/front/clients/",
+    "tests/spark/mirror/copy/test_text_rows_servers.py",
+    "tests/spark/mirror/copy/test_replay_rule.py",
+    "tests/spark/mirror/test_alterations_servers.py",
+    "tests/spark/mirror/test_fill",
+    "tests/spark/source/test_snapshot_servers.py",
+    "tests/state/",
+    "tests/faults/",
+    "tests/binlog/test_servers_",
+    "tests/cli/",
+    "tests/deploy/",
+    "tests/inspect/",
+    "tests/test_readme.py",
+    "tests/data/",
+    "tests/library/",
+    "tests/source/",
+    "tests/front/",
+    "tests/spark/",
+    "tests/demo/",
+)
+_COMPUTING = (
+    "tests/mirror_simulation/",
+    "tests/simulation/",
+    "tests/dispatch/queue/",
+    "tests/binlog/stream/",
+    "tests/project/",
+    "tests/dispatch/",
+    "tests/leadership_simulation/",
+)
 # Three units run Spark: the tests that start jobs, the tests that share a Spark session for the source and for copies,
 # and the tests that share a session for the rest of the mirror. With more than three JVMs on two cores, a Python worker
 # does not start within the ten seconds that Spark waits for it. Starting a session takes longer than most of its tests.
@@ -138,32 +172,59 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def _file(nodeid: str) -> str:
+    return nodeid.split("::", 1)[0]
+
+
+def _unit(file: str) -> str:
+    """Returns the name of the file's unit: one of the groups of files above, or the file."""
+    if file.startswith(_JOBS):
+        return "jobs"
+    if file not in SESSION_FILES:
+        return file
+    mirror = file.startswith("tests/spark/mirror/") and "/copy/" not in file
+    return "mirror session" if mirror else "session"
+
+
 class Units(LoadScopeScheduling):  # type: ignore[misc]
-    """Assigns tests to workers in units. A unit is one file, whose tests share servers, or one of the groups of files
-    above."""
+    """Assigns tests to workers in units, whose tests share servers."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.split("::", 1)[0]
-        if file.startswith(_JOBS):
-            return "jobs"
-        if file not in SESSION_FILES:
-            return file
-        mirror = file.startswith("tests/spark/mirror/") and "/copy/" not in file
-        return "mirror session" if mirror else "session"
+        return _unit(_file(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Units:
     return Units(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest deselects the deep tests
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _places(files: Sequence[str]) -> dict[str, float]:
+    """Returns the place of each file in the order in which units start: first the units of Spark, then files that wait
+    and files that compute by turns, so that the processors are busy and no worker waits for a slow file at the end."""
+    places = dict.fromkeys(files, 0.0)
+    others = [file for file in files if _unit(file) == file]
+    waiting = [file for file in others if file.startswith(_WAITING)]
+    computing = [file for file in others if not file.startswith(_WAITING)]
+    for some, slowest in ((waiting, _WAITING), (computing, _COMPUTING)):
+        for n, file in enumerate(sorted(some, key=partial(_rank, slowest)), 1):
+            places[file] = n / len(some)
+    return places
+
+
+def _rank(slowest: Sequence[str], file: str) -> int:
+    return next((n for n, name in enumerate(slowest) if file.startswith(name)), len(slowest))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     leave_to_deep(items, commit_seed())
     leave_files_to_deep(items, commit_seed(), _ROTATED_FILES)
-    folders = Path(__file__).parent
+    # Pytest deselects the deep tests, and then moves together the tests that use a server of the same kind, of all
+    # files. This would start the units of Spark long after the others.
+    yield
+    places = _places(sorted({_file(item.nodeid) for item in items}))
 
-    def place(item: pytest.Item) -> int:
-        folder = item.path.relative_to(folders).parts[0]
-        return _SLOW.index(folder) if folder in _SLOW else len(_SLOW)
+    def start(item: pytest.Item) -> tuple[float, str]:
+        file = _file(item.nodeid)
+        return places[file], file
 
-    items.sort(key=place)  # the order within a folder does not change
+    items.sort(key=start)  # the order within a file does not change
