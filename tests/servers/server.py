@@ -10,8 +10,8 @@ shell that reads from a pipe. Only this process has the writing end of the pipe.
 kills the server and removes the server's folder. (PR_SET_PDEATHSIG would kill the server when the starting *thread*
 ends, and would not remove the folder.)
 
-At each commit, a server writes the redo log but does not flush it to disk. So tests are fast, and SIGKILL loses no
-transaction; only a crash of the machine may lose transactions.
+At each commit, a server writes the redo log but does not flush it to disk, and MySQL 9.7 never flushes InnoDB's files.
+So tests are fast, and SIGKILL loses no transaction; only a crash of the machine may lose transactions.
 """
 
 from __future__ import annotations
@@ -72,8 +72,12 @@ _OPTIONS = (
     "--default-time-zone=+00:00",
     "--character-set-server=utf8mb4",
 )
-# Options with which a server flushes its logs to disk at each commit, as MySQL does by default.
-DURABLE = ("--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1")
+# Options with which a MySQL 9.7 flushes its files to disk, and its logs at each commit, as it does by default.
+DURABLE = (
+    "--sync-binlog=1",
+    "--innodb-flush-log-at-trx-commit=1",
+    "--innodb-flush-method=O_DIRECT",
+)
 _MORE_OPTIONS: dict[Kind, tuple[str, ...]] = {
     "mysql97": (
         "--mysqlx=OFF",
@@ -83,6 +87,8 @@ _MORE_OPTIONS: dict[Kind, tuple[str, ...]] = {
         "--innodb-log-buffer-size=1M",
         "--innodb-use-native-aio=OFF",  # native AIO would use up the machine's limit of AIO requests
         "--innodb-doublewrite=OFF",
+        # Otherwise each DDL statement flushes the files of the data dictionary several times.
+        "--innodb-flush-method=nosync",
         "--table-open-cache=200",
     ),
     "mysql56": ("--gtid-mode=ON", "--enforce-gtid-consistency", "--log-slave-updates"),
