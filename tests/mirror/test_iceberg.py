@@ -30,7 +30,8 @@ TEMPLATE = CatalogTemplate.parse("{database}.{table}")
 def _publishing(job: MirrorJob) -> MirrorJob:
     """Make the job publish its tables each second."""
     job.settings += (
-        'catalog: "{database}.{table}"\niceberg:\n  interval_seconds: 1\n  catalog: {type: sql, '
+        'catalog: "{database}.{table}"\niceberg:\n  interval_seconds: 1\n  snapshot_hours: 1\n'
+        "  catalog: {type: sql, "
         f"uri: 'sqlite:///{job.home}/catalog.db'}}\n"
     )
     return job

@@ -25,6 +25,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.lake import delta_log
 from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.tables.delta import MirroredTable, StepSession
+from spark_sink.mirror.values.iceberg_types import promotes
 from spark_sink.mirror.values.names import quoted
 from spark_sink.source.schemas import spark_schema
 from spark_sink.source.spark_abilities import expected_type
@@ -97,9 +98,7 @@ class HistoryTable:
         wanted = None if common is None else spark_schema(_one_field(common))[0].dataType
         if wanted == had.dataType:
             return
-        if wanted is None or not delta_log.widens(
-            spark, self.table.path, had.dataType.json(), wanted.json()
-        ):
+        if wanted is None or not delta_log.widens(spark, had.dataType.json(), wanted.json()):
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
                 f"column {column.name} of the history {self.table.label} is {had.dataType.simpleString()}, and is now"
@@ -108,7 +107,18 @@ class HistoryTable:
                 remedy=f"move this folder to another place to keep it, then {remedies.of_history(self.table.label)}",
             )
         name, kind = quoted(had.name), wanted.simpleString()
-        spark.sql(f"ALTER TABLE {self.table.sql_name} ALTER COLUMN {name} TYPE {kind}")
+        iceberg = self.iceberg or self.table.is_for_iceberg(spark)
+        if iceberg and not promotes(had.dataType.json(), wanted.json()):
+            self._rewrite(spark, had.name, kind)
+        else:
+            spark.sql(f"ALTER TABLE {self.table.sql_name} ALTER COLUMN {name} TYPE {kind}")
+
+    def _rewrite(self, spark: SparkSession, name: str, kind: str) -> None:
+        """Change a column's type by a commit that rewrites all rows."""
+        frame = self.table.frame(spark)
+        frame = frame.withColumn(name, F.col(quoted(name)).cast(kind))
+        writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer.save(self.table.path)
 
     # -- commits ---------------------------------------------------------------------------------------------
 

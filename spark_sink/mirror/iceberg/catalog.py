@@ -1,10 +1,10 @@
 """The mirrored tables in an Iceberg catalog (REST, Hive metastore, Glue, SQL), by pyiceberg.
 
-An Iceberg table here is metadata only: its data files are those of the newest version of the Delta table in the
-mirror's folder. `refresh` makes one Iceberg snapshot that removes and adds data files so that both tables have the same
-files. The result depends only on the two tables, not on what an earlier call did, so a killed job repeats nothing and
-leaves out nothing: the next call continues from whatever snapshot the catalog has. A snapshot's summary tells which
-version of the Delta table it shows.
+An Iceberg table of the mirror consists of metadata only: its data files are those of the newest version of the Delta
+table in the mirror's folder. `refresh` makes one Iceberg snapshot that removes and adds data files so that both tables
+have the same files. The snapshot depends only on the two tables, not on what an earlier call did. So after a kill, the
+next call continues from whatever snapshot the catalog has, and neither repeats nor leaves out a file. A snapshot's
+summary says which version of the Delta table it shows.
 
 The metadata files are in TARGET/_binlog/iceberg, not in the folder of the Delta table: there Delta's VACUUM would
 delete them, and Iceberg's own removal of orphan files would delete files of the Delta table.
@@ -12,16 +12,24 @@ delete them, and Iceberg's own removal of orphan files would delete files of the
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import time
-import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
-from pyiceberg.catalog import load_catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    NoSuchIcebergTableError,
+    NoSuchNamespaceError,
+    NoSuchPropertyException,
+    NoSuchTableError,
+    NotInstalledError,
+)
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -29,14 +37,18 @@ from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.iceberg.data_files import data_file, iceberg_location
-from spark_sink.mirror.iceberg.schema import iceberg_schema, same_fields
+from spark_sink.mirror.iceberg.replace_files import ReplaceFiles
+from spark_sink.mirror.iceberg.schema import iceberg_name, iceberg_schema, same_fields
 from spark_sink.mirror.lake.delta_commit import DeltaTransaction
 from spark_sink.mirror.lake.file_system import FileSystem
+from spark_sink.mirror.values.faults import in_one_line
 from spark_sink.mirror.values.names import own_path
 from spark_sink.mirror.values.policies import IcebergOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("spark_sink.mirror")
 
 PATH_PROPERTY = "binlog.path"  # the folder of the Delta table
 # In the summary of a snapshot: the version of the Delta table, and the id that Delta gave to the table.
@@ -47,10 +59,10 @@ _UNFINISHED_S = 3600.0
 _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    # Manifests of single files are joined, otherwise each snapshot would add one.
-    "commit.manifest-merge.enabled": "true",
-    "commit.manifest.min-count-to-merge": "20",
-    # pyiceberg would repeat a commit that conflicts with that of another job, and add files that the other job has
+    # Delta truncates the bounds of times, so those of the snapshots are a little wider than the values. With this mode,
+    # readers use bounds to skip files, but do not take them for the smallest and largest value.
+    "write.metadata.metrics.default": "counts",
+    # If a commit conflicts with that of another job, pyiceberg would repeat it and add files that the other job has
     # added, so rows would be twice in the table.
     "commit.retry.num-retries": "0",
 }
@@ -79,64 +91,127 @@ class _DeltaState:
 
 class IcebergCatalog:
     """The tables in one Iceberg catalog. The parts of a table's name are separated by dots. `target`: the folder of the
-    mirror, with its file system."""
+    mirror, with its file system. Only one thread at a time may call the methods."""
 
-    def __init__(self, spark: SparkSession, options: IcebergOptions, target: str) -> None:
-        """Raises `BinlogError` SETTINGS for properties with which pyiceberg finds no catalog."""
+    moves_wait = (
+        False  # a folder may move while the catalog is called; the next call of `refresh` finds it
+    )
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        options: IcebergOptions,
+        target: str,
+        reading: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+    ) -> None:
+        """`reading`: called with the path of a Delta table; while its result is entered, the table does not move.
+
+        Raises `BinlogError` SETTINGS for properties with which pyiceberg finds no catalog. If the catalog does not
+        answer, the first call of a method that succeeds opens it.
+        """
         self._spark = spark.newSession()
         self._files = FileSystem(spark)
         self._folder = own_path(target, "iceberg")  # each table has its own folder below
+        self._options, self._reading = options, reading
         self._keep = timedelta(hours=options.snapshot_hours)
         self._tidied: dict[str, float] = {}
         # By name: the folder of the Delta table, and the state that the catalog's table shows.
         self._shown: dict[str, tuple[str, int, str]] = {}
+        self._opened: Catalog | None = None
         try:
-            self._catalog = load_catalog(options.name, **options.catalog)
-        except Exception as error:
+            self.open()
+        except (ValueError, NotInstalledError) as error:
             raise BinlogError(
                 ErrorKind.SETTINGS,
-                f"the Iceberg catalog cannot be opened: {error}",
+                f"the Iceberg catalog cannot be opened: {self._masked(error)}",
                 where="iceberg.catalog",
                 remedy="set type and uri as pyiceberg's documentation describes them; for type: hive, glue or sql"
                 " install pyiceberg[hive], pyiceberg[glue] or pyiceberg[sql-postgres]",
-            ) from error
+            ) from None
+        except Exception as error:  # noqa: BLE001 - a catalog that does not answer never ends the mirror
+            log.warning("the Iceberg catalog does not answer: %s", self._masked(error))
+
+    def open(self) -> None:
+        """Open the catalog if it is not open. Raises the error of the catalog."""
+        if self._opened is not None:
+            return
+        properties = dict(self._options.catalog)
+        if properties.get("type") == "rest":
+            del properties["type"]
+            properties["py-catalog-impl"] = "spark_sink.mirror.iceberg.rest.TimedRestCatalog"
+        self._opened = load_catalog(self._options.name, **properties)
+
+    @property
+    def _catalog(self) -> Catalog:
+        self.open()
+        assert self._opened is not None
+        return self._opened
+
+    def _masked(self, error: Exception) -> str:
+        """Returns an error's text without the values of the catalog's properties, which may be secret."""
+        text = in_one_line(error)
+        for name, value in self._options.catalog.items():
+            if value and name != "type":
+                text = text.replace(value, f"<{name}>")
+        return text
 
     def location(self, name: str) -> str | None:
         """Returns the folder of the Delta table that the catalog's table shows; None if the catalog has no table with
         the name; "" if the table is not one of a mirror."""
-        table = self._table(name)
+        try:
+            table = self._table(name)
+        except (NoSuchIcebergTableError, NoSuchPropertyException):  # a table of another format
+            return ""
         return None if table is None else table.properties.get(PATH_PROPERTY, "")
 
     def register(self, name: str, path: str) -> None:
         """Create an Iceberg table that shows the Delta table at `path`, and its namespace if the catalog lacks it. The
         table appears together with its rows. Raises the errors of `refresh`."""
         state = self._delta(path)
-        self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+        namespace = name.rpartition(".")[0]
+        if not self._catalog.namespace_exists(namespace):
+            self._catalog.create_namespace_if_not_exists(namespace)
         transaction = self._catalog.create_table_transaction(
             name,
             iceberg_schema(state.fields),
-            location=f"{iceberg_location(self._folder)}/{uuid.uuid4().hex}",
+            location=f"{iceberg_location(self._folder)}/{self._folder_name(name, state)}",
             properties={**_PROPERTIES, PATH_PROPERTY: path},
         )
         _publish(transaction, {}, state, path)
         self._shown[name] = path, state.version, state.delta_id
 
+    def _folder_name(self, name: str, state: _DeltaState) -> str:
+        """Returns the name of the folder for a table's metadata files. Attempts that failed have the same one, so that
+        `_tidy` finds their files."""
+        of = (self._options.name, self._options.catalog.get("uri", ""), name, state.delta_id)
+        return hashlib.blake2b("\n".join(of).encode(), digest_size=16).hexdigest()
+
     def refresh(self, name: str, path: str) -> None:
         """Make the catalog's table show the newest version of the Delta table at `path`.
 
-        Raises `BinlogError` UNSUPPORTED_TYPE or UNSUPPORTED_CHANGE if Iceberg's readers could not read the files.
+        Raises `BinlogError` UNSUPPORTED_TYPE or UNSUPPORTED_CHANGE if Iceberg's readers could not read the files, or if
+        the catalog's table is not that of this Delta table.
         """
-        newest = DeltaTransaction(self._spark, path)
         now = time.monotonic()
         tidy = now >= self._tidied.get(name, now - TIDY_EVERY_S) + TIDY_EVERY_S
-        if self._shown.get(name) == (path, newest.version, newest.table_id) and not tidy:
+        with self._reading(path):
+            newest = DeltaTransaction(self._spark, path)
+            shown = path, newest.version, newest.table_id
+        if self._shown.get(name) == shown and not tidy:
             return
         # The Delta table is read last: if another job publishes a version after this line, the commit below fails.
         # Otherwise this job could publish an older version than that job has published.
         table = self._catalog.load_table(name)
+        if table.properties.get(PATH_PROPERTY) != path:
+            raise BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE,
+                f"{name} in the Iceberg catalog is another table now",
+                where=path,
+                remedy=f"drop or rename {name} in the catalog; the mirror registers its own table within a minute",
+            )
         state = self._delta(path)
         if not _shows(table, state):
-            _publish(table.transaction(), _live_files(table), state, path)
+            _publish(table.transaction(), _by_location(_live_files(table)), state, path)
         self._shown[name] = path, state.version, state.delta_id
         if tidy:
             self._tidied[name] = now
@@ -148,22 +223,28 @@ class IcebergCatalog:
         if (table := self._table(name)) is None:
             return f"{name} is not in the Iceberg catalog"
         snapshot = table.current_snapshot()
-        summary = snapshot.summary if snapshot is not None else None
-        if summary is None or VERSION not in summary.additional_properties:
+        summary = None if snapshot is None else snapshot.summary
+        shown = {} if summary is None else summary.additional_properties
+        if VERSION not in shown:
             return f"the newest snapshot of {name} in the Iceberg catalog is not the mirror's"
-        version = summary.additional_properties[VERSION]
+        version = shown[VERSION]
+        if shown.get(DELTA_ID) != DeltaTransaction(self._spark, path).table_id:
+            return f"{name} in the Iceberg catalog shows the table before its last copy"
         frame = self._spark.read.format("delta").option("versionAsOf", version).load(path)
         live = _live_files(table)
-        wanted = {iceberg_location(unquote(file)) for file in frame.inputFiles()}
-        found, rows = set(live), sum(file.record_count for file in live.values())
+        wanted = sorted(map(iceberg_location, frame.inputFiles()))
         of = f"of {name} in the Iceberg catalog, which shows version {version} of the Delta table"
-        if found != wanted:
-            more, less = len(found - wanted), len(wanted - found)
-            return f"the snapshot {of}, has {more} files that this version lacks, and lacks {less} of its files"
+        if (found := sorted(file.file_path for file in live)) != wanted:
+            more, less = len(set(found) - set(wanted)), len(set(wanted) - set(found))
+            return (
+                f"the snapshot {of}, lists {len(found)} files instead of {len(wanted)}: {more} that this version lacks,"
+                f" and not {less} of its files"
+            )
+        rows = sum(file.record_count for file in live)
         if (count := frame.count()) != rows:
             return f"the snapshot {of}, has {rows} rows, and this version has {count}"
         names = [field.name for field in table.schema().fields]
-        if names != frame.columns:
+        if names != [iceberg_name(column) for column in frame.columns]:
             return f"the columns {of}, are {names}, and those of this version are {frame.columns}"
         return ""
 
@@ -177,15 +258,38 @@ class IcebergCatalog:
             self._files.delete(folder)
 
     def _delta(self, path: str) -> _DeltaState:
-        transaction = DeltaTransaction(self._spark, path)
-        fields, files = transaction.metadata()["fields"], transaction.all_files()
-        return _DeltaState(transaction.version, transaction.table_id, fields, files)
+        """Raises `BinlogError` if there is no Delta table, or one that Iceberg's readers could not read."""
+        with self._reading(path):
+            transaction = DeltaTransaction(self._spark, path)
+            metadata, files = transaction.metadata(), transaction.all_files()
+        if transaction.version < 0:
+            raise BinlogError(
+                ErrorKind.TARGET_FILES,
+                "there is no Delta table",
+                where=path,
+                remedy="the mirror tries again within a minute; if the folder is lost, copy the table with"
+                " `python -m spark_sink copy`",
+            )
+        if metadata["partitionColumns"]:
+            raise BinlogError(
+                ErrorKind.UNSUPPORTED_CHANGE,
+                "the Delta table has partitions, and the mirror publishes tables without partitions only",
+                where=path,
+                remedy="copy the table again with `python -m spark_sink copy`",
+            )
+        return _DeltaState(transaction.version, transaction.table_id, metadata["fields"], files)
 
     def _table(self, name: str) -> Table | None:
         try:
             return self._catalog.load_table(name)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+        except FileNotFoundError as error:
+            raise BinlogError(
+                ErrorKind.TARGET_FILES,
+                f"the metadata of {name} in the Iceberg catalog is lost: {error}",
+                remedy=f"drop {name} in the catalog; the mirror registers it again within a minute",
+            ) from error
 
     def _own_folder(self, table: Table) -> str:
         """Returns the folder of the table's metadata files; "" if the mirror has not made it."""
@@ -193,26 +297,44 @@ class IcebergCatalog:
         return f"{self._folder}/{name}" if above == iceberg_location(self._folder) and name else ""
 
     def _tidy(self, table: Table) -> None:
-        """Expire snapshots that are older than `snapshot_hours`, and delete the metadata files that no other snapshot
-        needs. pyiceberg expires snapshots without deleting files."""
-        old = datetime.now(UTC) - self._keep
-        if any(datetime.fromtimestamp(s.timestamp_ms / 1000, UTC) < old for s in table.snapshots()):
-            table.maintenance.expire_snapshots().older_than(old).commit()
-            table = table.refresh()
+        """Expire snapshots that were replaced more than `snapshot_hours` ago, and then delete the metadata files that
+        no other snapshot needs. pyiceberg expires snapshots without deleting files."""
+        now = datetime.now(UTC)
+        if not (expired := _replaced_before(table, now - self._keep)):
+            return
+        table.maintenance.expire_snapshots().by_ids(expired).commit()
+        table = table.refresh()
         if not (folder := self._own_folder(table)):
             return
-        used = {
-            table.metadata_location,
-            *(log.metadata_file for log in table.metadata.metadata_log),
-        }
-        for snapshot in table.snapshots():
-            used.add(snapshot.manifest_list)
-            used.update(manifest.manifest_path for manifest in snapshot.manifests(table.io))
-        names = {location.rpartition("/")[2] for location in used}
-        before_ms = int((time.time() - _UNFINISHED_S) * 1000)
+        names = {location.rpartition("/")[2] for location in _metadata_files(table)}
+        before_ms = int((now.timestamp() - _UNFINISHED_S) * 1000)
         for name in self._files.names_before(f"{folder}/metadata", before_ms):
             if name not in names:
                 self._files.delete(f"{folder}/metadata/{name}")
+
+
+def _replaced_before(table: Table, moment: datetime) -> list[int]:
+    """Returns the ids of the snapshots that a newer one replaced before a moment."""
+    existing = {snapshot.snapshot_id for snapshot in table.snapshots()}
+    milliseconds = moment.timestamp() * 1000
+    replaced = (
+        entry.snapshot_id
+        for entry, newer in pairwise(table.metadata.snapshot_log)
+        if newer.timestamp_ms < milliseconds
+    )
+    current = table.metadata.current_snapshot_id
+    return [number for number in dict.fromkeys(replaced) if number in existing - {current}]
+
+
+def _metadata_files(table: Table) -> Iterator[str]:
+    """Yields the locations of the metadata files that a table needs."""
+    yield table.metadata_location
+    for entry in table.metadata.metadata_log:
+        yield entry.metadata_file
+    for snapshot in table.snapshots():
+        yield snapshot.manifest_list
+        for manifest in snapshot.manifests(table.io):
+            yield manifest.manifest_path
 
 
 def _shows(table: Table, state: _DeltaState) -> bool:
@@ -232,14 +354,16 @@ def _publish(
     wanted = [data_file(folder, add, schema, columns) for add in state.files]
     locations = {file.file_path for file in wanted}
     removed = [file for location, file in live.items() if location not in locations]
-    added = [file for file in wanted if file.file_path not in live]
-    update = transaction.update_snapshot(snapshot_properties=state.summary)
-    producer = update.overwrite() if removed else update.merge_append()
-    for file in added:
-        producer.append_data_file(file)
+    snapshot = ReplaceFiles(transaction, state.summary, removes=bool(removed))
+    for file in wanted:
+        if file.file_path not in live:
+            snapshot.append_data_file(file)
     for file in removed:
-        producer.delete_data_file(file)
-    producer.commit()
+        snapshot.delete_data_file(file)
+    snapshot.commit()
+    # If a commit fails, pyiceberg deletes the manifests of these. But a commit that the catalog has reported as failed
+    # may have succeeded, if its answer was lost and the request was repeated. `_tidy` deletes what nothing needs.
+    transaction._snapshot_producers = []  # noqa: SLF001
     transaction.commit_transaction()
 
 
@@ -263,10 +387,13 @@ def _set_schema(schema_id: int) -> SetCurrentSchemaUpdate:
     return SetCurrentSchemaUpdate.model_validate({"schema-id": schema_id})
 
 
-def _live_files(table: Table) -> dict[str, DataFile]:
-    """Returns the data files of the current snapshot, by their locations."""
+def _live_files(table: Table) -> list[DataFile]:
+    """Returns the data files of the current snapshot."""
     if (snapshot := table.current_snapshot()) is None:
-        return {}
+        return []
     manifests = snapshot.manifests(table.io)
-    entries = (entry for item in manifests for entry in item.fetch_manifest_entry(table.io))
-    return {entry.data_file.file_path: entry.data_file for entry in entries}
+    return [e.data_file for manifest in manifests for e in manifest.fetch_manifest_entry(table.io)]
+
+
+def _by_location(files: Sequence[DataFile]) -> dict[str, DataFile]:
+    return {file.file_path: file for file in files}

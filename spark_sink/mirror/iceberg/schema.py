@@ -48,7 +48,28 @@ _TYPES: dict[str, IcebergType] = {
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)\Z")
 _ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 _NESTED_IDS = "delta.columnMapping.nested.ids"
+_MADE_BY_MAPPING = "col-"  # with this, Delta begins the name in the files of a new column
 _TYPE_CHANGES = "delta.typeChanges"
+
+
+# Iceberg's readers have columns of their own with these names (Iceberg's specification, "Reserved Field IDs").
+_RESERVED = {
+    "_file",
+    "_pos",
+    "_deleted",
+    "_spec_id",
+    "_partition",
+    "_row_id",
+    "_last_updated_sequence_number",
+    "_change_type",
+    "_change_ordinal",
+    "_commit_snapshot_id",
+}
+
+
+def iceberg_name(column: str) -> str:
+    """Returns the name that a column of the Delta table has in Iceberg: `_deleted` is `_deleted_`."""
+    return f"{column}_" if column.rstrip("_").lower() in _RESERVED else column
 
 
 def iceberg_schema(fields: Sequence[Mapping[str, Any]], schema_id: int = 0) -> Schema:
@@ -62,7 +83,10 @@ def iceberg_schema(fields: Sequence[Mapping[str, Any]], schema_id: int = 0) -> S
 
 def _field(field: Mapping[str, Any]) -> NestedField:
     metadata = field["metadata"]
-    if (field_id := metadata.get(_ID)) is None:
+    field_id, stored_as = metadata.get(_ID), metadata.get(_PHYSICAL_NAME, "")
+    # If column mapping was switched on for an existing table, the names in its files are the former names of the
+    # columns, and its older files have no ids.
+    if field_id is None or not stored_as.startswith(_MADE_BY_MAPPING):
         raise _unreadable(field, "its files have no field ids")
     for change in metadata.get(_TYPE_CHANGES, ()):
         if not promotes(f'"{change["fromType"]}"', f'"{change["toType"]}"'):
@@ -70,7 +94,8 @@ def _field(field: Mapping[str, Any]) -> NestedField:
                 field,
                 f"its type was changed from {change['fromType']} to {change['toType']} without a rewrite of the files",
             )
-    return NestedField(field_id, field["name"], _type(field, field["type"]), required=False)
+    name = iceberg_name(field["name"])
+    return NestedField(field_id, name, _type(field, field["type"]), required=False)
 
 
 def _type(field: Mapping[str, Any], kind: Any) -> IcebergType:

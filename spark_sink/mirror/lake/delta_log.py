@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from spark_sink.mirror.lake.commit_actions import commit_actions
 from spark_sink.mirror.lake.damage import naming_damage
 from spark_sink.mirror.lake.file_system import FileSystem
-from spark_sink.mirror.values.iceberg_types import COMPATIBLE, promotes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,17 +88,15 @@ def schema_fields(spark: SparkSession, path: str) -> list[dict[str, Any]]:
     return fields
 
 
-def widens(spark: SparkSession, path: str, before: str, after: str) -> bool:
-    """True if Delta can change the type of a column of the table at `path` from `before` to `after` by metadata alone.
-    Types are in Spark's JSON form."""
+def widens(spark: SparkSession, before: str, after: str) -> bool:
+    """True if Delta can change a column's type from `before` to `after` by metadata alone. Types are in Spark's JSON
+    form."""
     jvm: Any = spark._jvm  # noqa: SLF001
     kinds = [jvm.org.apache.spark.sql.types.DataType.fromJson(text) for text in (before, after)]
     atomic: Any = jvm.java.lang.Class.forName("org.apache.spark.sql.types.AtomicType")
     if not all(atomic.isInstance(kind) for kind in kinds):
         return False
-    if not jvm.org.apache.spark.sql.delta.TypeWidening.isTypeChangeSupported(*kinds):
-        return False
-    return table_properties(spark, path).get(COMPATIBLE) != "true" or promotes(before, after)
+    return bool(jvm.org.apache.spark.sql.delta.TypeWidening.isTypeChangeSupported(*kinds))
 
 
 def transaction_on(spark: SparkSession, path: str) -> Any:

@@ -72,7 +72,7 @@ class Applier:
         self._maintaining: Future[None] | None = None
         self._catalog: CatalogEntries | None = None
         if options.catalog is not None:
-            self._catalog = catalog_entries(spark, options, self._post)
+            self._catalog = catalog_entries(spark, options, self._busy, self._post)
         self._pools = Pools(spark, options.parallel, len(options.consumers), self._post)
         self._turns = CatalogTurns(self._catalog, self._pools.submit)
         self._consumers = {name: self._consumer(name, copier) for name in options.consumers}

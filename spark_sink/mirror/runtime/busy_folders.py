@@ -1,33 +1,52 @@
-"""Keeps maintenance and moves of folders apart.
+"""Keeps moves of folders apart from the work of other threads in these folders.
 
 Maintenance works on the path of a table: it compacts files, writes checkpoints and deletes old files. If a RENAME moved
-the folder meanwhile, the commit of the maintenance would be in the log of the table that has the path then.
+the folder meanwhile, the commit of the maintenance would be in the log of the table that has the path then. A thread
+that publishes a table in an Iceberg catalog reads the table by its path, too. If the folder moved meanwhile, Delta
+would remember the former table for this path.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 
 class BusyFolders:
-    """The folders below the target, of all consumers of a job, that a thread uses alone."""
+    """The folders below the target, of all consumers of a job, that threads use."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._busy: set[str] = set()
+        self._alone: set[str] = set()
+        self._shared: Counter[str] = Counter()
 
     @contextmanager
     def using(self, folders: Collection[str]) -> Iterator[None]:
-        """Waits until no other thread uses one of the folders, and uses them until the end of the block."""
+        """Waits until no other thread uses one of the folders, and uses them alone until the end of the block."""
         wanted = set(folders)
         with self._changed:
-            self._changed.wait_for(lambda: not wanted & self._busy)
-            self._busy |= wanted
+            self._changed.wait_for(lambda: not wanted & (self._alone | self._shared.keys()))
+            self._alone |= wanted
         try:
             yield
         finally:
             with self._changed:
-                self._busy -= wanted
+                self._alone -= wanted
+                self._changed.notify_all()
+
+    @contextmanager
+    def sharing(self, folder: str) -> Iterator[None]:
+        """Waits until no other thread uses the folder alone. Until the end of the block, other threads can only share
+        the folder."""
+        with self._changed:
+            self._changed.wait_for(lambda: folder not in self._alone)
+            self._shared[folder] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._shared[folder] -= 1
+                self._shared += Counter()  # removes the folders that no thread shares
                 self._changed.notify_all()

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -33,6 +34,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.lake.file_system import FileSystem
 from spark_sink.mirror.rules.events import Registered
 from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.values.catalog_names import (
     SESSION_CATALOG,
     CatalogTemplate,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.mirror")
 
 AGAIN_S = 60.0  # time until the next attempt after a failure
+CLOSE_S = 30.0  # how long the end of the job waits for a running round
 _MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 # By consumer: the records of its tables and histories, as its rules have them.
 Snapshots = Mapping[str, tuple[TableRecord, ...]]
@@ -98,8 +101,13 @@ def _location(text: str) -> tuple[str, str]:
 class SparkCatalog:
     """The tables in the catalogs of a Spark session. The parts of a table's name are separated by dots."""
 
+    moves_wait = True
+
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark.newSession()
+
+    def open(self) -> None:
+        """Do nothing: Spark opens a catalog itself."""
 
     def location(self, name: str) -> str | None:
         """Returns the path at which the catalog has a Delta table, even if the path does not exist; None if the catalog
@@ -138,8 +146,12 @@ class SparkCatalog:
 
 
 class Catalog(Protocol):
-    """The methods of a catalog that `CatalogEntries` needs, see `SparkCatalog` and `IcebergCatalog`."""
+    """The methods of a catalog that `CatalogEntries` needs, see `SparkCatalog` and `IcebergCatalog`. `moves_wait`: True
+    if no folder may move while the catalog is called."""
 
+    @property
+    def moves_wait(self) -> bool: ...
+    def open(self) -> None: ...
     def location(self, name: str) -> str | None: ...
     def register(self, name: str, path: str) -> None: ...
     def refresh(self, name: str, path: str) -> None: ...
@@ -162,27 +174,41 @@ def published_difference(
             return ""
         if not record.registered:
             return record.refused or "it is not in the Iceberg catalog yet"
-        return catalog.difference(record.registered, f"{folder}/{record.folder}")
+        try:
+            return catalog.difference(record.registered, f"{folder}/{record.folder}")
+        except Exception as error:  # noqa: BLE001 - the other tables are compared, too
+            return f"{record.registered} cannot be read: {in_one_line(error)}"
 
     return difference
 
 
-def catalog_entries(spark: SparkSession, options: ApplyOptions, post: Post) -> CatalogEntries:
-    """Returns the `CatalogEntries` of a mirror whose options have a template of names.
+def catalog_entries(
+    spark: SparkSession, options: ApplyOptions, busy: BusyFolders, post: Post
+) -> CatalogEntries:
+    """Returns the `CatalogEntries` of a mirror whose options have a template of names. `busy`: the folders that other
+    threads of the job use.
 
     Raises the `BinlogError` of `require_catalog` or of `IcebergCatalog`, or SETTINGS if pyiceberg is not installed.
     """
     assert options.catalog is not None
     folder = FileSystem(spark).qualified(options.target).rstrip("/")
     if options.iceberg is not None:
-        catalog = iceberg_catalog(spark, options.iceberg, folder)
+        catalog = iceberg_catalog(
+            spark, options.iceberg, folder, lambda path: busy.sharing(path[len(folder) + 1 :])
+        )
         return CatalogEntries(catalog, options.catalog, folder, post, options.iceberg.interval_s)
     require_catalog(spark, options.catalog)
     return CatalogEntries(SparkCatalog(spark), options.catalog, folder, post)
 
 
-def iceberg_catalog(spark: SparkSession, options: IcebergOptions, folder: str) -> IcebergCatalog:
-    """Returns the Iceberg catalog of a mirror. `folder`: the target, with its file system. Raises the `BinlogError` of
+def iceberg_catalog(
+    spark: SparkSession,
+    options: IcebergOptions,
+    folder: str,
+    reading: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+) -> IcebergCatalog:
+    """Returns the Iceberg catalog of a mirror. `folder`: the target, with its file system; `reading`: called with the
+    path of a Delta table; while its result is entered, the table does not move. Raises the `BinlogError` of
     `IcebergCatalog`, or SETTINGS if pyiceberg is not installed."""
     try:
         from spark_sink.mirror.iceberg import catalog  # noqa: PLC0415 - an extra
@@ -193,7 +219,7 @@ def iceberg_catalog(spark: SparkSession, options: IcebergOptions, folder: str) -
             where="iceberg",
             remedy="pip install 'binlog-dispatcher[iceberg]'",
         ) from error
-    return catalog.IcebergCatalog(spark, options, folder)
+    return catalog.IcebergCatalog(spark, options, folder, reading)
 
 
 def require_catalog(spark: SparkSession, template: CatalogTemplate) -> None:
@@ -254,13 +280,18 @@ class _Names:
         self.held.setdefault(name, set()).add(table_id)
 
 
+def _relevant(record: TableRecord) -> TableRecord:
+    """Returns a record without what this module has written into it, and without the marks of its storage."""
+    return replace(record, registered="", refused="", serial=0, at=None)
+
+
 @dataclass
 class CatalogEntries:
     """The entries of one application in the catalog. A separate thread calls the catalog, in rounds.
 
     `target`: folder of the mirror, with its file system; `refresh_s`: after so many seconds, a round also calls
     `refresh` for the entries that need no other change; `failing`: by table id, why the table does not have the wanted
-    entry, or why the entry could not be refreshed.
+    entry, or why the entry could not be refreshed; by "", why the whole round failed.
 
     The caller begins no round while a folder is being moved, and moves no folder while a round runs (`is_running`), see
     `catalog_turns`. The caller can end a round early (`pause`), so that no move waits long for the catalog.
@@ -277,25 +308,31 @@ class CatalogEntries:
     # record.
     _told: dict[str, Registered] = field(default_factory=dict)
     _seen: Snapshots | None = None
+    # By table id: the record for which the last call of `register` or `refresh` succeeded.
+    _brought: dict[str, TableRecord] = field(default_factory=dict)
     _retry_at: float = float("inf")
     _refresh_at: float = float("inf")
     _touched: bool = (
         False  # True if a table may have changed since the last round with a refresh began
     )
-    _round: Future[None] | None = None
+    _round: threading.Thread | None = None
     _paused: bool = False
 
-    def __post_init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
-
     def close(self) -> None:
+        """End the running round after its current table. A catalog that does not answer is not waited for."""
         self._paused = True
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        if self._round is not None:
+            self._round.join(CLOSE_S)
+
+    @property
+    def moves_wait(self) -> bool:
+        """True if no folder may move while a round runs."""
+        return self.catalog.moves_wait
 
     @property
     def is_running(self) -> bool:
         """True while a round runs."""
-        return self._round is not None and not self._round.done()
+        return self._round is not None and self._round.is_alive()
 
     def pause(self) -> None:
         """Make the running round end after its current table. The next call of `forward` begins a new round."""
@@ -314,24 +351,33 @@ class CatalogEntries:
         now = time.monotonic()
         refreshes = self.refresh_s < float("inf")
         refresh = refreshes and (now >= self._refresh_at or (at_rest and self._touched))
-        settled = snapshots == self._seen and not self._paused and now < self._retry_at
+        seen = {consumer: tuple(map(_relevant, of)) for consumer, of in snapshots.items()}
+        settled = seen == self._seen and not self._paused and now < self._retry_at
         if settled and not refresh:
             return not any(self._newest(r) != r for records in snapshots.values() for r in records)
         if refresh or self._seen is None or self._paused:
             refresh, self._touched = refreshes, False
             self._refresh_at = now + self.refresh_s
-        self._seen, self._paused = dict(snapshots), False
-        self._round = self._thread.submit(self._guarded, self._seen, refresh)
+        self._seen, self._paused = seen, False
+        # The process can end while a catalog does not answer.
+        self._round = threading.Thread(
+            target=self._guarded, args=(dict(snapshots), refresh), name="catalog", daemon=True
+        )
+        self._round.start()
         return False
 
     def _guarded(self, snapshots: Snapshots, refresh: bool) -> None:
         try:
+            self.catalog.open()
+            self.failing.pop("", None)
             self.bring(snapshots, refresh=refresh)
-        except Exception:
+        except Exception as error:
             self._retry_at = time.monotonic() + AGAIN_S
-            log.exception(
-                "the tables could not be registered in the catalog; tried again in %.0f s", AGAIN_S
-            )
+            text = f"the tables could not be registered in the catalog: {in_one_line(error)}"
+            if self.failing.get("") != text:
+                log.warning("%s; tried again each %.0f s", text, AGAIN_S)
+                log.debug("the whole error", exc_info=error)
+            self.failing[""] = text
 
     def _newest(self, record: TableRecord) -> TableRecord:
         """Returns the record with the values that were last posted for it."""
@@ -354,10 +400,13 @@ class CatalogEntries:
             if record.move is not None:
                 continue
             try:
+                relevant = _relevant(record)
                 if not settled or record.refused:
                     self._bring(record, want, names)
-                elif refresh and want:
+                elif want and (refresh or self._brought.get(record.table_id) != relevant):
+                    # The table may be in another folder, or its folder may contain a copy of it.
                     self.catalog.refresh(want, self._path(record))
+                self._brought[record.table_id] = relevant
             except Exception as error:  # noqa: BLE001 - the catalog never ends the mirror
                 self._failed(record, want or has, error)
 

@@ -1,8 +1,9 @@
-"""Prevents moves of folders while the catalog registers tables.
+"""Prevents moves of folders while a catalog of Spark registers tables.
 
-If a folder moved while the catalog registers its table, Spark would create an empty Delta table at the folder's old
-path. So moves wait while a round of the catalog runs, and a waiting move makes the round end early. No round begins
-while a folder is being moved.
+If a folder moved while Spark registers its table, Spark would create an empty Delta table at the folder's old path. So
+moves wait while a round of the catalog runs, and a waiting move makes the round end early. No round begins while a
+folder is being moved. With an Iceberg catalog nothing waits: it creates nothing in folders of tables, and each read of
+a Delta table waits for the moves of this folder only (`busy_folders`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class RegisteringCatalog(Protocol):
     """The methods of `CatalogEntries` that `CatalogTurns` calls."""
 
     @property
+    def moves_wait(self) -> bool: ...
+    @property
     def is_running(self) -> bool: ...
     def pause(self) -> None: ...
     def touch(self) -> None: ...
@@ -46,13 +49,14 @@ class CatalogTurns:
         self, catalog: RegisteringCatalog | None, submit: Callable[[ConsumerWorks, Work], None]
     ) -> None:
         self._catalog, self._submit = catalog, submit
+        self._moves_wait = catalog is not None and catalog.moves_wait
         self._moving: set[tuple[str, int]] = set()  # consumer and number of the work
         self._held: list[tuple[ConsumerWorks, Work]] = []
 
     def submit(self, works: ConsumerWorks, work: Work) -> None:
         """Pass a work to the pools. A move of folders is delayed while a round of the catalog runs."""
         if isinstance(work, MoveFolders):
-            if self._catalog is not None and self._catalog.is_running:
+            if self._moves_wait and self._catalog is not None and self._catalog.is_running:
                 self._catalog.pause()
                 self._held.append((works, work))
                 return
@@ -76,6 +80,6 @@ class CatalogTurns:
             held, self._held = self._held, []
             for works, work in held:
                 self.submit(works, work)
-        if self._held or self._moving:
+        if self._held or (self._moves_wait and self._moving):
             return False
         return self._catalog.forward(snapshots, at_rest=at_rest)

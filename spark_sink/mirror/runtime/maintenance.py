@@ -119,7 +119,7 @@ class Maintenance:
 
     def _in_place(self, record: TableRecord, work: Callable[[], object]) -> None:
         """Execute a work on the table that is in the folder of `record`. The folder does not move meanwhile."""
-        with self.busy.using([record.folder]):
+        with self.busy.sharing(record.folder):
             work()
 
     def _guarded(self, label: str, work: Callable[[], object]) -> None:
@@ -150,9 +150,9 @@ class Maintenance:
             log.info("maintenance: %s: compacting %d files", record.label, files)
             DeltaTable.forPath(spark, table.path).optimize().executeCompaction()
         # A RENAME may have given the folder to another table since the round began.
-        # A file of a table that is published as Iceberg must not have deletion vectors: all its rows count.
-        wanted = self.options.iceberg is None and size >= DELETION_VECTORS_FROM_BYTES
-        lacks = wanted and not record.deletion_vectors
+        lacks = not record.deletion_vectors and size >= DELETION_VECTORS_FROM_BYTES
+        # Iceberg's readers would return the rows that a deletion vector deletes.
+        lacks = lacks and self.options.iceberg is None and not table.is_for_iceberg(spark)
         if lacks and table.owner(spark) == record.table_id:
             log.info("maintenance: %s: %d MiB, deletion vectors on", record.label, size >> 20)
             spark.sql(

@@ -170,6 +170,10 @@ class MirroredTable:
     def is_empty(self, spark: SparkSession) -> bool:
         return not self.exists(spark) or self.frame(spark).isEmpty()
 
+    def is_for_iceberg(self, spark: SparkSession) -> bool:
+        """True if the Delta table has the property for Iceberg's readers; Delta then refuses what they cannot read."""
+        return delta_log.table_properties(spark, self.path).get(COMPATIBLE) == "true"
+
     # -- commits ---------------------------------------------------------------------------------------------
 
     def create(
@@ -231,13 +235,25 @@ class MirroredTable:
             f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ('{TABLE_ID_PROPERTY}' = '{self.table_id}')"
         )
 
-    def take_over(self, spark: SparkSession, columns: StructType, *, feed: bool = False) -> None:
-        """Assign the existing Delta table to this mirrored table: delete its rows, and replace its columns. `feed`:
-        True to enable the change data feed. The commits record no lsn. The call can be repeated until rows are written:
+    def take_over(
+        self,
+        spark: SparkSession,
+        columns: StructType,
+        *,
+        feed: bool = False,
+        iceberg: bool = False,
+    ) -> None:
+        """Assign the existing Delta table to this mirrored table: delete its rows, and replace its columns. `feed`,
+        `iceberg`: as in `create`. The commits record no lsn. The call can be repeated until rows are written:
         the owner changes last."""
         self.replace_schema(spark, columns)
         if feed:
             self.feed_changes(spark)
+        if iceberg and not self.is_for_iceberg(spark):
+            spark.sql(
+                f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name',"
+                f" 'delta.enableDeletionVectors' = 'false', '{COMPATIBLE}' = 'true')"
+            )
         self.own(spark)
 
     def add_columns(self, spark: SparkSession, columns: StructType) -> None:

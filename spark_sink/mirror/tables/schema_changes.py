@@ -20,6 +20,7 @@ from pyspark.sql.types import DataType, TimestampNTZType
 from spark_sink.mirror.lake import delta_commit, delta_log
 from spark_sink.mirror.schema.fills import FillValue
 from spark_sink.mirror.schema.signature import ColumnSource, SchemaChange
+from spark_sink.mirror.values.iceberg_types import promotes
 from spark_sink.mirror.values.names import quoted
 
 if TYPE_CHECKING:
@@ -31,11 +32,22 @@ EVOLUTION_PROPERTIES = {"delta.columnMapping.mode": "name", "delta.enableTypeWid
 _NTZ_FEATURE = {"delta.feature.timestampNtz": "supported"}
 
 
-def execute(spark: SparkSession, path: str, app_id: str, version: int, change: SchemaChange) -> str:
+def execute(
+    spark: SparkSession,
+    path: str,
+    app_id: str,
+    version: int,
+    change: SchemaChange,
+    *,
+    iceberg: bool = False,
+) -> str:
     """Apply `change` to the Delta table at `path`, in one commit that records `version` for `app_id`.
 
     Columns of the Delta table that the change does not name stay, behind the others. Nothing happens if `app_id` has
     recorded the version or a newer one. If nothing has to be changed, a commit still records the version.
+
+    `iceberg`: True if Iceberg's readers have to read the table's files. Then only changes of types that Iceberg knows
+    are made without a rewrite.
 
     Returns "", or why existing rows cannot follow (`SchemaChange.unless`); then nothing was changed.
     """
@@ -43,7 +55,7 @@ def execute(spark: SparkSession, path: str, app_id: str, version: int, change: S
         return ""
     if reason := _refused(spark, path, change):
         return reason
-    if _needs_rewrite(spark, path, change):
+    if _needs_rewrite(spark, change, iceberg=iceberg):
         _rewrite(spark, path, app_id, version, change)
         return ""
     _set_properties(spark, path, EVOLUTION_PROPERTIES)
@@ -65,19 +77,20 @@ def _refused(spark: SparkSession, path: str, change: SchemaChange) -> str:
     return "; ".join(reasons)
 
 
-def _needs_rewrite(spark: SparkSession, path: str, change: SchemaChange) -> bool:
+def _needs_rewrite(spark: SparkSession, change: SchemaChange, *, iceberg: bool) -> bool:
     return any(
         column.fill is not None
         if column.source is None
-        else not _same_or_wider(spark, path, column.spark_type_before, column.spark_type)
+        else not _same_or_wider(spark, column.spark_type_before, column.spark_type, iceberg=iceberg)
         for column in change.columns
     )
 
 
-def _same_or_wider(spark: SparkSession, path: str, before: str, after: str) -> bool:
+def _same_or_wider(spark: SparkSession, before: str, after: str, *, iceberg: bool) -> bool:
     if before == after:
         return True
-    return delta_log.widens(spark, path, _type_json(before), _type_json(after))
+    types = _type_json(before), _type_json(after)
+    return delta_log.widens(spark, *types) and (not iceberg or promotes(*types))
 
 
 def _type_json(text: str) -> str:

@@ -88,10 +88,10 @@ class TableWorks:
                     columns = self._columns(work.record, entry)
                     feed = self.options.policy(work.record.name).feed
                     self._delete_aside(spark, work.record)
-                    if replaces and table.exists(spark):
-                        table.take_over(spark, columns, feed=feed)
-                        return ""
                     iceberg = self.options.iceberg is not None
+                    if replaces and table.exists(spark):
+                        table.take_over(spark, columns, feed=feed, iceberg=iceberg)
+                        return ""
                     table.create(spark, columns, feed=feed, iceberg=iceberg)
                     require_schema(spark, table, columns)
                 case ReplaceColumns(entry=entry):
@@ -102,7 +102,10 @@ class TableWorks:
                     self._delete_rows(session, table, work.change)
                 case ChangeColumns(lsn=lsn, change=change):
                     session.expect(0, table.size_bytes(spark))
-                    return schema_changes.execute(spark, table.path, table.app_id, lsn, change)
+                    iceberg = self.options.iceberg is not None or table.is_for_iceberg(spark)
+                    return schema_changes.execute(
+                        spark, table.path, table.app_id, lsn, change, iceberg=iceberg
+                    )
         return ""
 
     def _delete_aside(self, spark: SparkSession, record: TableRecord) -> None:

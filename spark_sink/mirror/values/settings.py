@@ -28,6 +28,7 @@ from spark_sink.mirror.values.catalog_names import CatalogTemplate
 from spark_sink.source.http.endpoint import DaemonEndpoint
 
 ENVIRONMENT = "SPARK_SINK_"
+_SNAPSHOTS_MAX = 10_000  # the list of so many has 7 MB
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)\Z")
 
 
@@ -234,6 +235,11 @@ class IcebergSettings(SettingsSection):
         description="How long a snapshot of an Iceberg table can still be read after a newer one has replaced it",
     )
 
+    @property
+    def snapshots_max(self) -> int:
+        """How many snapshots of a table can be readable at a time."""
+        return self.snapshot_hours * 3600 // self.interval_seconds
+
 
 class SparkSettings(SettingsSection):
     """The Spark that the job starts itself. `conf` overrides every setting of the job."""
@@ -417,6 +423,11 @@ class MirrorSettings(SettingsSection):
         if len(CatalogTemplate.parse(self.catalog).parts) != 2:
             raise ValueError(
                 "with iceberg, catalog has two names, such as {database}.{table}; iceberg.catalog names the catalog"
+            )
+        if self.iceberg.snapshots_max > _SNAPSHOTS_MAX:
+            raise ValueError(
+                f"iceberg would keep {self.iceberg.snapshots_max} snapshots of a table, and each new one copies their"
+                f" list; for at most {_SNAPSHOTS_MAX}, raise interval_seconds or lower snapshot_hours"
             )
         return self
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,10 +33,17 @@ class CatalogInMemory:
     refuses: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)
     refreshed: list[str] = field(default_factory=list)
+    opening: Callable[[], None] = lambda: None
+    attempts: int = 0
+    moves_wait = False
+
+    def open(self) -> None:
+        self.opening()
 
     def location(self, name: str) -> str | None:
         if name in self.refuses:
-            raise PermissionError(f"user etl may not see {name}")
+            self.attempts += 1
+            raise PermissionError(f"user etl may not see {name}, request {self.attempts}")
         return self.entries.get(name)
 
     def register(self, name: str, path: str) -> None:
@@ -419,3 +428,67 @@ def test_an_entry_that_cannot_be_refreshed_is_tried_again_and_shown(tables: Tabl
     (record,) = tables.records.values()
     assert (record.refused, tables.entries.failing) == ("", {})
     assert tables.catalog.refreshed == ["shop.orders"]
+
+
+def test_a_refusal_with_a_new_text_each_time_is_tried_again_after_the_pause_only(
+    tables: Tables,
+) -> None:
+    tables.table("orders")
+    tables.catalog.refuses.add("shop.orders")
+    until(tables.forward, "the record has the reason")
+    assert tables.catalog.attempts <= 2
+    attempts = tables.catalog.attempts
+    for _ in range(20):
+        assert tables.forward()
+    assert tables.catalog.attempts == attempts
+
+
+def test_a_table_whose_folder_has_new_content_is_refreshed_at_once(tables: Tables) -> None:
+    tables.entries.refresh_s = 1000.0
+    tables.table("orders")
+    until(tables.forward, "orders is registered")
+    tables.change("orders", state=Copying(NOWHERE))
+    until(tables.forward, "the change is seen")
+    tables.change("orders", state=Live(), from_lsn=7)
+    tables.catalog.refreshed.clear()
+    until(tables.forward, "the copy is seen")
+    assert tables.catalog.refreshed == ["shop.orders"]
+
+
+def test_a_catalog_that_does_not_open_fails_the_round_and_is_opened_later(
+    tables: Tables, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise ConnectionRefusedError("port 8181")
+
+    tables.catalog.opening = refuse
+    tables.table("orders")
+    with caplog.at_level(logging.WARNING):
+        until(tables.forward, "the round has failed")
+    assert "port 8181" in tables.entries.failing[""]
+    assert [record.exc_info for record in caplog.records] == [None]
+    tables.catalog.opening = lambda: None
+    monotonic = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + AGAIN_S)
+    until(tables.forward, "orders is registered")
+    assert not tables.entries.failing
+    assert tables.names() == {"shop.orders": "orders"}
+
+
+def test_the_job_ends_while_a_catalog_does_not_answer(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    tables.catalog.opening = lambda: assert_set(answers)
+    monkeypatch.setattr("spark_sink.mirror.runtime.catalog.CLOSE_S", 0.01)
+    tables.table("orders")
+    tables.forward()
+    tables.entries.close()
+    assert tables.entries.is_running
+    answers.set()
+    until(lambda: not tables.entries.is_running, "the round ends")
+    assert tables.catalog.entries == {}  # the round was paused
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(60)

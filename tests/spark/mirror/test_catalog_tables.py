@@ -13,6 +13,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.rules.events import Registered
+from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.runtime.catalog import SparkCatalog, catalog_entries, same_location
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
@@ -58,6 +59,6 @@ def test_a_catalog_that_is_not_there_or_that_forgets_is_refused(spark: SparkSess
         return ApplyOptions("/t", ["shop"], catalog=CatalogTemplate.parse(template))
 
     with pytest.raises(BinlogError, match="Spark knows no catalog nowhere"):
-        catalog_entries(spark, options("nowhere.{database}.{table}"), post)
+        catalog_entries(spark, options("nowhere.{database}.{table}"), BusyFolders(), post)
     with pytest.raises(BinlogError, match="Spark's own catalog is in memory"):
-        catalog_entries(spark, options("{database}.{table}"), post)
+        catalog_entries(spark, options("{database}.{table}"), BusyFolders(), post)

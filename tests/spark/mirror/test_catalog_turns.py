@@ -23,6 +23,8 @@ BILLING: Any = SimpleNamespace(consumer="billing")
 
 
 class Catalog:
+    moves_wait = True
+
     def __init__(self) -> None:
         self.is_running = self.waited_for = False
         self.rounds = self.pauses = self.touches = 0
@@ -46,8 +48,9 @@ class Catalog:
 
 
 class Scene:
-    def __init__(self) -> None:
+    def __init__(self, *, moves_wait: bool = True) -> None:
         self.catalog, self.begun = Catalog(), list[tuple[str, int]]()
+        self.catalog.moves_wait = moves_wait
         self.turns = CatalogTurns(self.catalog, lambda w, e: self.begun.append((w.consumer, e.run)))
 
 
@@ -95,3 +98,12 @@ def test_works_that_change_tables_touch_the_catalog_and_the_end_is_passed_on() -
     assert scene.catalog.touches == 1
     scene.turns.forward({}, at_rest=True)
     assert scene.catalog.waited_for
+
+
+def test_moves_and_rounds_of_an_iceberg_catalog_do_not_wait_for_each_other() -> None:
+    scene = Scene(moves_wait=False)
+    scene.turns.submit(SHOP, move(1))
+    assert not scene.turns.forward({})
+    assert scene.catalog.rounds == 1
+    scene.turns.submit(BILLING, move(2))
+    assert (scene.begun, scene.catalog.pauses) == ([("shop", 1), ("billing", 2)], 0)

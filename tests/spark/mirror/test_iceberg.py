@@ -3,24 +3,56 @@ metadata: after each apply, the rows of each Iceberg table equal the server's.""
 
 from __future__ import annotations
 
+import logging
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyspark.sql.types import (
+    ArrayType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StructField,
+    StructType,
+)
+from requests import ReadTimeout
 
-from spark_sink.mirror.iceberg.catalog import VERSION, IcebergCatalog
+from dispatcher.model.errors import BinlogError
+from spark_sink.mirror.iceberg.catalog import (
+    DELTA_ID,
+    VERSION,
+    IcebergCatalog,
+)
+from spark_sink.mirror.iceberg.schema import iceberg_schema
+from spark_sink.mirror.lake.delta_commit import DeltaTransaction
 from spark_sink.mirror.lake.file_system import FileSystem
 from spark_sink.mirror.runtime.catalog import published_difference
+from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
-from spark_sink.mirror.values.policies import IcebergOptions, MetadataColumn, TablePolicy
+from spark_sink.mirror.values.policies import (
+    Deletes,
+    IcebergOptions,
+    MetadataColumn,
+    TablePolicy,
+)
 from tests.spark.mirror.conftest import Mirror
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Each of these tests applies a log several times, which takes some ten seconds.
+pytestmark = pytest.mark.rotate(3, of="Iceberg tables")
 
 TEMPLATE = CatalogTemplate.parse("{database}.{table}")
 
@@ -72,6 +104,12 @@ class Published:
         name = f"{self.mirror.source.database}.{table}"
         snapshots = self.catalog.load_table(name).snapshots()
         return [int(s.summary.additional_properties[VERSION]) for s in snapshots if s.summary]
+
+
+def current(table: Table) -> Snapshot:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return snapshot
 
 
 def _plain(value: Any) -> Any:
@@ -254,13 +292,15 @@ def test_verify_compares_the_snapshot_with_the_version_that_it_shows(
     assert mirror.run() == 0  # an older version is shown, as always between two rounds
     assert published_difference(mirror.spark, options)(record) == ""
     table = published.catalog.load_table(record.registered)
-    summary = {VERSION: "1"}
+    shown = current(table).summary
+    assert shown is not None
+    summary = {key: shown.additional_properties[key] or "" for key in (VERSION, DELTA_ID)}
     with table.transaction() as transaction:
         transaction.overwrite(
             pa.table({"id": pa.array([1, 5], pa.int32())}), snapshot_properties=summary
         )
     text = published_difference(mirror.spark, options)(record)
-    assert "has 1 files that this version lacks, and lacks 1 of its files" in text
+    assert "1 that this version lacks, and not 1 of its files" in text
     published.catalog.drop_table(record.registered)
     assert "is not in the Iceberg catalog" in published_difference(mirror.spark, options)(record)
     assert published_difference(mirror.spark, mirror.options())(record) == ""
@@ -279,17 +319,112 @@ def test_old_snapshots_expire_and_their_metadata_files_are_deleted(
     name = f"{mirror.source.database}.t"
     (folder,) = (Path(mirror.target.path) / "_binlog" / "iceberg").iterdir()
     files = {file.name for file in (folder / "metadata").iterdir()}
-    catalog = published.opened(snapshot_hours=0)
-    path = catalog.location(name)
-    assert path is not None
-    catalog.refresh(name, path)
-    assert len(published.versions("t")) == 1
-    assert files <= {file.name for file in (folder / "metadata").iterdir()}  # they are too new
-
     monkeypatch.setattr("spark_sink.mirror.iceberg.catalog._UNFINISHED_S", -60.0)
-    monkeypatch.setattr("spark_sink.mirror.iceberg.catalog.TIDY_EVERY_S", 0.0)
-    catalog.refresh(name, path)
-    assert not files <= {file.name for file in (folder / "metadata").iterdir()}
+    for hours, expired in ((24, False), (0, True)):
+        catalog = published.opened(snapshot_hours=hours)
+        path = catalog.location(name)
+        assert path is not None
+        catalog.refresh(name, path)
+        assert (len(published.versions("t")) == 1) == expired
+        assert (not files <= {file.name for file in (folder / "metadata").iterdir()}) == expired
     assert published.rows("t") == [{"id": 2}]
     mirror.source.execute("INSERT INTO t VALUES (3)")
     published.assert_equal("t")
+
+
+def test_a_table_that_took_the_name_is_left_alone(make_published: Callable[[], Published]) -> None:
+    published = make_published()
+    mirror = published.mirror
+    mirror.source.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    published.assert_equal("t")
+    name, catalog = f"{mirror.source.database}.t", published.opened()
+    path = catalog.location(name)
+    assert path is not None
+    published.catalog.drop_table(name)
+    rows = pa.table({"other": ["of another program"]})
+    published.catalog.create_table(
+        name, rows.schema, location=f"file://{mirror.target.path}/x"
+    ).append(rows)
+    with pytest.raises(BinlogError, match="is another table now"):
+        catalog.refresh(name, path)
+    assert published.apply() == 1
+    assert published.rows("t") == rows.to_pylist()
+    assert f"drop or rename {name}" in mirror.record("t").refused
+
+
+def test_marks_of_deleted_rows_have_a_name_that_readers_of_iceberg_leave_free(
+    make_published: Callable[[], Published],
+) -> None:
+    published = make_published()
+    published.mirror.policy = TablePolicy(deletes=Deletes.SOFT)
+    source = published.mirror.source
+    source.execute(
+        "CREATE TABLE _t (id INT PRIMARY KEY)",  # the folder's name is escaped
+        "INSERT INTO _t VALUES (1), (2)",
+        "DELETE FROM _t WHERE id = 1",
+    )
+    assert published.apply() == 0
+    rows = sorted((row["id"], bool(row["_deleted_"])) for row in published.rows("_t"))
+    assert rows == [(1, True), (2, False)]
+    options = published.mirror.options(catalog=TEMPLATE, iceberg=published.options)
+    assert (
+        published_difference(published.mirror.spark, options)(published.mirror.record("_t")) == ""
+    )
+
+
+def test_a_history_follows_changes_of_types_that_iceberg_lacks(
+    make_published: Callable[[], Published],
+) -> None:
+    published = make_published()
+    published.mirror.policy = TablePolicy(history=True)
+    source = published.mirror.source
+    source.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, v BIGINT)",
+        "INSERT INTO t VALUES (1, -1)",
+        "UPDATE t SET v = 5",
+    )
+    assert published.apply() == 0
+    source.execute(
+        "ALTER TABLE t MODIFY v BIGINT UNSIGNED", "UPDATE t SET v = 18446744073709551615"
+    )
+    assert published.apply() == 0
+    assert [int(row["v"]) for row in published.rows("t")] == [2**64 - 1]
+    assert sorted(int(row["v"]) for row in published.rows("t__history")) == [-1, 5, 2**64 - 1]
+
+
+def test_a_folder_that_is_taken_over_gets_files_for_iceberg(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = MirroredTable("1", str(tmp_path / "t"), "shop.t")
+    before = StructType([StructField("id", IntegerType())])
+    table.create(spark, before)
+    spark.createDataFrame([(1,)], before).write.format("delta").mode("append").save(table.path)
+    after = StructType([StructField("v", ArrayType(FloatType())), StructField("id", LongType())])
+    for _ in range(2):  # a killed job does it again
+        table.take_over(spark, after, iceberg=True)
+    assert table.is_for_iceberg(spark)
+    spark.createDataFrame([([0.5], 7)], after).write.format("delta").mode("append").save(table.path)
+    schema = iceberg_schema(DeltaTransaction(spark, table.path).metadata()["fields"])
+    assert [str(field.field_type) for field in schema.fields] == ["list<float>", "long"]
+
+
+def test_errors_of_a_catalog_do_not_show_its_properties(spark: SparkSession) -> None:
+    secret = {"uri": "mysql://root:secret@host/db"}
+    with pytest.raises(BinlogError, match="cannot be opened") as raised:
+        IcebergCatalog(spark, IcebergOptions("lake", secret), "file:/lake")
+    assert "secret" not in str(raised.value) + repr(raised.value.__cause__)
+    assert raised.value.__suppress_context__
+
+
+def test_a_catalog_that_does_not_answer_fails_and_the_job_goes_on(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("spark_sink.mirror.iceberg.rest.ANSWER_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent, caplog.at_level(logging.WARNING):
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        catalog = IcebergCatalog(
+            spark, IcebergOptions("lake", {"type": "rest", "uri": uri}), "file:/lake"
+        )
+        with pytest.raises(ReadTimeout):
+            catalog.open()
+    assert "the Iceberg catalog does not answer" in caplog.text

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.catalog import load_catalog
 from pyiceberg.conversions import from_bytes
-from pyiceberg.schema import promote
-from pyiceberg.types import PrimitiveType
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema, promote
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import LongType, NestedField, PrimitiveType
 
 from dispatcher.model.errors import BinlogError
+from spark_sink.mirror.iceberg.catalog import _live_files, _replaced_before
 from spark_sink.mirror.iceberg.data_files import data_file, iceberg_location
-from spark_sink.mirror.iceberg.schema import iceberg_schema, same_fields
+from spark_sink.mirror.iceberg.replace_files import ReplaceFiles
+from spark_sink.mirror.iceberg.schema import iceberg_name, iceberg_schema, same_fields
 from spark_sink.mirror.values.iceberg_types import promotes
 
 KINDS = (
@@ -87,10 +95,29 @@ def test_fields_have_the_ids_that_delta_has_written() -> None:
     assert schema.find_field(7).name == "element"
 
 
+def test_a_name_that_readers_of_iceberg_have_themselves_gets_an_underscore() -> None:
+    names = ("_deleted", "_deleted_", "_FILE", "deleted", "_seq")
+    fields = [a_field(name, "boolean", number) for number, name in enumerate(names, 1)]
+    published = [field.name for field in iceberg_schema(fields).fields]
+    assert published == ["_deleted_", "_deleted__", "_FILE_", "deleted", "_seq"]
+    assert published == list(map(iceberg_name, names))
+
+
 @pytest.mark.parametrize(
     ("field", "why"),
     [
         ({"name": "c", "type": "integer", "metadata": {}}, "no field ids"),
+        (
+            {
+                "name": "c",
+                "type": "long",
+                "metadata": {
+                    "delta.columnMapping.id": 1,
+                    "delta.columnMapping.physicalName": "c",
+                },
+            },
+            "no field ids",
+        ),
         (
             a_field("c", {"type": "array", "elementType": "float"}, 1),
             "no field ids for the elements",
@@ -208,3 +235,65 @@ def test_a_file_whose_rows_are_not_known_is_not_published(add: dict[str, Any], w
 )
 def test_locations_have_the_schemes_of_iceberg(hadoop: str, wanted: str) -> None:
     assert iceberg_location(hadoop) == wanted
+
+
+@pytest.fixture
+def make_table(tmp_path: Path) -> Callable[[], Table]:
+    """Makes a table of pyiceberg without a Delta table. Its data files do not exist."""
+
+    def make() -> Table:
+        catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/files.db")
+        catalog.create_namespace("shop")
+        schema = Schema(NestedField(1, "id", LongType(), required=False))
+        return catalog.create_table("shop.t", schema, location=f"file://{tmp_path}/t")
+
+    return make
+
+
+def a_file(table: Table, number: int) -> DataFile:
+    add = {"path": f"{number}.parquet", "size": 9, "stats": '{"numRecords": 1}'}
+    return data_file("/lake/t", add, table.schema(), {"col-id": 1})
+
+
+def replace_file(table: Table, removed: DataFile | None, added: DataFile) -> None:
+    transaction = table.transaction()
+    snapshot = ReplaceFiles(transaction, {}, removes=removed is not None)
+    snapshot.append_data_file(added)
+    if removed is not None:
+        snapshot.delete_data_file(removed)
+    snapshot.commit()
+    transaction.commit_transaction()
+
+
+def current(table: Table) -> Snapshot:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return snapshot
+
+
+def test_many_snapshots_have_few_manifests(make_table: Callable[[], Table]) -> None:
+    table, live = make_table(), list[DataFile]()
+    for number in range(90):
+        live.append(a_file(table, number))
+        replace_file(table, live.pop(0) if len(live) > 3 else None, live[-1])
+        assert len(current(table).manifests(table.io)) <= 21
+    assert {f.file_path for f in _live_files(table)} == {f.file_path for f in live}
+    assert len(_live_files(table)) == len(live)
+    summary = current(table).summary
+    assert summary is not None
+    assert summary.additional_properties["total-records"] == str(len(live))
+
+
+def test_a_snapshot_stays_for_its_time_after_it_was_replaced(
+    make_table: Callable[[], Table],
+) -> None:
+    table = make_table()
+    replace_file(table, None, a_file(table, 1))
+    first = table.metadata.current_snapshot_id
+    (begin,) = table.metadata.snapshot_log
+    replace_file(table, None, a_file(table, 2))
+    replaced = table.metadata.snapshot_log[-1].timestamp_ms
+    before, behind = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (replaced, replaced + 1))
+    assert begin.timestamp_ms <= replaced
+    assert _replaced_before(table, before) == []
+    assert _replaced_before(table, behind) == [first]

@@ -59,5 +59,10 @@ def test_spark_reads_what_the_mirror_publishes(mirror: Mirror, uri: str) -> None
     ]
     both = f"SELECT a.id AS a, b.id AS b FROM lake.{source.database}.a, lake.{source.database}.b"
     assert spark_rows(uri, both) == [{"a": 2, "b": 1}]
+    # Bounds of times are wider than the values, so readers must not take them for the largest value.
+    latest = f"SELECT CAST(max(moment) AS STRING) AS m, CAST(min(at) AS STRING) AS a FROM {table}"
+    assert spark_rows(uri, latest) == [
+        {"m": "2020-02-29 23:59:59.123456", "a": "2021-01-01 00:00:00.5"}
+    ]
     early = f"SELECT id FROM {table} WHERE moment < TIMESTAMP_NTZ '1970-01-01 00:00:00'"
     assert spark_rows(uri, early) == [{"id": 5000000000}]
