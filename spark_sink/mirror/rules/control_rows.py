@@ -32,8 +32,8 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ControlRows:
-    """The content of the rows that no newer row replaces. `claims`: the id of the job that has claimed a consumer for a
-    stage."""
+    """The content of the rows that no newer row replaces. `applied`: the watermarks, by consumer; `claims`: by consumer
+    and stage, the id of the job that has claimed the consumer."""
 
     records: dict[str, TableRecord]
     applied: dict[str, int]

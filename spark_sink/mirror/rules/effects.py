@@ -1,8 +1,9 @@
-"""The effects that `Mirror.step` returns, a frozen class for each kind. The caller executes them in the order of the
+"""The effects that `Mirror.step` returns, a frozen class for each kind. The caller begins them in the order of the
 list.
 
-A work has a number (`run`). Exactly one event with this number answers it, even if the work fails. Works with different
-numbers may be executed at the same time, and in any order.
+An effect with an answer is a *work*: a thread executes it. A work contains a number (`run`). Exactly one event with
+this number answers the work, even if it fails. Works may be executed at the same time, and in any order. An *lsn* is
+the number of an entry of the mirror's log.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class ChangeTable:
 
 @dataclass(frozen=True, slots=True)
 class CommitRows:
-    """Commit the row changes `rows` to the Delta table of a record. Answer: RowsCommitted. See
-    `table_work.ApplyRows`."""
+    """Commit the row changes `rows` to the Delta table of a record. `exact`, `snapshot`: see `table_work.ApplyRows`.
+    Answer: RowsCommitted."""
 
     run: int
     record: TableRecord
@@ -83,8 +84,8 @@ class ClearCopy:
 
 @dataclass(frozen=True, slots=True)
 class CopyTable:
-    """Copy the table's rows into a folder of the copy, or continue the copy. Answer: TableCopied, when the copy has
-    ended or was stopped."""
+    """Copy the table's rows from the server into the copy's own folder, or continue such a copy. Answer: TableCopied,
+    when the copy has ended or was stopped."""
 
     run: int
     record: TableRecord
@@ -110,7 +111,8 @@ class WriteVersions:
 
 @dataclass(frozen=True, slots=True)
 class EndVersions:
-    """End all current versions of a history, after its table was emptied or dropped. Answer: HistoryWritten."""
+    """End all current versions of a history, because the entry `lsn` has emptied or dropped its table. `at`: the commit
+    time of this entry, None if it is not known. Answer: HistoryWritten."""
 
     run: int
     record: TableRecord
@@ -120,8 +122,9 @@ class EndVersions:
 
 @dataclass(frozen=True, slots=True)
 class CompareVersions:
-    """Make the current versions of a history equal to the rows that its table had at `lsn`; `at`: the time of `lsn`,
-    None if it is not known. Answer: HistoryWritten."""
+    """Make the current versions of a history equal to the rows that its table had at `lsn`. `mirrored`: the record of
+    this table, None if there is no table; `at`: the commit time of the entry `lsn`, None if it is not known. Answer:
+    HistoryWritten."""
 
     run: int
     record: TableRecord
@@ -133,7 +136,7 @@ class CompareVersions:
 @dataclass(frozen=True, slots=True)
 class StoreRecords:
     """Write records and the watermark of the consumer into the control table, in one commit. The rules return the next
-    `StoreRecords` only after the answer. Answer: Stored."""
+    `StoreRecords` only after the answer. Answers: Stored, StoreFailed."""
 
     run: int
     records: tuple[TableRecord, ...]
@@ -142,7 +145,7 @@ class StoreRecords:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """A step was applied to a table. `rows`: 0 for a statement."""
+    """The work `run` has committed the rows of a step to a table. `rows`: the number of changed rows."""
 
     run: int
     record: TableRecord
@@ -151,14 +154,15 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class EndConsumer:
-    """Stop applying this consumer. Works that are running are still answered, but the answers change nothing."""
+    """Stop applying this consumer. The caller still passes the answers of running works, but the rules then begin no
+    work and store no record."""
 
     error: BinlogError
 
 
 @dataclass(frozen=True, slots=True)
 class WriteNote:
-    """Write a line to the log."""
+    """Write a line to the program's log."""
 
     level: str
     event: str

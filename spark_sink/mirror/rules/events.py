@@ -1,4 +1,6 @@
-"""The events that the caller passes to `Mirror.step`, a frozen class for each kind."""
+"""The events that the caller passes to `Mirror.step`, a frozen class for each kind. Most of them answer a work (see
+`effects`), whose number is `run`. An *append* is one micro-batch of a consumer in the mirror's log; an *lsn* is the
+number of an entry of an append."""
 
 from __future__ import annotations
 
@@ -29,9 +31,9 @@ class Started:
     """The job has begun to apply the consumer. The first event.
 
     `records`: the consumer's tables and histories; `owners`: the other consumers, by the names of their tables;
-    `applied`: the consumer's watermark; `end`: the end of its log, None if the log has no position; `newest`: number of
-    the log's last append, 0 if the log is empty; `oldest`: the smallest lsn that the log still has; `goal`: the lsn up
-    to which a drain applies, None if the job does not drain.
+    `applied`: the consumer's watermark; `end`: the end of its log, None if the log contains no append, or if its end
+    cannot be read; `newest`: number of the log's last append, 0 if the log is empty; `oldest`: the smallest lsn that
+    the log still has; `goal`: the lsn up to which a drain applies, None if the job does not drain.
     """
 
     records: tuple[TableRecord, ...]
@@ -68,8 +70,8 @@ class EntriesRead:
 
 @dataclass(frozen=True, slots=True)
 class LogLost:
-    """The work had to read entries of the appends `first` to `last`, which cannot be read. `before`: the entries of
-    older appends, which were read."""
+    """The work has not read all its entries, because those of the appends `first` to `last` cannot be read. `before`:
+    the entries of older appends, which the work has read."""
 
     run: int
     error: BinlogError
@@ -86,8 +88,8 @@ class TableAsked:
 
 @dataclass(frozen=True, slots=True)
 class TableChanged:
-    """`refused`: "" if the change was made. Otherwise nothing was changed, and this is the reason why existing rows
-    cannot follow the change."""
+    """`refused`: "" if the change was made; otherwise, the reason why existing rows cannot follow the change. In this
+    case the work has changed nothing."""
 
     run: int
     refused: str = ""
@@ -100,9 +102,10 @@ class RowsCommitted:
 
 @dataclass(frozen=True, slots=True)
 class FoldersMoved:
-    """`refused`: by table id, why the place that the table's record names is not free; `aside`: by table id, where the
-    table's folder then waits. `step`: None if all other tables are in their places; otherwise, in an object store, the
-    step of their move that has ended. The next step begins when this step is stored in their records."""
+    """`refused`: by table id, why the table's folder could not move to the place that its record names; `aside`: by
+    table id, the folder in which a refused table waits. `step`: None if all other tables are in their places;
+    otherwise, only in an object store, the step of the move that has ended. The next step begins when the records of
+    the moving tables are stored with this step."""
 
     run: int
     refused: Mapping[str, BinlogError] = field(default_factory=dict)
@@ -117,7 +120,8 @@ class CopyCleared:
 
 @dataclass(frozen=True, slots=True)
 class TableCopied:
-    """`complete`: False if the copy was stopped before its end. See `states.Copied`."""
+    """`complete`: False if the copy was stopped before its end; `executed`, `exact`: see `states.Copied`; `signature`:
+    the columns of the copy as JSON."""
 
     run: int
     complete: bool
@@ -165,8 +169,8 @@ class RequestsRead:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The catalog has the table under `name`; "" if the catalog does not have it. `refused`: why this is not the name
-    that the settings ask for."""
+    """The catalog has registered the table as `name`; "" if the table is not in the catalog. `refused`: why the table
+    is not registered under the name that the settings ask for."""
 
     table_id: str
     name: str

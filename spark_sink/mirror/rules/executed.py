@@ -1,7 +1,7 @@
 """Which transactions the copy of a table without a key shows. Pure.
 
-The copy's rows come from one snapshot, which shows each transaction of the table as a whole or not at all. The log's
-changes of transactions that the snapshot shows are left out (`Snapshot`).
+The copy's rows come from one snapshot, which shows each transaction of the table as a whole or not at all. A replay of
+the log on the copy leaves out the changes of the transactions that the snapshot shows (`Snapshot`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 class Snapshot:
     """Says which transactions of a table the rows of its copy show. It is sent to the executors.
 
-    `begin`: S, a position of the log; `executed`: what the server of the copy had executed when the snapshot was made,
-    as `table_server.snapshot_position` returns it: its `seq` is the number of GTIDs, or the packed file and offset.
+    `begin`: S, the position at the end of the mirror's log when the copy began; `executed`: the position that the
+    server of the copy had executed when it made the snapshot. `table_server.snapshot_position` returns this position.
+    Its `seq` is the number of executed transactions on a MySQL server with GTIDs; otherwise, it is computed from file
+    and offset.
     """
 
     begin: Position
@@ -32,10 +34,11 @@ class Snapshot:
     def unseen(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the changes of transactions that the snapshot does not show.
 
-        The snapshot of a MySQL server with GTIDs shows the transactions in its executed set. The snapshot of another
-        server from which the log comes shows the transactions that end (`seq`) at or before its place in the log. The
-        snapshot of a replica of MariaDB shows the transactions up to the executed number of their domain. Raises
-        `BinlogError` if a change lacks its GTID, or if places in the logs of two servers would have to be compared.
+        On a MySQL server with GTIDs, the snapshot shows the transactions in the server's executed set. Without GTIDs,
+        and on MariaDB, if the copy and the log come from one server, the snapshot shows the transactions whose `seq` is
+        not larger than that of the snapshot. On another server of MariaDB, such as a replica, the snapshot shows the
+        transactions up to the executed number of their domain. Raises `BinlogError` if a change lacks its GTID, or if
+        offsets in the binlogs of two servers would have to be compared.
         """
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.compute as pc  # noqa: PLC0415

@@ -2,11 +2,13 @@
 
 One thread calls `step` with events, in the order in which they happened, and passes the effects to threads, whose
 answers are the next events. The rules make every decision about tables, queues, copies, replays, renames, gaps,
-requests, retries and histories, from the records and from these answers. No other module of the apply stage changes a
-record.
+requests, retries and histories. They decide from the tables' records and from these answers. No other module of the
+apply stage changes a record. An effect that a thread executes is a *work* (`effects`); several works that follow each
+other for one purpose, such as a copy, are a *task* (`tasks.task`); an *lsn* is the number of an entry of the mirror's
+log.
 
-Each step ends with the same plan: it executes the requests of people, continues the tasks that need not wait, starts
-new tasks, and stores changed records. So the plan reacts to every change, no matter which event caused it.
+Each step ends with the same plan: the rules execute the requests of people, continue the tasks that need not wait,
+start new tasks, and store changed records. So the plan reacts to every change, no matter which event caused it.
 """
 
 from __future__ import annotations
@@ -176,8 +178,8 @@ class Mirror:
         self._repair = RepairTask(state, self._repaired)
 
     def _repaired(self) -> None:
-        """Adapt the records to the settings. `RepairTask` calls this when all folders are in the places that the
-        records name."""
+        """Adapt the records to the settings. `RepairTask` calls this method when it has tried to finish the interrupted
+        moves of folders."""
         state = self.state
         for record in list(state.tables()):
             after = record
@@ -209,7 +211,7 @@ class Mirror:
             named = (record for record in state.tables() if record.name == name)
             own = max(named, key=lambda r: (not r.is_dropped, r.serial), default=None)
             if own is None and state.options.excluded(name):
-                continue  # the request stays open until the settings want the table
+                continue  # the request stays open while the settings exclude the table
             if own is None:
                 table_id = state.options.new_id()
                 made = TableRecord(table_id, state.options.consumer, *name, state=Creating())
@@ -309,8 +311,8 @@ class Mirror:
         return bool(started)
 
     def _without_place(self) -> list[TableName]:
-        """The names of tables whose move has not ended. A step of such a table would wait, and other tables need its
-        place among the `parallel` ones."""
+        """Returns the names of tables whose folder is being moved, or could not be moved. A step of such a table would
+        have to wait, but would count as one of the `parallel` steps, so that other tables would wait, too."""
         unsure = [self.state.records[table_id] for table_id in self.state.unsure]
         return [n for r in unsure for n in (r.name, *(former.name for former in r.names))]
 
@@ -428,15 +430,15 @@ class Mirror:
         for table_id, (serial, at) in event.written.items():
             state.records[table_id] = replace(state.records[table_id], serial=serial, at=at)
 
-    # -- how it stands -----------------------------------------------------------------------------------------
+    # -- progress ----------------------------------------------------------------------------------------------
 
     @property
     def needed_to(self) -> int:
-        """The lsn behind which the log is still needed: the stored watermark, or the smaller lsn of a record that needs
-        more.
+        """The lsn behind which the log is still needed: the smallest of the stored watermark and the `from_lsn` of the
+        records that need the log.
 
-        An unsaved record may need less than the record of its table in the control table. After a crash, the mirror
-        goes on from the latter, so the log keeps the entries that either of the two needs.
+        An unsaved record may need fewer entries than the stored record of the same table. After a crash, the mirror
+        continues from the stored record, so the log keeps the entries that either of the two records needs.
         """
         state = self.state
         records = [*state.records.values(), *map(self._stored_records.get, self._unsaved_ids())]
@@ -447,8 +449,9 @@ class Mirror:
         return [*self.state.unsaved, *self.state.saving]
 
     def _needs_log(self, record: TableRecord) -> bool:
-        """True if the record's table is stopped, copied or replayed, or if it is a history that is followed. A copy or
-        a history that has not begun needs no entries: it will begin at the log's end, or with its table."""
+        """True if the record's table is stopped, copied or replayed, or if the record is of a history that the settings
+        want. A copy that has not begun needs no entries, because it will begin at the log's end. A history that has not
+        begun needs no entries while no table with its name has rows."""
         if record.is_dropped:
             return False
         is_waiting = isinstance(record.state, Creating)
@@ -460,8 +463,8 @@ class Mirror:
         return self._follows(record.name) and (may_begin or not is_waiting)
 
     def at_rest(self) -> bool:
-        """True if a drain is done: each entry up to its goal is applied, has failed several times, or waits in the log
-        for a table that is stopped or not copied."""
+        """True if a drain (a run with `--available-now`) is done: each entry up to the drain's goal is applied, has
+        failed several times, or is left in the log for a table that is stopped or not copied."""
         state, goal = self.state, self._goal
         if state.failure is not None:
             return True
@@ -489,7 +492,8 @@ class Mirror:
         yield from self._copies.values()
 
     def _will_go_on(self, record: TableRecord) -> bool:
-        """True if a table waits for a replay or a copy that this job can make, and if that task has not failed."""
+        """True if a table waits for a replay, or for a copy that this job can make, and if this replay or copy has not
+        failed."""
         failing = {
             i for i, task in [*self._replays.items(), *self._copies.items()] if task.failures
         }

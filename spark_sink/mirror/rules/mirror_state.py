@@ -1,9 +1,9 @@
-"""The state of one consumer's rules: its tables, what their Delta tables record, the queues, and how far the log is
-read. Tasks read and change this state; `Mirror` stores what they change.
+"""The state of one consumer's rules: the records of the tables, facts about their Delta tables, the queues, and the lsn
+(number of an entry) up to which the log is read. Tasks read and change this state; `Mirror` stores the changed records.
 
-A record that was changed is *unsaved* until it is in the control table. A table is busy while a work runs on it, or
-while its record is unsaved. A task that uses the table waits meanwhile. So a work begins only after the record on which
-it relies is stored, and after a crash the records show where to continue.
+A record that was changed is *unsaved* until it is in the control table. A table is busy while a work (see `effects`)
+runs on it, or while its record is unsaved. A task that uses the table waits meanwhile. So a work begins only after the
+record on which it relies is stored, and after a crash the records show where to continue.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class MirrorOptions:
 class MirrorState:
     """`read_to`: the lsn of the last entry in the queues; `append_seen`: the append up to which the log is read;
     `newest`, `oldest`, `end`: facts about the log, see `Started`; `asked`: ids of records with a request; `aside`: ids
-    of tables in a state of `ASIDE`; `changed`: ids of records that have changed since the last search for histories to
-    start; `left`: by table id, the lsn of the last entry that was left in the log for the table; `counts`: failures in
-    a row, by table name; `draining`: True if the job drains the log."""
+    of tables in one of the states `ASIDE`; `changed`: ids of records that have changed since the last search for
+    histories to start; `left`: by table id, the lsn of the last entry that was left in the log for the table; `counts`:
+    number of failures in a row, by table name; `draining`: True if the job drains the log."""
 
     options: MirrorOptions
     records: dict[str, TableRecord] = field(default_factory=dict)
@@ -111,13 +111,14 @@ class MirrorState:
         return is_named_later(candidates, name, lsn)
 
     def names(self, *, dropped: bool = False) -> list[TableName]:
-        """The names of tables that are mirrored, or have work. `dropped`: include the names of dropped tables."""
+        """The names of tables that are mirrored, and names with items in their queues, without the names that the
+        settings exclude. `dropped`: include the names of dropped tables."""
         mirrored = [record.name for record in self.tables() if dropped or not record.is_dropped]
         every = dict.fromkeys([*mirrored, *self.queues.names()])
         return [name for name in every if not self.options.excluded(name)]
 
     def hold(self, record: TableRecord) -> None:
-        """Replace the record of its table in this state, without marking it as unsaved."""
+        """Put the record in the place of the former record of its table, without marking it as unsaved."""
         table_id = record.table_id
         self.records[table_id] = record
         self.changed[table_id] = None
@@ -201,7 +202,7 @@ class MirrorState:
             del self.facts[key]
 
     def committed(self, record: TableRecord, lsn: int) -> None:
-        """Record in the facts that the Delta table has a commit under `lsn`."""
+        """Record in the facts that a commit of the Delta table has recorded `lsn`."""
         facts = self.facts_of(record)
         applied = max(lsn, -1 if facts.applied is None else facts.applied)
         self.learn(record, DeltaFacts(applied, None, record.table_id))
@@ -209,7 +210,7 @@ class MirrorState:
     # -- the log -----------------------------------------------------------------------------------------------
 
     def learn_end(self, entries: Iterable[LogEntry]) -> None:
-        """Update the log's end with the newest END entry of `entries`, which were read."""
+        """Update the log's end with the newest END entry (the end of an append) among the read `entries`."""
         for entry in entries:
             is_end = entry.kind is EntryKind.END and entry.position is not None
             # Older entries are read again after a crash, and by tasks of single tables.
@@ -257,7 +258,7 @@ class MirrorState:
         record = self.records.get(table_id)
         if record is None:
             return False
-        # If the record names another folder, a person may have copied the table's folder to `folder`.
+        # If the record names another folder, `folder` may be a copy that a person has made, so it must not be replaced.
         return not record.folder or (record.is_dropped and record.folder == folder)
 
     # -- requests ----------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
-"""Makes the work of each table from entries of the log. Pure.
+"""Makes the work items of each table from entries of the mirror's log. An entry contains rows of one table in one
+layout (set of columns), or a statement, or the position at which an append ends. Its number is the `lsn`. Pure.
 
 Each name of a table has a queue of work items, in the log's order. A statement becomes one item for each table that it
-concerns. A RENAME becomes one barrier in the queues of all its tables, because it is executed when all of them have
-reached it. Queues belong to names, not to tables: items behind a RENAME in the queue of a name concern the table that
-has the name after the RENAME.
+concerns. A RENAME becomes one barrier: an item that is in the queues of all tables that the statement concerns, and is
+executed when it is the first item of all these queues. Queues belong to names, not to tables: items behind a RENAME in
+the queue of a name concern the table that has the name after the RENAME.
 
-At the head of a queue, adjacent entries of rows with one layout are executed in one step, as a `RowRun`.
+If a queue begins with several entries of rows with the same layout and epoch, one step executes them as a `RowRun`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from spark_sink.source.raw_entries import EntryKind
 
 @dataclass(frozen=True, slots=True)
 class RowRun:
-    """Adjacent entries of one table with one layout and one epoch, for one step. `lsn`: that of the last entry."""
+    """Adjacent entries of one table with the same layout and epoch, for one step. `lsn`: the lsn of the last entry."""
 
     entries: tuple[LogEntry, ...]
 
@@ -126,8 +127,9 @@ def route(
 ) -> list[tuple[TableName, WorkItem]]:
     """Returns the items for an entry, each with the name whose queue gets it.
 
-    `read`: `statements.effects_of`; `known`: returns the names of the tables that are mirrored or have work, called if
-    an entry may concern any of them; `excluded`: returns True for names that the settings exclude.
+    `read`: `statements.effects_of`; `known`: returns the names of the tables that are mirrored or have items in a
+    queue; `route` calls it if an entry may concern any of them; `excluded`: returns True for names that the settings
+    exclude.
     """
     match entry.kind:
         case EntryKind.ROWS:
@@ -186,8 +188,8 @@ def _of_names(
 
 
 def _mentioned(entry: LogEntry, known: Callable[[], Iterable[TableName]]) -> list[TableName]:
-    """Returns the tables whose names are words of a statement that is not understood. If there are none, returns all
-    tables of the statement's default database; if that has none, all tables."""
+    """Returns the tables whose names are words of a statement that the mirror cannot parse. If there are none, returns
+    all tables of the statement's default database. If this database has no tables, returns all tables."""
     tables = list(dict.fromkeys(known()))
     tokens = SqlTokens(entry.query, entry.sql_mode)
     words = {name.lower() for token in tokens if (name := token.name)}
@@ -199,7 +201,8 @@ def _mentioned(entry: LogEntry, known: Callable[[], Iterable[TableName]]) -> lis
 def next_work(items: Sequence[WorkItem], bytes_max: int, entries_max: int) -> tuple[Work, int]:
     """Returns the first step of a queue that is not empty, and the number of items in the step.
 
-    A run holds at most `entries_max` entries. A run of several entries holds at most `bytes_max` payload bytes.
+    A `RowRun` contains at most `entries_max` entries. A `RowRun` of several entries contains at most `bytes_max`
+    payload bytes.
     """
     first = items[0]
     if not isinstance(first, LogEntry):

@@ -1,8 +1,9 @@
 """The queues of work of one consumer's tables. They decide which table's step is executed next. Pure, not thread-safe.
 
-A queue is free if none of its items is running and its pause is over. The head of a free queue can run if it is no
-barrier. A barrier can run if the queues of all its names are free and have it at their head. All queues have their
-barriers in the log's order, so the oldest barrier always becomes the head of all its queues.
+A queue is free if none of its items is running, and if its pause is over. The first item (the head) of a free queue can
+run if it is not a barrier (see `plan`). A barrier can run if it is the head of the queues of all its names, and if all
+these queues are free. All queues contain their barriers in the log's order, so the oldest barrier becomes the head of
+all its queues when the items before it are executed.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class TableQueues:
 
     def start(self, now: float, busy: Iterable[TableName] = ()) -> QueuedStep | None:
         """Returns, of the steps that can run, the step with the oldest entry, and marks it as running. `busy`: names
-        whose steps, other than barriers, must not begin now.
+        whose steps must not begin now, except barriers.
         """
         kept = set(busy)
         free = {

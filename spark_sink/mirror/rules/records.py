@@ -1,8 +1,9 @@
 """Finds the table that had a name at an entry of the log. Pure.
 
-After a crash, entries are read again from the consumer's last watermark on. Before the crash, a table may have been
-renamed, and another one may have its name now. So a table is found by the name that it had at an entry's lsn. For this,
-a record keeps each former name until the watermark has passed the RENAME that ended it.
+After a crash, entries are read again from the consumer's watermark on: the stored lsn (number of an entry) up to which
+no entry waits in a queue. Before the crash, a table may have been renamed, and another table may now have its former
+name. So a table is found by the name that it had at an entry's lsn. For this, a record keeps each former name until the
+watermark has reached the RENAME that changed this name.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def is_named_later(records: Iterable[TableRecord], name: TableName, lsn: int) ->
     """True if a table that had another name at `lsn` got this name by a later RENAME.
 
     If, in this case, no record had the name at `lsn`, a table without a record had it: the log had lost the entries of
-    this table, and they were restored after the RENAME was executed. A record that is created for this table now would
-    miss the RENAME.
+    this table, and a person restored them after the RENAME was executed. A record that is created for this table now
+    would miss the RENAME.
     """
     return any(
         name_at(record, lsn) != name
@@ -64,8 +65,8 @@ def without_old_names(record: TableRecord, watermark: int) -> TableRecord:
 
 
 def doubled(records: Iterable[TableRecord]) -> list[TableRecord]:
-    """Of the records with the same name, which older versions of the mirror created, returns all but the best one,
-    marked as dropped. Rows of Delta tables do not change."""
+    """Returns, marked as dropped, all but the best of several records with the same name. Older versions of the mirror
+    created such records. The rows of their Delta tables do not change."""
     best: dict[TableName, TableRecord] = {}
 
     def precedence(record: TableRecord) -> tuple[bool, bool, int]:

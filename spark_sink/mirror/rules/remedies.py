@@ -3,7 +3,8 @@
 A remedy contains whole commands. The options that name the mirror and the daemon, such as `--config`, are the same for
 all commands. The process that prints a command adds these options from its own command line (`completed`).
 
-Each function here has a case in `tests/mirror/test_remedies.py`, which runs its commands as they are printed.
+The docstring of each function says in which situation its remedy helps. `tests/mirror/test_remedies.py` runs the
+commands of each remedy as they are printed.
 """
 
 from __future__ import annotations

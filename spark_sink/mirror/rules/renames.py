@@ -32,8 +32,7 @@ def names_after(
 
 
 def _origins_after(pairs: Sequence[tuple[TableName, TableName]]) -> dict[TableName, TableName]:
-    """Returns the names, before a statement, of the tables that it renames, each with the table's name after the
-    statement."""
+    """Returns the tables that a statement renames: by the name before the statement, the name after the statement."""
     # If an earlier pair gave a table the name `old`, this pair renames that table again. Then `old` is not the name
     # that the table had before the statement.
     origins = [old for n, (old, _) in enumerate(pairs) if old not in {new for _, new in pairs[:n]}]
@@ -52,10 +51,10 @@ def misses(record: TableRecord, pairs: Sequence[tuple[TableName, TableName]], ls
 
 @dataclass(frozen=True, slots=True)
 class Crossings:
-    """The tables of a RENAME that cross the border between mirrored and excluded names.
+    """The tables that a RENAME moves from mirrored to excluded names, or from excluded to mirrored names.
 
-    `leaving`: names of mirrored tables that get excluded names; `arriving`: the new names, not excluded, of tables that
-    had excluded names.
+    `leaving`: the old names of mirrored tables that get excluded names; `arriving`: the new names of tables that had
+    excluded names.
     """
 
     leaving: tuple[TableName, ...]

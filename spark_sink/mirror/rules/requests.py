@@ -23,8 +23,8 @@ def waits_for_copy(record: TableRecord) -> bool:
 
 
 def after_request(record: TableRecord) -> TableRecord:
-    """Returns the record after its request, without the request. The request does not change a table that the settings
-    leave out. A live table is changed only by a request for a copy."""
+    """Returns the record as its request changes it, without the request. A request does not change a table that the
+    settings leave out. Only a request for a copy changes a live table."""
     if record.request is None:
         return record
     done, wish = handled(record), record.request.wish
@@ -45,7 +45,8 @@ def after_request(record: TableRecord) -> TableRecord:
 def _resumed(record: TableRecord, stopped: Stopped, wish: Wish) -> TableRecord:
     goal = stopped.was
     if wish is Wish.APPLIED:
-        # The next rows of the log decide: their columns are compared with the table's, and the table gets their epoch.
+        # The mirror compares the columns of the next rows of the log with those of the table, and the table gets the
+        # epoch of these rows.
         record = replace(record, from_lsn=stopped.failed, signature="", epoch=0, conflict="")
         goal = replace(goal, exact_from=None)
     elif wish is Wish.SKIP:

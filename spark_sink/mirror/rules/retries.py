@@ -19,7 +19,7 @@ def backoff_s(first_s: float, failures: int) -> float:
 
 
 def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
-    """Returns the record; for a live table, it says that the step at `lsn` fails."""
+    """Returns the record. If the table is live, the returned record says that the step at `lsn` fails."""
     if not isinstance(record.state, Live):
         return record
     earlier = record.state.failing

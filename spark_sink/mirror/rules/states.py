@@ -1,13 +1,16 @@
 """The states of a mirrored table, and their JSON. Each state is a class with exactly the values that this state needs.
 Pure.
 
-    CREATING ──▶ Copying ──▶ Copied ──▶ Replaying ──▶ CatchingUp ──▶ Live
+    Creating ──▶ Copying ──▶ Copied ──▶ Replaying ──▶ CatchingUp ──▶ Live
                                                           ▲           │ ▲
-                                              a request   │           ▼ │ DROP, TRUNCATE, CREATE settle every state
+                                              a request   │           ▼ │
                                                           └──────  Stopped          Dropped      LeftOut
 
-People and programs see one of the six words of `TableState`. The column `state` of the control table has the word, its
-column `detail` the state itself.
+From every state except `LeftOut`, a DROP TABLE leads to `Dropped`, and a TRUNCATE, or a CREATE TABLE that makes a new
+table, leads to `Live`. A table that exists is in `LeftOut` while the settings exclude it.
+
+People and programs see one of the six words of `TableState`. The column `state` of the control table contains this
+word. The column `detail` contains the state as JSON. An *lsn* is the number of an entry of the mirror's log.
 """
 
 from __future__ import annotations
@@ -51,9 +54,9 @@ class Failing:
 class Live:
     """The table's queue applies its entries, in the order of the log.
 
-    `complete`: True if no rows are missing; `exact_from`: an lsn at which the table equalled the server's, so that a
-    row that a later entry inserts is not in the table yet; None if no such lsn is known; `new_column`: the lsn of an
-    ALTER TABLE for which the next rows add new columns, see `with_new_column`.
+    `complete`: True if no rows are missing; `exact_from`: an lsn at which the table was equal to the server's table, so
+    that a row that a later entry inserts is not in the table yet; None if no such lsn is known; `new_column`: the lsn
+    of an ALTER TABLE for which the next rows add new columns, see `with_new_column`.
     """
 
     complete: bool = True
@@ -106,8 +109,8 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Replaying:
-    """The log is replayed on the copy, which is still in the copy's folder. `passed`: the lsn at which the log has
-    passed R; `goal`: the state of the table after the replay."""
+    """The log is replayed on the copy, which is still in the copy's folder. `begin`, `executed`, `exact`: see `Copied`;
+    `passed`: the lsn of the first entry of the log at or after R; `goal`: the state of the table after the replay."""
 
     begin: Position
     executed: Position
@@ -145,8 +148,8 @@ class CatchingUp:
     While the record names a move, the replay waits until the move has ended.
 
     `goal`: the state after the replay; `passed`: for a copy, see `Replaying`; `stopped`: the stop that a person has
-    resolved; `reason_before`: the earlier reason of the record, while its reason says that the table's place is taken;
-    else None.
+    resolved; `reason_before`: while the record's reason says that the table's place is taken, the reason before that;
+    otherwise None.
     """
 
     goal: Live
@@ -173,8 +176,8 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The server has no such table, or another consumer mirrors it. `unsure`: True if changes since then are missing
-    (purged, lost, or left out by the settings), so that the server may have a new table with the name."""
+    """The server has no such table, or another consumer mirrors the table. `unsure`: True if changes after the drop are
+    missing (purged, lost, or left out by the settings), so that the server may have a new table with the name."""
 
     unsure: bool = False
 

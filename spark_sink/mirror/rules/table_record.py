@@ -70,13 +70,14 @@ class Move:
 class TableRecord:
     """A table of the mirror, or the history of one.
 
-    `folder`: the table's path below the target, "" if it has none yet; `server`, `epoch`: the server, and the epoch of
-    its history, from which the rows come; `from_lsn`: entries up to this lsn need not be applied, even if the Delta
-    table records a smaller lsn; `signature`: the table's columns as JSON, "" if not known; `reason`: why the table is
-    stopped or partial, or the last error; `handled`: id of the newest handled request for the table's id; `answered`:
-    ids of handled requests for copies, by the requested name; `names`: former names; `copied_at`: the lsn at which the
-    last copy equalled the server's table; for a history, the `copied_at` of the copy with which it was last compared;
-    `conflict`: the difference between the columns of log and table because of which the table was copied; `metadata`,
+    `folder`: the table's path below the target, "" if the table has none yet; `server`, `epoch`: the server from which
+    the rows come, and the epoch of the consumer to which they belong; `from_lsn`: entries up to this lsn (number of an
+    entry of the mirror's log) need not be applied, even if the Delta table records a smaller lsn; `signature`: the
+    table's columns as JSON, "" if not known; `reason`: why the table is stopped or partial, or the last error;
+    `handled`: id of the newest handled request that named the table's id; `answered`: ids of handled requests for
+    copies, by the requested name; `names`: former names; `copied_at`: the lsn at which the last copy was equal to the
+    server's table; for a history, the `copied_at` of the copy with which it was last compared; `conflict`: if the table
+    was copied because the columns of the log and of the table differed, this difference; `metadata`,
     `deletion_vectors`: which metadata columns the Delta table has, and whether it has deletion vectors; `registered`:
     the table's name in the catalog; `refused`: why the catalog does not have the wanted name; `history`: True for the
     record of a history.

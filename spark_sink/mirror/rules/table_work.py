@@ -5,7 +5,8 @@ table, until the result is `Done` or `Leave`. After a crash, a new task continue
 writes is:
 
 * rows: the Delta table is created, then the record gets folder and columns, then the rows are committed under their
-  lsn. The creation can be repeated; the lsn that the Delta table records shows whether the rows were committed.
+  lsn: the commit records the lsn, the number of the last entry. The creation can be repeated; the lsn that the Delta
+  table records shows whether the rows were committed.
 * statement: the Delta table is changed under the statement's lsn, then the record is written with `from_lsn` = that
   lsn. After a crash between the two, the statement is read again: the Delta table already has the lsn, so only the
   record is written.
@@ -215,7 +216,8 @@ def next_action(
     """
     assert not isinstance(work, RenameBarrier), "several tables are concerned, see `RenameTask`"
     if record is not None:
-        # After a crash, the log is read again, and may have items of a table under a former name that is not left out.
+        # After a crash the log is read again. It may contain items of a table that is left out now, under a former name
+        # that the settings do not exclude.
         if work.lsn <= record.from_lsn or isinstance(record.state, LeftOut):
             return Done()
         if isinstance(work, RowRun) and not (record.is_live or record.is_dropped):
@@ -322,7 +324,8 @@ def _made(record: TableRecord, facts: DeltaFacts, entry: LogEntry, context: Work
     placed = record if has_folder else replace(record, folder=folder_of(record.name))
     if facts.owner is None:
         return Ask(placed.lies_at)
-    # The record has no folder. If a former owner no longer needs the Delta table at this place, the table is replaced.
+    # If the record has no folder, and the former owner of the Delta table at this place no longer needs it, the Delta
+    # table is replaced.
     replaces = not has_folder and context.has_left(facts.owner, placed.lies_at)
     if not has_folder and facts.owner and not replaces:
         raise BinlogError(
@@ -438,8 +441,8 @@ def delta_action(
     lsn: int,
     context: WorkContext,
 ) -> Ask | Save | ChangeDelta | None:
-    """Returns the action on the Delta table that must precede the write of a transition's record, or replaces it; None
-    if there is none. `before`: the record before the transition."""
+    """Returns the action that must be executed before a transition's record is written, or in place of this write; None
+    if there is no such action. `before`: the record before the transition."""
     after = moved.record
     if after is None or not after.folder or (moved.work is DeltaWork.NOTHING and not moved.recopy):
         return None
@@ -506,8 +509,8 @@ def has_lost_entries(record: TableRecord) -> bool:
 
 
 def unclear_statement(record: TableRecord, work: UnclearItem) -> BinlogError:
-    """Returns the error for a statement that may have changed the table. Its remedy has the commands that resolve the
-    stop."""
+    """Returns the error for a statement that may have changed the table. The error's remedy contains the commands that
+    resolve the stop."""
     return BinlogError(
         work.error.kind,
         work.error.what,

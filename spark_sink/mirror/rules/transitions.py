@@ -60,10 +60,11 @@ class DeltaWork(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What a statement changes.
+    """The changes that a statement makes to a table's record and Delta table.
 
-    `record`: the new record, None if there is none; `change`: the change of columns, for SCHEMA; `recopy`: why the
-    values of existing rows, if the table has rows, are no longer known; "" if they are known.
+    `record`: the new record, None if there is none; `change`: the change of columns, for SCHEMA; `recopy`: "" if the
+    values of existing rows are known; otherwise the reason why they are not. The table is then copied again, if it has
+    rows.
     """
 
     record: TableRecord | None
@@ -173,8 +174,8 @@ def in_copy(record: TableRecord, lsn: int) -> bool:
 def _anew(
     name: TableName, record: TableRecord | None, entry: LogEntry, now: Situation
 ) -> TableRecord:
-    """Returns the record of a table that is empty after `entry`, so complete, and exact from this entry on. The new
-    record has the id and the folder of `record`."""
+    """Returns the record of a table that is empty after `entry`. So the table is complete, and its rows are equal to
+    the server's from this entry on. The new record has the id and the folder of `record`."""
     kept = record or TableRecord(now.new_id(), now.consumer, *name)
     empty = replace(
         forgetting(kept),
@@ -205,8 +206,8 @@ def _altered(
     if effect.cascades:
         done = replace(done, reason=_cascades_reason(effect.cascades, record.label))
     if not record.signature:
-        # A table that has had no rows gets the columns of the next rows. An adopted table is compared with these
-        # columns.
+        # A table that has had no rows gets the columns of the next rows. The columns of an adopted table are compared
+        # with those of the next rows.
         return Transition(done, recopy=effect.copy_reason)
     if effect.copy_reason:
         return Transition(replace(done, signature=""), recopy=effect.copy_reason)
@@ -240,8 +241,9 @@ def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> 
     """Returns the record of a table whose rows in the log, from the entry `lsn` on, have other columns than the table.
     `differs`: the difference.
 
-    If the policy says so, the table is copied, but not a second time for the same difference. This difference means
-    that the server describes the columns in another way than its log, so each copy would have it.
+    If the policy says so, the table is copied, but not a second time for the same difference. A difference that is
+    still there after a copy means that the server describes the columns in another way than its log, so each copy would
+    have it.
     """
     reason = f"the log's rows have other columns than the table: {differs}"
     if record.conflict != differs:
@@ -349,7 +351,7 @@ def _without_rows(
 
 
 def unsure(record: TableRecord) -> TableRecord:
-    """Returns the record of a dropped table if the server may have a new table with the name."""
+    """Returns the record of a dropped table, marked as unsure: the server may have a new table with the name."""
     assert record.is_dropped
     return replace(record, state=Dropped(unsure=True))
 

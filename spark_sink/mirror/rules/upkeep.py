@@ -15,7 +15,7 @@ def needs_compaction(size_bytes: int, files: int) -> bool:
 
 
 def days_to_forget(newest_lsn: Mapping[date, int], needed: int, today: date, days: int) -> date:
-    """Returns the day before which the log can be deleted: it keeps the newest `days` days, and days with entries
-    behind the lsn `needed`. `newest_lsn`: the largest lsn of each day."""
+    """Returns the day before which the log can be deleted. The log keeps the newest `days` days, and all days from the
+    first one with entries behind the lsn (number of an entry) `needed`. `newest_lsn`: the largest lsn of each day."""
     kept = [day for day, lsn in newest_lsn.items() if lsn > needed]
     return min([today - timedelta(days=days), *kept])

@@ -9,9 +9,10 @@
    MERGEs, because the copy may already show transactions up to R. Rows of a table without a key cannot be merged, so
    the copier reads them in one snapshot (`exact`), and the replay leaves out the transactions that the snapshot shows.
 
-If the table's columns or its name change between S and R, the copy begins again. The task waits until the table's queue
-has executed the entries up to S, and later up to R, or has left them in the log, because a RENAME or a DROP may be
-among them. The record shows which of the three stages have ended, so after a crash at most one stage is repeated.
+If the table's columns or its name change between S and R, the copy begins again. Before the copy begins, the task waits
+until the table's queue has executed the entries up to S, or has left them in the log, because a RENAME or a DROP may be
+among them. Before the replay begins, it waits in the same way for the entries up to R. The record shows which of the
+three parts have ended, so after a crash at most one part is repeated.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ class CopyTask(Task):
         self._begin, self._cleared, self._cursor, self._found = None, False, -1, None
 
     def _place(self, record: TableRecord) -> None:
-        """Move an earlier copy, which has the table's rows, to the table's place. This copy needs the folder."""
+        """Move an earlier copy, which contains the table's rows, to the table's place, because the new copy needs the
+        folder in which the earlier copy is."""
 
         def moved(answer: FoldersMoved) -> None:
             if answer.refused:
@@ -204,7 +206,7 @@ class CopyTask(Task):
             self._report(failure.text)
 
     def _tell(self, fault: BinlogError) -> None:
-        """Report why the copy cannot continue now, and try again later."""
+        """Report why the copy cannot continue now. The task tries again after a pause."""
         self.failed(Failure(str(fault), fault))
 
     def _report(self, text: str) -> None:

@@ -18,11 +18,11 @@ PLACE_AGAIN_S = 60.0  # after this time a task checks again whether a table's pl
 def begin_move(
     task: Task, moving: Sequence[TableRecord], then: Callable[[FoldersMoved], None]
 ) -> None:
-    """Begin to move the folders of the tables `moving` to the places that their records name. `then` is called when the
-    move, or its step, has ended and the records are updated.
+    """Begin to move the folders of the tables `moving` to the places that their records name. When the move or, in an
+    object store, a step of the move has ended, this module updates the records and then calls `then`.
 
-    Until the last step of the move has ended, and after a failure, the rules do not know where the folders are. Until
-    then, the tables may have no other work than the same move (`MirrorState.unsure`).
+    Until the last step of the move has ended, and after a failure, the rules do not know where the folders are. During
+    this time, no other work than this move may begin on the tables (`MirrorState.unsure`).
     """
     state = task.state
     ids = [record.table_id for record in moving]

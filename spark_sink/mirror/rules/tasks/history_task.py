@@ -1,14 +1,14 @@
 """The task that applies the log to the history of one table. Each history has its own task, which reads the log. Pure.
 
-A history reads rows from the log, entry by entry, so it has every version, and does not delay its table. A history does
-not compute what a statement does to the rows. When the mirrored table has executed the statement, one version of its
-Delta table has the rows as they were after the statement. The history compares these rows with its own current
-versions. So a history is never ahead of its table, and waits at a statement until the table has executed it. The task
-makes the same comparison when the history of a table with rows begins, and after a copy or a RENAME. Rows that are
-equal keep their version.
+A history reads rows from the log, entry by entry, so it contains every version, and does not delay its table. A history
+does not compute what a statement does to the rows. When the mirror has executed the statement on the mirrored table,
+one version of this Delta table contains the rows as they were after the statement. The history compares these rows with
+its own current versions. So a history is never ahead of its table: at a statement it waits until the mirror has
+executed the statement on the table. The task makes the same comparison when the history of a table with rows begins,
+and after a copy or a RENAME. Rows that are equal keep their version.
 
-The alternative is a second commit in each step of the mirrored table. With it, a history that fails would stop the
-table, and every statement would need separate rules.
+Instead, each step of the mirrored table could also commit to the history. Then a history that fails would stop the
+table, and each kind of statement would need rules of its own for histories.
 
 Exactly once: a step records its lsn in its Delta commit, as the mirror's steps do. For entries that need no commit,
 `from_lsn` of the record shows that they are done. A history belongs to a name, `database.table`: if another table gets
@@ -93,7 +93,8 @@ class HistoryTask(Task):
             return
         if record.request is not None:
             self.cursor, self._items, self._compare_at = None, [], None
-            # Begin with the present rows. A history that begins with older rows might stop at the same entry again.
+            # Begin with the rows that the table has now. A history that begins with older rows might stop at the same
+            # entry again.
             anew = replace(handled(record), state=Creating(as_it_is=True))
             self.state.save(replace(anew, reason="the table's rows are read again"))
             return
@@ -314,7 +315,7 @@ class HistoryTask(Task):
         state = Stopped(self.record.from_lsn, Live())
         self.state.save(replace(self.record, state=state, reason=text))
 
-    # -- how it stands -----------------------------------------------------------------------------------------------
+    # -- progress ----------------------------------------------------------------------------------------------------
 
     def needed(self) -> int:
         """Returns the lsn behind which the history needs the log; `NEWEST` if it needs no entry yet."""
@@ -359,7 +360,8 @@ def _changes_rows(effect: object) -> bool:
 
 def history_of(table: TableRecord, state: MirrorState) -> TableRecord:
     """Returns the record of a new history of a table. If the table had no rows when it became live, the history begins
-    without versions at that entry, and so has every version. Otherwise the history begins with the table's rows."""
+    without versions at that entry, and so will contain every version. Otherwise the history begins with the table's
+    rows."""
     table_id, consumer = state.options.new_id(), state.options.consumer
     begun = TableRecord(table_id, consumer, *table.name, state=Creating(), history=True)
     since = table.from_lsn

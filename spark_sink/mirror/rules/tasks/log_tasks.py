@@ -75,7 +75,7 @@ class ReadTask(Task):
                 return
             assert isinstance(answer, EntriesRead)
             self._into_queues(answer.entries)
-            # If no entry was read, the appends up to `newest` have only claims.
+            # If no entry was read, the appends up to `newest` contain only claims, which a read leaves out.
             state.append_seen = append_of(state.read_to) if answer.entries else newest
 
         self.begin([], lambda run: ReadLog(run, after), read)

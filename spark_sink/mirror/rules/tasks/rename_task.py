@@ -238,8 +238,9 @@ class RenameTask(TableTask):
         return {name for e in renames for name in crossings(e.pairs, excluded).leaving}
 
     def _without_double(self, record: TableRecord, changed: dict[str, TableRecord]) -> TableRecord:
-        """Returns the record; if another record has its new name, it is marked as dropped. This statement may have
-        created that other record in an earlier attempt, when the settings left out the former name."""
+        """Returns the record; if another record already has its new name, returns `record` marked as dropped. This
+        statement may have created the other record in an earlier attempt, when the settings left out the former
+        name."""
         others = (r for r in self.state.tables() if r.table_id not in changed and not r.is_dropped)
         if record.is_dropped or all(other.name != record.name for other in others):
             return record

@@ -1,10 +1,10 @@
 """The task that applies the entries that were left in the log to one table, after a person has resolved a stop, or
 after a copy. Pure.
 
-While a table is stopped or copied, its entries are left in the log. A replay reads them again, for this table alone.
-After a copy, the replay applies the entries up to the lsn at which the log has passed R in the copy's own folder
-(`Replaying`), and later entries in the table's place (`CatchingUp`). When no entry is left, the task makes the table
-live again.
+While a table is stopped or copied, its entries are left in the log. A replay reads these entries again, for this table
+alone. R is the position that the server had executed when the copy ended (see `copy_task`). After a copy, the replay
+applies the entries up to the lsn at which the log has passed R in the copy's own folder (`Replaying`), and later
+entries in the table's place (`CatchingUp`). When no entry is left, the task makes the table live again.
 
 After a DROP, TRUNCATE or CREATE, the table has no rows. The table's queue, not the replay, executes these statements.
 Such a statement ends the replay.
@@ -59,8 +59,8 @@ from spark_sink.mirror.values.names import copy_folder
 
 
 class ReplayTask(TableTask):
-    """`cursor`: the lsn up to which entries are applied to the table and its record, None until the task has the lsn
-    that the Delta table records."""
+    """`cursor`: the lsn (number of an entry) up to which entries are applied to the table and its record; None until
+    the task has read the lsn that the Delta table records."""
 
     def __init__(self, state: MirrorState, table_id: str) -> None:
         super().__init__(state)
@@ -213,7 +213,7 @@ class ReplayTask(TableTask):
     def _lost(self, lost: LogLost, cursor: int) -> None:
         record = self.record
         if record.from_lsn > cursor:
-            return  # a statement of the queue has settled the table; what is lost may lie before it
+            return  # the queue has emptied or dropped the table; the lost entries may be older
         if isinstance(record.state, CatchingUp | Replaying):
             reason = remedies.of_fault(lost.error, record.label)
             self._stand(without_entries(record, reason, cursor, last_lsn(lost.last)))
@@ -257,7 +257,7 @@ class ReplayTask(TableTask):
 
     def failed(self, failure: Failure) -> None:
         if not isinstance(self.record.state, CatchingUp | Replaying):
-            self.ended = True  # a statement of the queue has settled the table
+            self.ended = True  # a statement of the queue has emptied or dropped the table
             return
         # A move that failed may have moved a part of the files, so only a move that succeeds can follow it.
         if failure.fault is not None and not self._moves:

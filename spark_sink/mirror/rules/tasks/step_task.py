@@ -45,8 +45,8 @@ class StepTask(TableTask):
         record = state.find(self.name, work.lsn)
         if record is not None and not state.is_free(record.table_id):
             return
-        # A table whose entries the log had lost has no record, and may have been renamed since. Its former name gets no
-        # record here. Its later entries, under the new name, create a record.
+        # If the log had lost the entries of a table, the table has no record, and may have been renamed since then.
+        # This task creates no record for the former name: the later entries, under the new name, create one.
         if self._stood or (record is None and state.is_named_later(self.name, work.lsn)):
             self._finish(record)
             return

@@ -1,4 +1,5 @@
-"""A task executes several works, one after the other, until it has ended. Pure.
+"""A task executes several works (effects that threads execute and answer), one after the other, until it has ended.
+Pure.
 
 `Mirror` calls `go` when no work of the task runs, and the task's pause is over. `go` reads the records, which may have
 changed since its last call. Then it begins one work, changes records, ends the task, or does nothing, in order to wait.
