@@ -1,13 +1,13 @@
-"""The applier: applies the log's entries of each table independently of the other tables.
+"""The applier: applies the entries of the mirror's log to the tables, to each table independently of the other tables.
 
-One thread (`run`) makes all decisions. It passes each event to the rules of the event's consumer (`rules.mirror`). It
-passes the works that the rules return to pools of threads, which execute works of several tables at the same time. The
-answer of a work is a new event.
+One thread (`run`) makes all decisions. It passes each event to the rules of the event's consumer (`rules.mirror`). The
+rules return works (`rules.effects`). The thread passes these works to pools of threads, which execute works of several
+tables at the same time. The answer of a work is a new event.
 
 Crash safety. The rules begin a work only when the records on which the work relies are stored. A consumer's watermark
 is stored only after all entries up to it were committed or left in the log. So after a crash some entries are read
-again, but none is left out. The lsn that the Delta table records, or the record's `from_lsn`, shows whether a step was
-committed.
+again, but none is left out. The lsn (number of an entry) that the Delta table records, or the record's `from_lsn`,
+shows whether a step was committed.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Applier:
         """`copier`: copies tables from the server; without a copier, a table that needs a copy waits for a job with a
         copier. `claims`: the claims of the job; without them, the applier claims its consumers itself."""
         self._spark = spark
-        # The rules ask for a table's policy at each event, and the settings search patterns for it, so the result is
-        # cached.
+        # The rules ask for the policy of a table at each event. The settings find the policy by a search through
+        # patterns, so the result is cached.
         self._options = replace(
             options, policy=cache(options.policy), excludes=cache(options.excludes)
         )
@@ -97,11 +97,11 @@ class Applier:
         return AppliedConsumer(works, mirror, counter, look, self._turns.submit)
 
     def run(self, stop: threading.Event, drain: bool = False) -> int:
-        """Apply the log until `stop` is set or, with `drain`, until all entries that the log had at the call are
-        applied, or wait for a stopped table.
+        """Apply the log until `stop` is set. With `drain`, also end when all entries that the log contained at the call
+        are applied, or are left in the log for a table that is stopped.
 
-        Returns the exit code: 1 if a consumer failed or, with `drain`, a table is stopped, failing or not in the
-        catalog.
+        Returns the exit code: 1 if a consumer has failed, or if, with `drain`, a table is stopped, not copied, failing
+        or not in the catalog; otherwise 0.
         """
         try:
             self._start(drain)
@@ -156,7 +156,7 @@ class Applier:
     def _take(self, timeout_s: float) -> bool:
         """Handle the events that have been added, or wait for one. Returns True if the log may have grown."""
         woken = False
-        # Events that are added during this loop are handled later, because `_loop` must check the log, too.
+        # The next call handles the events that are added during this loop, because `_loop` must check the log, too.
         for _ in range(max(1, self._inbox.qsize())):
             try:
                 message = self._inbox.get(timeout=timeout_s)

@@ -1,5 +1,5 @@
-"""Registers the mirrored tables in a catalog, and updates their entries. The catalog is one of Spark's (Hive
-metastore, Glue, Unity Catalog), or an Iceberg catalog.
+"""Registers the mirrored tables in a catalog, and updates the entries of the catalog. It is a catalog of Spark (Hive
+metastore, Glue, Unity Catalog) or an Iceberg catalog.
 
 Each readable table is an external table of the catalog at the table's path: it is registered when it is complete or
 partial, gets its new name after a RENAME, and is removed after a DROP. Each history is registered, too, under its own
@@ -7,10 +7,9 @@ name, which does not change. `registered` of a table's record is the table's nam
 changes the catalog, then posts an event (`post`), and the rules of the table's consumer update the record. So after a
 crash this module makes the same change again, with the same result.
 
-A path follows from a table's name, so another Delta table may be at a path (after a swap of two tables, or a copy in
-place of a table) without a change of a catalog of Spark. There, readers get the columns from the Delta table: the
-catalog stores no columns that could differ. An Iceberg catalog has a copy of the table's metadata, which this module
-brings up to date in intervals (`refresh`).
+The path of a table follows from its name. So after a swap of two tables, or after a copy has replaced a table, another
+Delta table is at the path. A catalog of Spark needs no change then, because readers get the columns from the Delta
+table. An Iceberg catalog contains a copy of the table's metadata, which this module updates in intervals (`refresh`).
 
 If the catalog cannot be reached, or refuses a table, the mirror still applies the table's rows. The failure is in the
 program's log and in the table's record, and the registration is repeated after `AGAIN_S`.
@@ -54,7 +53,7 @@ log = logging.getLogger("spark_sink.mirror")
 AGAIN_S = 60.0  # time until the next attempt after a failure
 CLOSE_S = 30.0  # how long the end of the job waits for a running round
 _MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
-# By consumer: the records of its tables and histories, as its rules have them.
+# By consumer: the records of its tables and histories, from the consumer's rules.
 Snapshots = Mapping[str, tuple[TableRecord, ...]]
 Post = Callable[[str, Registered], None]  # passes an event to the rules of a consumer
 _GONE = "DELTA_PATH_DOES_NOT_EXIST"
@@ -254,7 +253,7 @@ def _replaced(spark: SparkSession) -> bool:
 
 class _Names:
     """The ids of tables, by name in the catalog, during one round. `wanted`: the tables that should have the name
-    according to their records; `held`: the tables that have the name in the catalog."""
+    according to their records; `held`: the tables that are registered under the name."""
 
     def __init__(self, records: Iterable[TableRecord], template: CatalogTemplate) -> None:
         self.wanted: dict[str, set[str]] = {}
@@ -271,8 +270,7 @@ class _Names:
         return bool(self.wanted.get(name, set()) - {table_id})
 
     def holder(self, name: str, table_id: str) -> str:
-        """Returns the label of another table that has the name in the catalog, and should have it; "" if there is
-        none."""
+        """Returns the label of another table that is registered under the name, and should be; "" if there is none."""
         others = (self.wanted.get(name, set()) & self.held.get(name, set())) - {table_id}
         return self.labels[min(others)] if others else ""
 
@@ -386,8 +384,8 @@ class CatalogEntries:
         return replace(record, registered=told.name, refused=told.refused)
 
     def bring(self, snapshots: Snapshots, *, refresh: bool = False) -> None:
-        """Change the catalog's entries so that they agree with the records, and with `refresh` also the content of
-        entries that agree already. A failure at one table does not affect other tables."""
+        """Change the catalog's entries so that they agree with the records. `refresh`: True to call the catalog's
+        `refresh` also for entries that agree already. A failure at one table does not affect other tables."""
         self._retry_at = float("inf")
         records = [self._newest(record) for of in snapshots.values() for record in of]
         names = _Names(records, self.template)

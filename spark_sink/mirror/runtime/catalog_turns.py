@@ -42,8 +42,8 @@ class RegisteringCatalog(Protocol):
 
 
 class CatalogTurns:
-    """The turns of one application. Only the thread that steps the rules may call them. `catalog`: None if the settings
-    name no catalog."""
+    """Delays the moves, and begins the rounds of the catalog, of one application. Only the thread that steps the rules
+    may call this object. `catalog`: None if the settings name no catalog."""
 
     def __init__(
         self, catalog: RegisteringCatalog | None, submit: Callable[[ConsumerWorks, Work], None]

@@ -1,13 +1,14 @@
-"""Decides which job logs and applies a consumer: the job that was started last. Rows of the control table record the
+"""Decides which job runs the stages of a consumer: the job that was started last. The log stage appends the consumer's
+changes to the mirror's log, and the apply stage applies this log to the tables. Rows of the control table record the
 claims.
 
-A job claims all its consumers for all its stages in one commit when it starts, and not again later. So of two jobs with
-both stages, one loses both. This job sees the loss in the control table within a second, even while nothing changes on
-the server. A job that runs one stage claims only that stage, so a job with the log stage and a job with the apply stage
-can run for the same consumer.
+When a job starts, it claims all its consumers for all its stages, in one commit. It does not claim them again. So if
+two jobs run both stages of a consumer, the job that was started first loses both. The losing job sees this in the
+control table within a second, even while nothing changes on the server. A job that runs one stage claims only that
+stage, so a job with the log stage and a job with the apply stage can run for the same consumer.
 
-The claims in the log (`log.append`) refuse the appends of a job that has lost its consumers, but has not seen the loss
-yet.
+A job that has not seen the loss yet cannot append to the log, because the newer job has also appended a claim to the
+log (`log.append`).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def stages_of(stages: str) -> list[ClaimedStage]:
 
 
 class Claims:
-    """The claims of one job. Threads may share them. `control`: the control table. All stages of the job share it: each
-    `ControlTable` reads the table again after a write by another one."""
+    """The claims of one job. Threads may share them. `control`: the control table. All stages of the job share this
+    object, because a `ControlTable` has to read the whole table again after another object has written to the table."""
 
     def __init__(
         self, control: ControlTable, consumers: Sequence[str], stages: Iterable[ClaimedStage]

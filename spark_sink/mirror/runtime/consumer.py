@@ -67,8 +67,9 @@ def mirror_options(consumer: str, options: ApplyOptions, *, copies: bool) -> Mir
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The consumer's state, which other threads may read. `watermark`: the consumer's watermark; `waiting`: number of
-    entries in the queues; `failing`, `histories_lsn`: see `ConsumerProgress`."""
+    """The consumer's state, which other threads may read. `watermark`: the lsn (number of an entry) up to which no
+    entry waits in a queue; `waiting`: number of items in the queues; `failing`, `histories_lsn`: see
+    `ConsumerProgress`."""
 
     watermark: int = 0
     waiting: int = 0
@@ -97,7 +98,7 @@ class AppliedConsumer:
         self._running: dict[int, Effect] = {}
         self._broken = False
 
-    # -- what the rules are told -------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------
 
     def start(self, rows: ControlRows, *, drain: bool) -> None:
         """Pass the first events to the rules. `rows`: the rows of the control table; `drain`: True to apply only the
@@ -185,7 +186,7 @@ class AppliedConsumer:
         said |= {"seconds": times.seconds}
         log_event(log, "step", said | {f"{name}_s": s for name, s in times.phases.items()})
 
-    # -- how it stands -----------------------------------------------------------------------------------------
+    # -- progress ----------------------------------------------------------------------------------------------
 
     def _stands(self) -> Standing:
         state, mirror = self._mirror.state, self._mirror

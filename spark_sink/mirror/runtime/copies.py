@@ -21,8 +21,9 @@ _NOWHERE = Position("", "", "", 0, 0, 0)
 class CopiedTable(Protocol):
     """The result of a copy.
 
-    `executed`: R; `signature`: the columns as JSON; `exact`: True if the rows show exactly the transactions of R, so
-    the replay must not apply them again; `complete`: False if the copy was stopped before its end.
+    `executed`: R, the position that the server had executed after the last row was read; `signature`: the columns as
+    JSON; `exact`: True if the rows show exactly the transactions of R, so the replay must not apply them again;
+    `complete`: False if the copy was stopped before its end.
     """
 
     @property

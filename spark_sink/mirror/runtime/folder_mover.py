@@ -1,7 +1,7 @@
 """Moves the folders of tables that RENAME TABLE renames, so that the path of a table follows from its name.
 
-Before a move, the record of each table already has the table's new folder, and its old one (`Move`). A move has two
-steps:
+Before a move, the record of each table already contains the table's new folder, and its old folder (`Move`). A move has
+two steps:
 
 1. every folder is moved aside, to _binlog/moving/<table id>;
 2. every folder is moved to its new place; the emptied folder of a dropped table in that place is deleted.
@@ -9,8 +9,8 @@ steps:
 A move can be repeated after a crash at any point: the property `binlog.table_id` shows to which table the folder at a
 path belongs. A copy that becomes a table's folder is moved in the same way, without the first step.
 
-If a folder in a table's place does not belong to the mirror, or if the table's own Delta log is damaged and does not
-show the owner, only this table stays where it is; the others move.
+A table is not moved to its place in two cases: the folder that is in this place does not belong to the mirror, or the
+table's own Delta log is damaged, so that it does not show the owner. The other tables of the statement move.
 
 In an object store, a folder cannot be moved in one operation: each file is moved by itself, and after a crash some
 files are at the old path and some at the new one. So the content of a path does not show how far the move is. Therefore
@@ -65,7 +65,7 @@ class FolderMover:
     def move(self, work: MoveFolders) -> FoldersMoved:
         """Move folders to their places or, in an object store, execute the next step of the move. Raises `BinlogError`
         if the file system refuses an operation."""
-        # A table that is still in one of these places, but has another one, moves aside, too.
+        # A table whose folder is still in one of these places, but belongs in another place, moves aside, too.
         folders = {f for r in work.moving for f in (_move_of(r).source, r.folder)}
         with self._lock, self._busy.using(folders):
             if self._files.moves_folders(self._target):
@@ -149,8 +149,8 @@ class FolderMover:
     def _unread(
         self, work: MoveFolders, aside: Callable[[TableRecord], None]
     ) -> dict[str, BinlogError]:
-        """Moves the tables aside. Returns, by table id, why a table's folder does not show its owner: this table is not
-        moved, because the folder may already be another table's."""
+        """Moves the tables aside. Returns, by table id, why a table's folder does not show its owner. Such a table is
+        not moved, because the folder may already belong to another table."""
         return _faults(work.moving, aside)
 
     def _refused(
@@ -170,7 +170,7 @@ class FolderMover:
             return None  # an earlier step has found that the place is free
         for other in existing:
             if other.move is not None and other.lies_at == record.folder:
-                aside(other)  # the other table has another place, but is still in this one
+                aside(other)  # the other table belongs in another place, but is still here
         if not self._files.exists(self._full(record.folder)):
             return None
         owner = self._owner(record.folder)
@@ -225,7 +225,7 @@ class FolderMover:
             with naming_damage(lambda: self._files, path, remedy):
                 return MirroredTable("", path, folder).owner(self._spark)
         except BinlogError:
-            # A copy of the table replaces this folder, if the folder is the table's.
+            # The id is enough: a new copy of this table can replace the damaged folder.
             if owner := property_in_commits(self._files, path, TABLE_ID_PROPERTY):
                 return owner
             raise

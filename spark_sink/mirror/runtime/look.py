@@ -145,7 +145,9 @@ class Look:
                 self._newest = newest
                 self._post(LogGrew(newest, oldest))
             rows = self._at.claims.control.rows()
-            if rows is not self._rows:  # two processes may write rows of one serial
+            if (
+                rows is not self._rows
+            ):  # two processes may write rows with one serial, so serials show no change
                 claimed = self._at.claims.lost(self._consumer, rows)
                 self._post(self._requests(rows) if claimed is None else Claimed(claimed))
         except Exception as error:  # noqa: BLE001 - every kind of it is handled
@@ -154,8 +156,9 @@ class Look:
             self._attempts = 0
 
     def _failed(self, error: Exception) -> None:
-        """Handle the error of a look. A `BinlogError` ends the work on the consumer; after any other error, the look is
-        repeated later. In a drain, `LASTING_AFTER` errors in a row end the work, too."""
+        """Handle the error of a look. After a `BinlogError`, the consumer is no longer applied. After any other error,
+        the look is repeated after a pause; in a drain, the consumer is no longer applied after `LASTING_AFTER` such
+        errors in a row."""
         if isinstance(error, BinlogError):
             self._post(LogFailed(error))
             return

@@ -1,10 +1,10 @@
 """Maintains the mirror's Delta tables: writes checkpoints, compacts files, deletes old files, and drops old days of the
 log.
 
-One thread of the applier executes maintenance while other threads execute steps; a step that conflicts with a
-compaction is repeated. The thread uses the records as they were when its round began, and posts its changes to the
-rules of the consumer. A table of at least `DELETION_VECTORS_FROM_BYTES` gets deletion vectors, so that a MERGE of few
-rows writes few rows. Smaller tables get none, because deletion vectors double the time of a MERGE on them.
+One thread of the applier executes maintenance while other threads execute steps. If a step conflicts with a compaction,
+the step is repeated. The thread uses the records as they were when its round began, and posts its changes to the rules
+of the consumer. A table of at least `DELETION_VECTORS_FROM_BYTES` gets deletion vectors, so that a MERGE of few rows
+writes few rows. Smaller tables get none, because deletion vectors double the time of a MERGE on them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The threads that execute works. Each kind of work has its own threads, so that no work waits for another kind: for
-instance, records are stored, and tables maintained, while all copies of a target run.
+"""The threads that execute works. Each kind of work has its own threads, so that no work waits for works of another
+kind. For instance, records are stored and tables are maintained while copies use all of their threads.
 """
 
 from __future__ import annotations

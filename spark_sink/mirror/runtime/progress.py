@@ -52,13 +52,13 @@ class ConsumerProgress:
     """How far a consumer's log is applied.
 
     `read_lsn`, `applied_lsn`: the lsn up to which the log is read and applied; `logged_seq`, `applied_seq`: the last
-    transactions of the consumer that are logged and applied; `logged_at`, `applied_at`: when these were committed at
-    the server, s since 1970, 0 if not known; `rows`, `steps`, `failures`: counted since the start of the job; `tables`:
-    how many tables are in each state; `waiting`: number of entries in the queues; `failed`: True if the consumer's
-    entries are no longer applied; `failing`: number of tables and histories whose steps fail; `stopped`: the stopped
-    tables, with the time of the stop, s since 1970; `stepped`: the steps of at most `TABLES_MAX` tables, by label, and
-    those of all other tables under ""; `histories`: how many histories are in each state; `histories_lsn`: the lsn up
-    to which the log is applied to all histories, None if there are none.
+    transactions of the consumer that are logged and applied; `logged_at`, `applied_at`: when the server committed these
+    two transactions, s since 1970, 0 if not known; `rows`, `steps`, `failures`: counted since the start of the job;
+    `tables`: how many tables are in each state; `waiting`: number of items in the queues; `failed`: True if the
+    consumer's entries are no longer applied; `failing`: number of tables and histories whose steps fail; `stopped`: the
+    stopped tables, with the time of the stop, s since 1970; `stepped`: the steps of at most `TABLES_MAX` tables, by
+    label, and those of all other tables under ""; `histories`: how many histories are in each state; `histories_lsn`:
+    the lsn up to which the log is applied to all histories, None if there are none.
     """
 
     consumer: str
@@ -139,7 +139,7 @@ class ProgressCounter:
     def progress(
         self, applied_lsn: int, waiting: int, records: Iterable[TableRecord]
     ) -> ConsumerProgress:
-        """Returns the progress now. `applied_lsn`: the watermark; `waiting`: the number of entries in the queues;
+        """Returns the progress now. `applied_lsn`: the watermark; `waiting`: the number of items in the queues;
         `records`: the records of the tables and histories."""
         all_records = list(records)
         stopped = [record for record in all_records if record.word is TableState.STOPPED]

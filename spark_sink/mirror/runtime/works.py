@@ -69,8 +69,8 @@ class StepTimes:
 
 @dataclass
 class ConsumerWorks:
-    """Threads may share this object. `times`: the times of commits of rows, by the number of the work, until
-    `AppliedConsumer` counts the step."""
+    """Threads may share this object. `times`: by the number of the work, how long each commit of rows took.
+    `AppliedConsumer` removes the times when it counts the step."""
 
     spark: SparkSession
     consumer: str
