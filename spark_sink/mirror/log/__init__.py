@@ -1,1 +1,1 @@
-"""The mirror's log: what the consumers delivered, one append per micro-batch."""
+"""The mirror's log: the changes that the daemon delivered for the consumers, one append per micro-batch."""

@@ -1,7 +1,9 @@
-"""Appends claims and micro-batches to the log, each in one commit that records the number of the append.
+"""Appends claims and micro-batches to the mirror's log. Each append is one commit, which records the number of the
+append.
 
-A run of a consumer's query begins with `claim`, which appends one entry under the next number. From then on,
-`LogAppender` refuses every append of an older run. This does not depend on the checkpoint of the query.
+A run is one start of a consumer's streaming query. It begins with `claim`, which appends one entry under the next
+number. From then on, `LogAppender` refuses every append of an older run, because the log's newest number is no longer
+the one that the older run expects. The checkpoint of a query is not used for this decision.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.mirror")
 
-# The driver reads and writes a batch up to this size: workers must first load the kernels, which takes seconds.
+# The driver reads and writes a batch up to this size, because workers must first load the kernels (compiled functions),
+# which takes seconds.
 DRIVER_BYTES_MAX = 32 << 20
 CLAIM_ATTEMPTS = 20
 _CONCURRENT = "DELTA_CONCURRENT_TRANSACTION"
@@ -142,8 +145,8 @@ class LogAppender:
                 return number
 
     def append(self, batch: DataFrame, options: SourceOptions, consumer: str, number: int) -> int:
-        """Append a micro-batch, whose rows are slices without their bytes: this method reads the bytes from the daemon.
-        Returns the number of changed rows.
+        """Append a micro-batch. Each of its rows describes a slice, the part of the micro-batch for one task, without
+        the slice's bytes: this method reads the bytes from the daemon. Returns the number of changed rows.
 
         `options`: the options of the source. The driver reads and writes a small batch, the executors a large one.
         Raises `BinlogError` SESSION_FENCED, and appends nothing, if another job has claimed the consumer. The caller
@@ -162,9 +165,9 @@ class LogAppender:
         *,
         follows: int | None = None,
     ) -> int:
-        """Append entries, which are rows of raw slices. The driver writes them into one file. Returns the same number,
-        and raises the same error, as `append`. `follows`: the number of the previous append, if it is not `number` -
-        1."""
+        """Append entries. Each entry is one row in the schema of the raw stream (`spark_sink/source/schemas.py`). The
+        driver writes all entries into one file. Returns the number of changed rows. Raises the `BinlogError` of
+        `append`. `follows`: the number of the previous append, if it is not `number` - 1."""
         append = self._numbered(consumer, number)
         transaction = self._begin(append, number - 1 if follows is None else follows)
         made = AppendedRows(append)

@@ -1,10 +1,13 @@
-"""The mirror's log: a Delta table that holds what the consumers delivered, one append per micro-batch.
+"""The mirror's log: a Delta table with the changes that the daemon delivered for the consumers.
 
-An append has the entries of one batch of one consumer, for all tables. Its last entry (END) has the position at which
-the batch ends. Each append has a number, which its commit records (`txnAppId` of the consumer, `txnVersion`). So the
-newest recorded number shows where the log ends, and no number is appended twice: see `append`.
+An append contains the entries of one micro-batch of one consumer, for all tables. An entry is rows of one table with
+the same columns, or a statement. The last entry of an append (END) contains the position at which the micro-batch ends.
+Each append has a number, which its commit records (`txnAppId` of the consumer, `txnVersion`). So the newest recorded
+number shows where the log ends, and no number is appended twice: see `append`. The number of an entry, `lsn`, begins
+with the number of its append.
 
-Payloads of at most `INLINE_BYTES` are in the column `small_payload`, so that `entries` does not read larger payloads.
+A payload is the bytes of the rows of an entry. Payloads of at most `INLINE_BYTES` are in the column `small_payload`.
+Larger payloads are in the column `payload`, which `entries` does not read.
 """
 
 from __future__ import annotations
@@ -154,9 +157,9 @@ class BinlogLog:
     ) -> list[LogEntry]:
         """Returns the consumer's entries with lsn > `after`, in order, of at most `appends_max` appends.
 
-        `before`: only entries with a smaller lsn are returned; `tables`: of the row changes, only those of these
-        tables, (database, table), are returned. Statements and END entries are always included, claims are not. An
-        empty list means that the log has no such entry.
+        `before`: only entries with a smaller lsn are returned; `tables`: of the entries with rows, only those of these
+        tables, (database, table), are returned. Statements and END entries are always returned, claims are never
+        returned. An empty list means that the log contains no such entry.
         """
         files = self._after(consumer, after)
         while files:
@@ -180,7 +183,7 @@ class BinlogLog:
         last: int,
         tables: Collection[tuple[str, str]] | None,
     ) -> list[LogEntry]:
-        # In a read of many appends, the limit for small payloads is lower.
+        # A read of many appends omits payloads from a smaller size on.
         span = append_of(last) - append_of(after)
         limit = INLINE_BYTES if span <= INLINE_APPENDS else INLINE_BYTES >> 4
         with self._naming_lost(files):
@@ -188,7 +191,7 @@ class BinlogLog:
         return sorted(map(entry_of, rows), key=lambda entry: entry.lsn)
 
     def payloads(self, spark: SparkSession, consumer: str, lsns: Sequence[int]) -> DataFrame:
-        """Returns a frame of `spark` with the columns `lsn` and `payload`, and with one row for each row change of
+        """Returns a frame of `spark` with the columns `lsn` and `payload`, and with one row for each of the entries
         `lsns`."""
         paths = [f.path for f in self._files_with(consumer, lsns)]
         return (
@@ -198,8 +201,8 @@ class BinlogLog:
         )
 
     def local_payloads(self, consumer: str, lsns: Sequence[int]) -> dict[int, bytes] | None:
-        """Returns payloads of row changes by their lsn, without a Spark job; None if the log is not on a local file
-        system."""
+        """Returns the payloads of the entries `lsns`, by lsn, without a Spark job; None if the log is not on a local
+        file system."""
         files = self._files_with(consumer, lsns)
         with self._naming_lost(files):
             return self._rows.local_payloads([f.path for f in files], lsns)
@@ -294,8 +297,8 @@ def prepare_writing(session: SparkSession) -> None:
 
 
 def entry_of(row: dict[str, Any]) -> LogEntry:
-    """Returns the entry for a row of the log. Its payload is `small_payload`; the columns `payload`, `run`, `consumer`
-    and `day` are not read."""
+    """Returns the entry for a row of the log. The entry's payload is `small_payload`. The columns `payload`, `run`,
+    `consumer` and `day` are not used."""
     values = {
         name: default if row[name] is None else row[name] for name, default in _DEFAULTS.items()
     }

@@ -2,7 +2,8 @@
 updated from the table's commits.
 
 A query on a Delta table that has changed computes the table's state with Spark jobs, which takes seconds. The commits
-since the last read name the new files and their smallest and largest lsn, and have a few kilobytes each.
+since the last read name the new files and their smallest and largest lsn (number of an entry). Such a commit has a few
+kilobytes.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def lost_file(file: LogFile, path: str, why: str) -> LostFileError:
     error = LostFileError(
         ErrorKind.TARGET_FILES, f"{path}, a file of the mirror's log, cannot be read: {why}"
     )
-    # Without statistics, all that is known about a file is that it has at least one append.
+    # If a file has no statistics, it is only known that the file contains entries of at least one append.
     error.first = append_of(file.first)
     error.last = error.first if file.last == _LSN_MAX else append_of(file.last)
     return error

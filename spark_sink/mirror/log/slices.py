@@ -1,8 +1,8 @@
 """Writes the entries of a micro-batch into files of the log: in the driver, or on the executors.
 
-The process that reads the delivered bytes of a slice also writes them into a Parquet file. Spark's own means are
-slower: its source passes each row to the JVM, and its writer needs a separate job, which takes a second even for one
-row.
+A slice is the part of a micro-batch for one task. The process that reads the delivered bytes of a slice also writes
+these bytes into a Parquet file. Spark's own source and writer are slower: the source passes each row to the JVM, and
+the writer needs a separate job, which takes a second even for one row.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ ROW_GROUP_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogAppend:
-    """An append of the log. `number`: see `binlog_log`; `run`: the id of its run, see `append`; `day`: the day of its
-    partition."""
+    """An append of the log. `number`: see `binlog_log`; `run`: the id of the query's run, see `append`; `day`: the day
+    of the append's partition."""
 
     consumer: str
     number: int
@@ -68,8 +68,8 @@ class LogAppend:
     day: date
 
     def file(self, name: str) -> str:
-        """Returns the path of a file, relative to the log's folder. Readers do not parse it: Delta's log has the file's
-        partition."""
+        """Returns the path of a file, relative to the log's folder. Readers do not parse the path, because Delta's log
+        contains the partition of the file."""
         return f"consumer={quote(self.consumer, safe='')}/day={self.day}/{name}"
 
     def add_action(self, name: str, size: int, content: FileContent) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class LogAppend:
         return action | {"partitionValues": {"consumer": self.consumer, "day": str(self.day)}}
 
     def row(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the row of the log's table for `entry`, which is a row of a raw slice."""
+        """Returns the row of the log's table for `entry`, a row in the schema of the raw stream."""
         row = dict(entry)
         payload = row.pop("payload", None)
         row["lsn"] = first_lsn(self.number) + row.pop("entry")
@@ -183,7 +183,8 @@ def write_local_file(
 
 
 def slice_entries(options: SourceOptions, parts: Iterable[Slice]) -> Iterator[dict[str, Any]]:
-    """Read slices from the daemon, one after the other. Yields their raw rows."""
+    """Read slices from the daemon, one after the other. Yields their rows in the schema of the raw stream
+    (`spark_sink/source/schemas.py`)."""
     from spark_sink.source.rows import raw_rows  # noqa: PLC0415 - loads numba
 
     for part in parts:
@@ -197,9 +198,9 @@ def write_slices(
     parts: Sequence[Slice],
     numbers: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Write the slices whose numbers are given into files of the log's `folder`, which all executors share. Yields the
-    `add` actions as `action`, and how many changes of rows each file has as `changes`. Runs on the executors. Raises
-    `BinlogError`.
+    """Write the slices of `parts` with these `numbers` into files of the log's `folder`, which all executors share.
+    Yields, for each file, its `add` action (`action`) and its number of changed rows (`changes`). Runs on the
+    executors. Raises `BinlogError`.
     """
     import pyarrow as pa  # noqa: PLC0415
 
@@ -223,8 +224,8 @@ def read_slices(
     count: Callable[[int], None],
     numbers: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the log's rows of the slices whose numbers are given. Calls `count` with the number of changed rows of each
-    slice. Runs on the executors. Raises `BinlogError`."""
+    """Yield the log's rows for the slices of `parts` with these `numbers`. Calls `count` with the number of changed
+    rows of each slice. Runs on the executors. Raises `BinlogError`."""
     from spark_sink.source.single_row import single_row  # noqa: PLC0415
 
     schema = arrow_schema()

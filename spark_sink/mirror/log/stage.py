@@ -1,7 +1,8 @@
 """The log stage of one consumer: a streaming query that appends each micro-batch to the mirror's log.
 
-A run begins with a claim, which numbers its appends and fences older runs. The query starts at the position where the
-log ends, with a new checkpoint. The checkpoints of earlier runs are not needed, so they are deleted.
+A run is one start of the query. It begins with a claim, an entry that it appends to the log. The run's appends get the
+numbers after the claim, and older runs can no longer append. The query starts at the position where the log ends, with
+a new checkpoint. The checkpoints of earlier runs are not needed, so they are deleted.
 
 The stage restarts a failed query with exponential backoff and jitter or, after a failure that a person must correct,
 every 60 s. It logs a failure only if its text differs from that of the last failure. The stage ends if another job
@@ -53,7 +54,7 @@ log = logging.getLogger("spark_sink.mirror")
 BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 60.0
 OPERATOR_RETRY_S = 60.0
 HEALTHY_S = 120.0  # after a longer run, the next backoff is short again
-BATCHES_KEPT = 100  # for so many newest batches, `rows` still returns the number of changed rows
+BATCHES_KEPT = 100  # `rows` knows the number of changed rows for so many of the newest batches
 FENCED_MAX = 4  # the stage fails if other readers end this many sessions in quick succession
 ATTEMPTS_TO_THE_END = 6  # with available_now, the stage fails after so many attempts
 _CLAIMING = threading.Lock()
@@ -156,8 +157,8 @@ class LogStage:
         return self._query is not None and bool(self._query.isActive)
 
     def rows(self, batch: int) -> int | None:
-        """Returns how many changes of rows a batch had; None if that is not known. Spark itself counts slices, not
-        changes."""
+        """Returns the number of changed rows of a batch; None if it is not known. Spark itself counts slices, not
+        changed rows."""
         return self._rows.get(batch)
 
     def look_for_claims(self) -> None:
