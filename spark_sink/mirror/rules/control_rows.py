@@ -32,8 +32,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ControlRows:
-    """The content of the rows that no newer row replaces. `applied`: the watermarks, by consumer; `claims`: by consumer
-    and stage, the id of the job that has claimed the consumer."""
+    """The content of the rows that no newer row replaces. `applied`: by consumer, the lsn up to which entries are
+    applied, or left in the log for a table; `claims`: by consumer and stage, the id of the job that has claimed the
+    consumer."""
 
     records: dict[str, TableRecord]
     applied: dict[str, int]

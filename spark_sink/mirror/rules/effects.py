@@ -3,7 +3,7 @@ list.
 
 An effect with an answer is a *work*: a thread executes it. A work contains a number (`run`). Exactly one event with
 this number answers the work, even if it fails. Works may be executed at the same time, and in any order. An *lsn* is
-the number of an entry of the mirror's log.
+the number of an entry (rows of a table, or a statement) of the mirror's log.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from spark_sink.mirror.values.names import TableName
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """Read entries of the consumer's log behind the lsn `after`, in whole appends. `before`: only entries with a
-    smaller lsn, None for all; `tables`: only entries that may concern these tables, None for all. Answers: EntriesRead,
-    LogLost."""
+    """Read entries of the consumer's log behind the lsn `after`, in whole appends (micro-batches). `before`: only
+    entries with a smaller lsn, None for all; `tables`: only entries that may concern these tables, None for all.
+    Answers: EntriesRead, LogLost."""
 
     run: int
     after: int

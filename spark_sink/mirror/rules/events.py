@@ -1,6 +1,6 @@
 """The events that the caller passes to `Mirror.step`, a frozen class for each kind. Most of them answer a work (see
 `effects`), whose number is `run`. An *append* is one micro-batch of a consumer in the mirror's log; an *lsn* is the
-number of an entry of an append."""
+number of an entry (rows of a table, or a statement) of an append."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Started:
     `records`: the consumer's tables and histories; `owners`: the other consumers, by the names of their tables;
     `applied`: the consumer's watermark; `end`: the end of its log, None if the log contains no append, or if its end
     cannot be read; `newest`: number of the log's last append, 0 if the log is empty; `oldest`: the smallest lsn that
-    the log still has; `goal`: the lsn up to which a drain applies, None if the job does not drain.
+    the log still has; `goal`: the lsn up to which a job with `--available-now` applies the log (a drain), None if the
+    job does not drain.
     """
 
     records: tuple[TableRecord, ...]
@@ -47,7 +48,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class LogGrew:
-    """The log has appends up to the number `newest`, and entries from the lsn `oldest` on."""
+    """The log now contains appends up to the number `newest`, and entries from the lsn `oldest` on."""
 
     newest: int
     oldest: int = 0
@@ -62,7 +63,7 @@ class LogFailed:
 
 @dataclass(frozen=True, slots=True)
 class EntriesRead:
-    """Entries of the log, in order; () if the log has no entry behind the requested lsn yet."""
+    """Entries of the log, in order; () if the log contains no entry behind the requested lsn yet."""
 
     run: int
     entries: tuple[LogEntry, ...]

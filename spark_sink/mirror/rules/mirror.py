@@ -4,8 +4,8 @@ One thread calls `step` with events, in the order in which they happened, and pa
 answers are the next events. The rules make every decision about tables, queues, copies, replays, renames, gaps,
 requests, retries and histories. They decide from the tables' records and from these answers. No other module of the
 apply stage changes a record. An effect that a thread executes is a *work* (`effects`); several works that follow each
-other for one purpose, such as a copy, are a *task* (`tasks.task`); an *lsn* is the number of an entry of the mirror's
-log.
+other for one purpose, such as a copy, are a *task* (`tasks.task`); an *lsn* is the number of an entry (rows of a table,
+or a statement) of the mirror's log.
 
 Each step ends with the same plan: the rules execute the requests of people, continue the tasks that need not wait,
 start new tasks, and store changed records. So the plan reacts to every change, no matter which event caused it.
@@ -141,7 +141,7 @@ class Mirror:
 
     def _answer(self, answer: Answer) -> None:
         match answer:
-            # A task of one table, too, may read an END entry that the reader of the log could not read before.
+            # A task of one table may read an END entry (the end of an append) that `ReadTask` could not read before.
             case EntriesRead(entries=entries) | LogLost(before=entries):
                 self.state.learn_end(entries)
         task = self._works.pop(answer.run, None)

@@ -1,5 +1,6 @@
 """The state of one consumer's rules: the records of the tables, facts about their Delta tables, the queues, and the lsn
-(number of an entry) up to which the log is read. Tasks read and change this state; `Mirror` stores the changed records.
+(number of an entry: rows of a table, or a statement) up to which the log is read. Tasks read and change this state;
+`Mirror` stores the changed records.
 
 A record that was changed is *unsaved* until it is in the control table. A table is busy while a work (see `effects`)
 runs on it, or while its record is unsaved. A task that uses the table waits meanwhile. So a work begins only after the

@@ -1,4 +1,5 @@
-"""The queues of work of one consumer's tables. They decide which table's step is executed next. Pure, not thread-safe.
+"""The queues of work items of one consumer's tables. An item is an entry of rows, or what a statement does to the
+table. The queues decide which table's step is executed next. Pure, not thread-safe.
 
 A queue is free if none of its items is running, and if its pause is over. The first item (the head) of a free queue can
 run if it is not a barrier (see `plan`). A barrier can run if it is the head of the queues of all its names, and if all

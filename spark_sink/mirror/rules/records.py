@@ -1,4 +1,4 @@
-"""Finds the table that had a name at an entry of the log. Pure.
+"""Finds the table that had a name at an entry (rows of a table, or a statement) of the log. Pure.
 
 After a crash, entries are read again from the consumer's watermark on: the stored lsn (number of an entry) up to which
 no entry waits in a queue. Before the crash, a table may have been renamed, and another table may now have its former

@@ -112,14 +112,14 @@ def of_statement(label: str) -> str:
 
 
 def of_unknown_table(label: str, *, can_copy: bool) -> str:
-    """The log has rows of the table, but not its CREATE TABLE."""
+    """The log contains rows of the table, but not its CREATE TABLE."""
     return (
         f"{_to_copy(can_copy)}: {_copy(label)}; or go on without them: {_resolve(label, 'partial')}"
     )
 
 
 def of_unknown_rows(label: str, *, can_copy: bool) -> str:
-    """The rows of a table no longer equal those of the server."""
+    """The rows of a table are no longer equal to those of the server's table."""
     return f"{_to_copy(can_copy)}: {_resolve(label, 'recopy')}"
 
 
@@ -232,5 +232,5 @@ def of_lost_control(path: str) -> str:
 
 
 def of_two_jobs() -> str:
-    """Another job writes or applies the log of the same consumer."""
+    """Another job appends to the mirror's log for this consumer, or applies the consumer."""
     return "run one mirror job per consumer and target, and end the others"

@@ -1,4 +1,5 @@
-"""Computes how a RENAME TABLE changes names and records. Pure."""
+"""Computes how a RENAME TABLE changes names and records. An lsn is the number of the statement in the mirror's log.
+Pure."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def names_after(
 
 def _origins_after(pairs: Sequence[tuple[TableName, TableName]]) -> dict[TableName, TableName]:
     """Returns the tables that a statement renames: by the name before the statement, the name after the statement."""
-    # If an earlier pair gave a table the name `old`, this pair renames that table again. Then `old` is not the name
-    # that the table had before the statement.
+    # If a pair before this pair gave a table the name `old`, this pair renames that table again. Then `old` is not the
+    # name that the table had before the statement.
     origins = [old for n, (old, _) in enumerate(pairs) if old not in {new for _, new in pairs[:n]}]
     return names_after(origins, pairs)
 
@@ -79,8 +80,8 @@ def names_in_the_way(
     renamed. This other table does not exist on the server. `tables`: by name, before the statement, dropped ones
     included.
 
-    Examples are a table whose DROP TABLE was purged before it was read, and a table whose copy was requested under a
-    name that the server gave to a table only later.
+    Examples are a table whose DROP TABLE was purged before it was read, and a table whose copy was requested before the
+    server gave the requested name to a table.
     """
     after = names_after((n for n, record in tables.items() if not record.is_dropped), pairs)
     got = {new for old, new in after.items() if old != new}

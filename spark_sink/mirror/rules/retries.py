@@ -10,7 +10,7 @@ from spark_sink.mirror.rules.table_record import TableRecord
 BACKOFF_MAX_S = 60.0
 CONFLICTS_MAX = 8  # only a short pause follows each of the first conflicts in a row
 REPORTED_AFTER = 3  # after so many failures in a row, the record shows them
-LASTING_AFTER = 2 * REPORTED_AFTER  # after so many failures, a drain ends without the table
+LASTING_AFTER = 2 * REPORTED_AFTER  # after so many, --available-now ends without the table
 
 
 def backoff_s(first_s: float, failures: int) -> float:
@@ -19,7 +19,8 @@ def backoff_s(first_s: float, failures: int) -> float:
 
 
 def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
-    """Returns the record. If the table is live, the returned record says that the step at `lsn` fails."""
+    """Returns the record. If the table is live, the returned record says that the step that ends with the entry number
+    `lsn` fails."""
     if not isinstance(record.state, Live):
         return record
     earlier = record.state.failing
@@ -28,7 +29,8 @@ def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
 
 
 def recovered(record: TableRecord) -> TableRecord:
-    """Returns the record as it was before `failing` changed it: without `Failing`, and with its earlier reason."""
+    """Returns the record as it was before `failing` changed it: without `Failing`, and with the reason before the first
+    failure."""
     if not isinstance(record.state, Live) or record.state.failing is None:
         return record
     before = record.state.failing.reason_before

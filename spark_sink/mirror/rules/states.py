@@ -10,7 +10,8 @@ From every state except `LeftOut`, a DROP TABLE leads to `Dropped`, and a TRUNCA
 table, leads to `Live`. A table that exists is in `LeftOut` while the settings exclude it.
 
 People and programs see one of the six words of `TableState`. The column `state` of the control table contains this
-word. The column `detail` contains the state as JSON. An *lsn* is the number of an entry of the mirror's log.
+word. The column `detail` contains the state as JSON. An *lsn* is the number of an entry (rows of a table, or a
+statement) of the mirror's log.
 """
 
 from __future__ import annotations

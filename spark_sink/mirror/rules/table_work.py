@@ -286,7 +286,7 @@ def _first_rows(
 
 
 def require_same_history(record: TableRecord, entry: LogEntry) -> None:
-    """Raises `BinlogError` HISTORY_DIFFERS if an entry's rows have another epoch than the table."""
+    """Raises `BinlogError` HISTORY_DIFFERS if an entry's rows belong to another epoch than the rows of the table."""
     # A table whose epoch is not known gets the epoch of its next rows, when their columns are compared.
     if record.epoch and entry.epoch != record.epoch:
         raise BinlogError(
@@ -367,8 +367,8 @@ def _following(
 
 
 def has_rows(record: TableRecord) -> bool:
-    """False if the table is known to have had no rows since it was created, else True. A table without rows may have no
-    Delta table yet."""
+    """False if it is known that the table has had no rows since it was created, otherwise True. A table without rows
+    may have no Delta table yet."""
     is_new = isinstance(record.state, Live) and record.state.exact_from is not None
     return record.signature != "" or not is_new
 

@@ -1,7 +1,8 @@
 """Computes how statements, unknown rows and gaps change the record of a table. Pure.
 
 A transition consists of the new record and of the change of the table's Delta table. A task first changes the Delta
-table, in a commit that records the statement's lsn, and then writes the record. Both writes can be repeated.
+table, in a commit that records the statement's lsn (its number in the log), and then writes the record. Both writes can
+be repeated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The task that copies a table, until a replay can continue. Pure.
 
-1. S is the newest position that the rules have found in the log. The table's entries behind S are left in the log
-   (`Copying`).
+1. S is the newest position that the rules have found in the log. The table's entries (rows or statements, each with a
+   number, the lsn) behind S are left in the log (`Copying`).
 2. The copier waits until the server has executed S, reads the rows into the copy's folder, and then asks the server for
    its executed position, R (`Copied`).
 3. The task waits until the log has passed R. Then a `ReplayTask` applies the entries from S up to the entry that passed
@@ -98,8 +98,7 @@ class CopyTask(Task):
                 self._tell(_no_position(record))
                 return
             if last_lsn(end.append) < self.state.read_to:
-                # The log has lost entries behind this end. A replay from this end would stop the table at these
-                # entries.
+                # Entries behind this end are lost. A replay from this end would stop the table at these entries.
                 self._tell(_no_end(record))
                 return
             self._begin = last_lsn(end.append), end.position
@@ -225,8 +224,8 @@ def _first_behind(entries: Sequence[LogEntry], executed: Position) -> int | None
 
 
 def _waits_for_log(record: TableRecord, obstacle: str, begins: str) -> BinlogError:
-    """Returns the error for a copy that cannot begin, because the log has no S yet. `obstacle` and `begins` are parts
-    of the message and of the remedy."""
+    """Returns the error for a copy that cannot begin, because the log contains no position for S yet. `obstacle` and
+    `begins` are parts of the message and of the remedy."""
     return BinlogError(
         ErrorKind.RANGE_UNAVAILABLE,
         f"table {record.label} cannot be copied {obstacle}",

@@ -1,14 +1,15 @@
 """The task that applies the log to the history of one table. Each history has its own task, which reads the log. Pure.
 
-A history reads rows from the log, entry by entry, so it contains every version, and does not delay its table. A history
-does not compute what a statement does to the rows. When the mirror has executed the statement on the mirrored table,
-one version of this Delta table contains the rows as they were after the statement. The history compares these rows with
-its own current versions. So a history is never ahead of its table: at a statement it waits until the mirror has
-executed the statement on the table. The task makes the same comparison when the history of a table with rows begins,
-and after a copy or a RENAME. Rows that are equal keep their version.
+A history reads rows from the log, entry by entry (an entry is rows of a table, or a statement, and its number is the
+lsn). So a history contains every version, and does not delay its table. A history does not compute what a statement
+does to the rows. When the mirror has executed the statement on the mirrored table, one version of this Delta table
+contains the rows as they were after the statement. The history compares these rows with its own current versions. So a
+history is never ahead of its table: at a statement it waits until the mirror has executed the statement on the table.
+The task makes the same comparison when the history of a table with rows begins, and after a copy or a RENAME. Rows that
+are equal keep their version.
 
-Instead, each step of the mirrored table could also commit to the history. Then a history that fails would stop the
-table, and each kind of statement would need rules of its own for histories.
+The steps of the mirrored table do not write the history: otherwise a history that fails would stop the table, and each
+kind of statement would need separate rules for histories.
 
 Exactly once: a step records its lsn in its Delta commit, as the mirror's steps do. For entries that need no commit,
 `from_lsn` of the record shows that they are done. A history belongs to a name, `database.table`: if another table gets

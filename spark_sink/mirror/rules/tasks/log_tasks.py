@@ -1,5 +1,5 @@
-"""Tasks of a whole consumer: finish moves of folders that a crash has interrupted, and read the log into the queues.
-Pure."""
+"""Tasks of a whole consumer: finish moves of folders that a crash has interrupted, and read the mirror's log (appends,
+which contain entries, see `rules.plan`) into the queues. Pure."""
 
 from __future__ import annotations
 

@@ -3,10 +3,11 @@ Pure.
 
 Order of writes:
 
-1. the statement's other changes to Delta tables, such as the columns of an ALTER TABLE ... RENAME TO, under its lsn;
+1. the statement's other changes to Delta tables, such as the columns of an ALTER TABLE ... RENAME TO. The commits
+   record the statement's lsn, its number in the log;
 2. all records in one commit: with their new names and folders, and with the folder in which each table still is
    (`move`);
-3. the folders: each moves aside, then to its new place;
+3. the folders: each moves aside (to _binlog/moving), then to its new place;
 4. the records without `move`.
 
 After a crash between two of these writes, the statement is read again, and the records show what is left to do: after
@@ -116,8 +117,8 @@ class RenameTask(TableTask):
         found = {name: self.state.find(name, self.barrier.lsn) for name in self.barrier.names}
         known = {name: record for name, record in found.items() if record is not None}
         lsn = self.barrier.lsn
-        # If the log had lost this statement when it was due, tables may have been renamed by later statements. Their
-        # replays stop at this statement, see `ReplayTask`.
+        # If the log had lost this statement when it was due, statements after it may have renamed the tables already.
+        # The replays of these tables stop at this statement, see `ReplayTask`.
         missed = {n for n, r in known.items() if any(former.until > lsn for former in r.names)}
         self._leave([known[name] for name in missed])
         # After a crash the entry is read again. By then, tables that were created after the statement may have the
@@ -163,7 +164,7 @@ class RenameTask(TableTask):
     def failed(self, failure: Failure) -> None:
         asked, fault = self._asked, failure.fault
         if asked is not None and fault is not None and asked.table_id not in self._faults:
-            self._faults[asked.table_id] = fault  # this table stops; the other ones are renamed
+            self._faults[asked.table_id] = fault  # this table stops; the other tables are renamed
             return
         state, name = self.state, self.step.names[0]
         state.counts[name] += 1

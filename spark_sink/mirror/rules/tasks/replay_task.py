@@ -1,10 +1,10 @@
-"""The task that applies the entries that were left in the log to one table, after a person has resolved a stop, or
-after a copy. Pure.
+"""The task that applies the entries (rows and statements) that were left in the log to one table, after a person has
+resolved a stop, or after a copy. Pure.
 
 While a table is stopped or copied, its entries are left in the log. A replay reads these entries again, for this table
 alone. R is the position that the server had executed when the copy ended (see `copy_task`). After a copy, the replay
-applies the entries up to the lsn at which the log has passed R in the copy's own folder (`Replaying`), and later
-entries in the table's place (`CatchingUp`). When no entry is left, the task makes the table live again.
+applies the entries up to R in the copy's own folder (`Replaying`), and the entries behind R in the table's place
+(`CatchingUp`). When no entry is left, the task makes the table live again.
 
 After a DROP, TRUNCATE or CREATE, the table has no rows. The table's queue, not the replay, executes these statements.
 Such a statement ends the replay.

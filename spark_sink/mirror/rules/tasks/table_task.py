@@ -1,4 +1,4 @@
-"""A base class of tasks that execute the actions of `next_action` on one table. Pure."""
+"""A base class of tasks that execute the actions of `next_action` (`rules.table_work`) on one table. Pure."""
 
 from __future__ import annotations
 
