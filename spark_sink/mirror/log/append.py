@@ -256,7 +256,7 @@ class LogAppender:
             create_table(self._spark, self.log.path, table)
 
     def _add_columns(self) -> None:
-        """Add the columns that a log of an earlier version of the mirror lacks."""
+        """Add the columns that the log lacks if an older version of the mirror has created it."""
         held = DeltaTable.forPath(self._spark, self.log.path).toDF().columns
         lacking = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS if name not in held)
         if lacking:

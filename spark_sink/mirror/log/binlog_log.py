@@ -115,7 +115,7 @@ class BinlogLog:
         return None
 
     def _read_newest(self, files: Sequence[LogFile], after: int, last: int) -> list[LogEntry]:
-        """Read the statements and END entries of files. A lost file is an error only if it may hold the newest END
+        """Read the statements and END entries of files. A lost file is an error only if it may contain the newest END
         entry."""
         try:
             return self._read(files, after, last, ())
@@ -169,7 +169,7 @@ class BinlogLog:
             chosen = [f for f in files if f.first <= last]
             if chosen and (held := self._read(chosen, after, last, tables)):
                 return held
-            # These appends have only claims, or their days were deleted.
+            # These appends contain only claims, or their days were deleted.
             files = [f for f in files if f.last > last]
             if before is not None and last == before - 1:
                 return []
@@ -208,7 +208,7 @@ class BinlogLog:
             return self._rows.local_payloads([f.path for f in files], lsns)
 
     def require_files(self, consumer: str, lsns: Sequence[int]) -> None:
-        """Raises `LostFileError` if a file that holds one of the entries cannot be read."""
+        """Raises `LostFileError` if a file that contains one of the entries cannot be read."""
         self._require(self._files_with(consumer, lsns))
 
     @contextmanager
@@ -241,7 +241,7 @@ class BinlogLog:
     # -- retention -------------------------------------------------------------------------------------------
 
     def days(self, consumer: str) -> dict[date, int]:
-        """Returns the days that the consumer's log holds, with the largest lsn of each."""
+        """Returns the days of the consumer's entries in the log, each with its largest lsn."""
         days: dict[date, int] = {}
         for f in self._after(consumer, -1):
             days[f.day] = max(f.last, days.get(f.day, 0))

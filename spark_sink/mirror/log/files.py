@@ -1,5 +1,5 @@
-"""Finds which files of the log hold which entries. The list of files is read once from the table's state, and then
-updated from the table's commits.
+"""Finds which files of the log contain which entries (see `binlog_log`). The list of files is read once from the
+table's state, and then updated from the table's commits.
 
 A query on a Delta table that has changed computes the table's state with Spark jobs, which takes seconds. The commits
 since the last read name the new files and their smallest and largest lsn (number of an entry). Such a commit has a few
@@ -120,7 +120,7 @@ class LogFiles:
         self._commits: dict[int, LogCommit] = {}
 
     def after(self, consumer: str, lsn: int) -> list[LogFile]:
-        """Returns, in order, the consumer's files that hold an lsn > `lsn` in the newest version of the table.
+        """Returns, in order, the consumer's files that contain an lsn > `lsn` in the newest version of the table.
 
         Raises `BinlogError` TARGET_FILES if the table's own log is damaged.
         """

@@ -1,5 +1,5 @@
-"""Reads rows of the log's files. The driver itself reads files on a local file system. For other files, it runs a Spark
-job, which takes half a second."""
+"""Reads rows of the log's files. Each row is an entry (see `binlog_log`), and `lsn` is its number. The driver itself
+reads files on a local file system. For other files, it runs a Spark job, which takes half a second."""
 
 from __future__ import annotations
 

@@ -2,12 +2,13 @@
 
 A run is one start of the query. It begins with a claim, an entry that it appends to the log. The run's appends get the
 numbers after the claim, and older runs can no longer append. The query starts at the position where the log ends, with
-a new checkpoint. The checkpoints of earlier runs are not needed, so they are deleted.
+a new checkpoint. The stage deletes the checkpoints of older runs, because no run needs them.
 
 The stage restarts a failed query with exponential backoff and jitter or, after a failure that a person must correct,
 every 60 s. It logs a failure only if its text differs from that of the last failure. The stage ends if another job
 claims the consumer. If a reader without a claim reads the consumer, such as a job of another target, the stage ends
-after `FENCED_MAX` lost sessions, because two readers that fence each other make no progress.
+after it has lost `FENCED_MAX` sessions: two readers that fence each other make no progress. (A session is the right of
+one reader to read a consumer.)
 
 With `available_now`, a query ends at the position that was the server's newest when the query started. A Spark version
 without admission control makes only one batch in such a query, and this batch is at most as large as the consumer's

@@ -1,13 +1,14 @@
-"""The applier: applies the entries of the mirror's log to the tables, to each table independently of the other tables.
+"""The applier: applies the entries (rows and statements) of the mirror's log to the tables, to each table independently
+of the other tables.
 
 One thread (`run`) makes all decisions. It passes each event to the rules of the event's consumer (`rules.mirror`). The
 rules return works (`rules.effects`). The thread passes these works to pools of threads, which execute works of several
 tables at the same time. The answer of a work is a new event.
 
 Crash safety. The rules begin a work only when the records on which the work relies are stored. A consumer's watermark
-is stored only after all entries up to it were committed or left in the log. So after a crash some entries are read
-again, but none is left out. The lsn (number of an entry) that the Delta table records, or the record's `from_lsn`,
-shows whether a step was committed.
+is an lsn, the number of an entry. It is stored only after all entries up to this lsn were committed or left in the log.
+So after a crash some entries are read again, but none is left out. The lsn that the Delta table records, or the
+record's `from_lsn`, shows whether a step was committed.
 """
 
 from __future__ import annotations

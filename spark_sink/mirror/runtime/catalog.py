@@ -91,7 +91,7 @@ def _location(text: str) -> tuple[str, str]:
     scheme, colon, rest = text.partition(":/")
     if not colon:
         return "", text.rstrip("/")
-    # file:/x and file:///x are the same. Only the host comes from `urlsplit`: a folder's name may contain `?`.
+    # file:/x and file:///x are one location. Only the host comes from `urlsplit`: a folder's name may contain `?`.
     host = urlsplit(text).netloc if rest.startswith("/") else ""
     path = rest[1 + len(host) :] if rest.startswith("/") else f"/{rest}"
     return f"{scheme}://{host}", path.rstrip("/")
@@ -109,8 +109,8 @@ class SparkCatalog:
         """Do nothing: Spark opens a catalog itself."""
 
     def location(self, name: str) -> str | None:
-        """Returns the path at which the catalog has a Delta table, even if the path does not exist; None if the catalog
-        has no table with the name; "" if the table has no path, or another format."""
+        """Returns the path of the catalog's table, if it is a Delta table, even if the path does not exist; None if the
+        catalog has no table with the name; "" if the table has no path, or is not a Delta table."""
         try:
             rows = self._spark.sql(f"DESCRIBE TABLE EXTENDED {sql_name(name)}").collect()
         except AnalysisException as error:
@@ -343,7 +343,7 @@ class CatalogEntries:
     def forward(self, snapshots: Snapshots, *, at_rest: bool = False) -> bool:
         """Begin a round if records have changed, if the last round failed or was paused, or if a refresh is due.
         `at_rest`: True if the caller waits for the last round, so that a refresh is due as soon as a table may have
-        changed. Returns True if no round is needed now, and the records have all results."""
+        changed. Returns True if no round is needed now, and the records contain the results of all rounds."""
         if self.is_running:
             return False
         now = time.monotonic()

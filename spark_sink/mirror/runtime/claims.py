@@ -7,8 +7,8 @@ two jobs run both stages of a consumer, the job that was started first loses bot
 control table within a second, even while nothing changes on the server. A job that runs one stage claims only that
 stage, so a job with the log stage and a job with the apply stage can run for the same consumer.
 
-A job that has not seen the loss yet cannot append to the log, because the newer job has also appended a claim to the
-log (`log.append`).
+The newer job also appends a claim to the log (`log.append`). From then on, the losing job cannot append to the log,
+even if it has not seen the loss in the control table yet.
 """
 
 from __future__ import annotations

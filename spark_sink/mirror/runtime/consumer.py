@@ -102,7 +102,7 @@ class AppliedConsumer:
 
     def start(self, rows: ControlRows, *, drain: bool) -> None:
         """Pass the first events to the rules. `rows`: the rows of the control table; `drain`: True to apply only the
-        entries that the log has now."""
+        entries that the log contains now."""
         for event in self._look.first(rows, drain=drain):
             self.step(event)
 

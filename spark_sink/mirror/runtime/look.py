@@ -1,4 +1,5 @@
-"""Looks for changes of the log and of the control table, for the rules of one consumer.
+"""Looks for changes of the mirror's log and of the control table (`lake.control_table`), for the rules of one consumer.
+An lsn is the number of an entry of the log.
 
 A look reads files, and may wait for a commit of the control table, so a thread of a pool executes it, and not the
 thread that steps the rules.
@@ -58,7 +59,7 @@ class Look:
             clock,
         )
         self._newest = 0
-        self._rows: ControlRows | None = None  # those whose requests were posted last
+        self._rows: ControlRows | None = None  # the rows whose requests were posted last
         self._drain = False
         self._attempts, self._retry_at = 0, 0.0
         self._lock = threading.Lock()
@@ -68,7 +69,7 @@ class Look:
     # -- the first look ----------------------------------------------------------------------------------------
 
     def first(self, rows: ControlRows, *, drain: bool) -> list[Event]:
-        """Returns the events with which the rules begin. `drain`: True to apply only the entries that the log has
+        """Returns the events with which the rules begin. `drain`: True to apply only the entries that the log contains
         now."""
         self._drain = drain
         own = [*rows.records.values(), *rows.histories.values()]
@@ -157,8 +158,8 @@ class Look:
 
     def _failed(self, error: Exception) -> None:
         """Handle the error of a look. After a `BinlogError`, the consumer is no longer applied. After any other error,
-        the look is repeated after a pause; in a drain, the consumer is no longer applied after `LASTING_AFTER` such
-        errors in a row."""
+        the look is repeated after a pause; in a drain (`--available-now`), the consumer is no longer applied after
+        `LASTING_AFTER` such errors in a row."""
         if isinstance(error, BinlogError):
             self._post(LogFailed(error))
             return

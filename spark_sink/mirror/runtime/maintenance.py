@@ -55,7 +55,8 @@ def _bound_listing(session: SparkSession) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MaintainedTables:
-    """The tables and histories of one consumer. `needed`: the lsn behind which the consumer's log is still needed."""
+    """The tables and histories of one consumer. `needed`: the lsn (number of an entry) behind which the consumer's log
+    is still needed."""
 
     consumer: str
     records: tuple[TableRecord, ...]
