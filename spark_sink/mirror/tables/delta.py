@@ -1,12 +1,12 @@
 """One mirrored table as a Delta table, and the commits that change it.
 
-Every step records `(binlog-dispatcher/table/<table id>, lsn)` in its own Delta commit, with the lsn of its last log
-entry. Delta skips a commit whose version is not newer than the recorded one, so a step that is repeated after a crash
-changes nothing. The id belongs to the table, not to its name or folder, so it does not change when the table is
-renamed.
+A step applies a sequence of log entries to the table. Every step is one Delta commit, which records the application id
+`binlog-dispatcher/table/<table id>` with a version: the lsn (number) of the step's last entry. Delta skips a commit
+whose version is not newer than the recorded one, so a step that is repeated after a crash changes nothing. The table id
+belongs to the table, not to its name or folder, so it does not change when the table is renamed.
 
-For MERGE, UPDATE and DELETE, Delta reads this pair from the settings of the Spark session. So each `StepSession` has
-its own Spark session, and only one thread at a time uses it.
+For MERGE, UPDATE and DELETE, Delta reads the application id and the version from the settings of the Spark session. So
+each `StepSession` has its own Spark session, and only one thread at a time uses it.
 
 Tables are created with column mapping by name and type widening, so that columns can be added, dropped, renamed and
 widened without a rewrite. They also get the property `binlog.table_id`, which shows to which table a folder belongs.
@@ -54,8 +54,9 @@ SMALL_STEP_BYTES_MAX = 512 << 10
 SMALL_TABLE_BYTES_MAX = 512 << 10
 
 # Measured: a MERGE of 100 rows takes 0.7 s with these settings, and 1.6 s with Spark's own. But many rows take longer:
-# a rewrite of a million rows takes 48 s instead of 18, because expressions are interpreted. If the source of the MERGE
-# is a local relation, computing the source twice is cheaper than storing it. For a large step, Delta stores the source.
+# a rewrite of a million rows takes 48 s instead of 18 s, because expressions are interpreted. If the source of the
+# MERGE is a local relation, computing the source twice is cheaper than storing it. For a large step, Delta stores the
+# source.
 _SMALL = {
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
@@ -67,7 +68,7 @@ _SMALL = {
 
 
 class StepSession:
-    """A Spark session for one thread at a time: its settings carry the version of the current step.
+    """A Spark session for one thread at a time, because its settings contain the version of the current step.
 
     The session does not change settings of the user.
     """
@@ -202,7 +203,8 @@ class MirroredTable:
         delta_commit.create_table(spark, self.path, builder)
 
     def feed_changes(self, spark: SparkSession) -> None:
-        """Enable the change data feed for later commits, in a separate commit, unless it is already enabled.
+        """Enable the change data feed for the commits after this call, in a separate commit, unless the feed is already
+        enabled.
 
         Raises `BinlogError` UNSUPPORTED_CHANGE for a column with a name that Delta uses in a feed.
         """

@@ -1,9 +1,9 @@
 """Commits of small steps that the driver makes itself, without a Spark job.
 
-A job takes a second even for a few rows, and a MERGE has two jobs. So the driver reads the files that may hold the
-events' keys, and writes one new file with the remaining rows of these files and the rows of the events. The driver
-commits this file with a transaction of Delta. If another writer has changed one of the read files meanwhile, the commit
-fails with a conflict, as that of a MERGE.
+A job takes a second even for a few rows, and a MERGE runs two jobs. So the driver reads the files that may contain the
+keys of the events (changes of rows, see `keyed`), and writes one new file with the remaining rows of these files and
+the rows of the events. The driver commits this file with a transaction of Delta. If another writer has changed one of
+the read files meanwhile, the commit fails with a conflict, as the commit of a MERGE would.
 
 Spark commits the steps of tables with nested columns, or with features that only Delta's own writer implements, and
 steps that would read more than the limits of this module.
@@ -43,7 +43,7 @@ FILES_MAX = 200  # files of a table
 READ_BYTES_MAX = 64 << 20  # compressed bytes of the files that are read
 UNPACKED_BYTES_MAX = 512 << 20  # bytes of the rows in these files
 READ_ROWS_MAX = 2_000_000
-# Steps that read more than this run one at a time, because each step holds the rows that it reads in the driver's
+# Only one step at a time may read more bytes than this, because each step has the rows that it reads in the driver's
 # memory.
 READ_ALONE_BYTES = 16 << 20
 # If a table has at least so many files, a commit that rewrites one file also joins the small files.
@@ -151,8 +151,8 @@ class DriverTable:
         keys: pa.Table,
         rows: pa.Table,
     ) -> bool:
-        """Replace the candidates with one of the keys, and small files to join, by one file. Returns False, and changes
-        nothing, if Spark must do this."""
+        """Replace, by one file, the candidates that contain one of the keys, and the small files that have to be
+        joined. Returns False, and changes nothing, if Spark must do this."""
         changed, kept, left = [], [], UNPACKED_BYTES_MAX
         for file in candidates:
             before = self._read(file, left)
@@ -176,7 +176,7 @@ class DriverTable:
         ]
 
     def _candidates(self, files: Sequence[TableFile], keys: pa.Table) -> list[TableFile]:
-        """Returns the files that may hold one of the keys; if there are many files, also the small ones."""
+        """Returns the files that may contain one of the keys and, if the table has many files, also the small files."""
         assert self.columns is not None
         physical = {column.name: column.physical_name for column in self.columns}
         bounds = {

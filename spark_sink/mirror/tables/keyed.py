@@ -1,11 +1,11 @@
 """Reduces decoded changes to the last event of each key. A MERGE needs only these events, so workers return nothing
 else.
 
-An insert or update writes a row under the key of its after-image. A delete removes the row under the key of its
-before-image. An update that changes the key does both, the removal first. The last of all events of one key determines
-the target's row. Keys are compared byte by byte, which is stricter than a column's collation. If an update changes a
-key to a spelling that is equal in MySQL, the result is one removal and one row, because the log has both images of the
-change in full.
+An event writes or removes the row with one key. An insert or update writes a row under the key of its after-image. A
+delete removes the row under the key of its before-image. An update that changes the key makes two events: first the
+removal, then the write. The last of all events of one key determines the row in the Delta table. Keys are compared byte
+by byte, which is stricter than a column's collation. If an update changes a key to a spelling that is equal in MySQL,
+the result is one removal and one row, because the log contains both images of the change in full.
 
 For a table without a key, `row_counts_of` counts whole rows: +1 for each after-image, -1 for each before-image. The
 step applies the sum for each distinct row. Sums do not depend on the order of changes.
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules import remedies
 
-# Columns of a change that its events have, too, for the metadata columns of the table.
+# The columns of a change that are copied to its events, for the metadata columns of the table.
 META = ("seq", "gtid", "committed_at")
 
 
@@ -34,7 +34,7 @@ class EventForm:
     """The form of a table's events.
 
     `row`: type of a table's rows; `key`: names of its key columns; `keep_deleted`: True if an event that removes a row
-    has the row's before-image instead of NULL.
+    contains the row's before-image instead of NULL.
     """
 
     row: pa.StructType
@@ -43,7 +43,7 @@ class EventForm:
 
     @property
     def schema(self) -> pa.Schema:
-        """`key`, `row`, `deleted`, `order` (of the event among all events of its payload), and `META`."""
+        """`key`, `row`, `deleted`, `order` (a number that grows with the events of one `LastEvents`), and `META`."""
         return pa.schema(
             [
                 pa.field("key", pa.struct([self.row.field(name) for name in self.key])),
@@ -115,7 +115,7 @@ def chosen_columns(changes: pa.RecordBatch, row: pa.StructType) -> pa.RecordBatc
     """Returns the changes with only the columns of `row` in their images, and only these in the lists of missing
     columns.
 
-    `changes`: their images have the columns of `row`, and the columns that the mirrored table leaves out.
+    `changes`: the images contain the columns of `row`, and the columns that the mirrored table leaves out.
     """
     if changes.schema.field("after").type.num_fields == row.num_fields:
         return changes

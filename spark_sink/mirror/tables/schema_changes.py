@@ -1,9 +1,9 @@
 """Changes the columns of a Delta table: names, order, new and dropped columns, types.
 
-Each change is one Delta commit that also records the step's version. So an interrupted change has no effect, and a
-repeated change is skipped. Where Delta allows it, the commit changes metadata only: to rename, move or drop columns, to
-add columns that are NULL, and to widen types. Otherwise (an added column with a value, a type that Delta does not
-widen) the commit rewrites all rows.
+Each change is one Delta commit that also records a version: the lsn, the number of the statement in the log. So an
+interrupted change has no effect, and a repeated change is skipped. Where Delta allows it, the commit changes metadata
+only: to rename, move or drop columns, to add columns that are NULL, and to widen types. Otherwise (an added column with
+a value, a type that Delta does not widen) the commit rewrites all rows.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""Executes one step of a table: decodes the rows of a run, and commits them to the table under the step's lsn.
+"""Executes one step of a table: decodes the rows of a run, and commits them to the table. A run (`rules.plan.RowRun`)
+consists of adjacent log entries of the table with the same columns. The commit records the lsn, the number of the last
+entry.
 
 The driver decodes a small run, and reduces it to the last event of each key. The driver commits these events itself if
 it can (`driver_commit`); otherwise it passes them to Spark as a local relation. The executors decode and reduce a large
-run, payload by payload. If the run has several payloads, a window function finds the last event of each key among the
-events of all payloads.
+run, payload by payload (the bytes of one entry). If the run has several payloads, a window function finds the last
+event of each key among the events of all payloads.
 
 A step commits:
 
-* an append, if nothing of the run can be in the table already: all changes are inserts, and the table was exact before;
+* an append, if no row of the run can be in the table already: all changes are inserts, and before the run the table was
+  equal to the server's table;
 * otherwise, a MERGE of the last event of each key;
 * for a table without a key, a MERGE that replaces each group of equal rows by the number of such rows after the run.
 """
@@ -102,7 +105,7 @@ class RowLayout:
         return self.changes.field("after").type
 
     def stored_columns(self, policy: TablePolicy) -> StructType:
-        """Returns the columns of the mirrored table: the row's own, and the metadata columns of the policy.
+        """Returns the columns of the mirrored table: the columns of a row, and the metadata columns of the policy.
 
         Raises `BinlogError` UNSUPPORTED_CHANGE if a column of the row has the name of a metadata column.
         """
@@ -131,8 +134,8 @@ def _without(table_map: TableMap, omitted: Collection[str]) -> TableMap:
 class RowStep:
     """A step of rows.
 
-    `exact`: True if the table was equal to the server's before the run, so an inserted row is not in it; `snapshot`:
-    the snapshot whose transactions the table already shows, None if there is none.
+    `exact`: True if the table was equal to the server's table before the run, so that a row that the run inserts is not
+    in the table yet; `snapshot`: the snapshot whose transactions the table already shows, None if there is none.
     """
 
     consumer: str

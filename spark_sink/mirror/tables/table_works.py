@@ -1,4 +1,5 @@
-"""Executes works on the Delta tables of mirrored tables: reads what they record, changes them, commits rows to them.
+"""Executes works (`rules.effects`) on the Delta tables of mirrored tables: reads facts that a Delta table records,
+changes a Delta table, and commits rows. An lsn is the number of an entry of the mirror's log.
 
 A change that has an lsn is committed only once: Delta skips a commit whose lsn is not newer than the recorded lsn. So
 each work can be repeated after a crash or a failure.
@@ -109,8 +110,8 @@ class TableWorks:
         return ""
 
     def _delete_aside(self, spark: SparkSession, record: TableRecord) -> None:
-        """Delete the folder that the table has left aside, if it was dropped while its place was taken. Otherwise a
-        later move of the table would mix the files of both folders."""
+        """Delete the folder aside, unless the table is in this folder. A table leaves the folder there if it is dropped
+        while its place is taken. Otherwise a later move of the table would mix the files of both folders."""
         aside = aside_folder(record.table_id)
         if record.lies_at != aside:
             FileSystem(spark).delete(f"{self.options.target.rstrip('/')}/{aside}")
@@ -154,8 +155,8 @@ class TableWorks:
             except BinlogError:
                 raise
             except Exception:
-                # If a file of the log or of the table is lost, its error replaces this one. After other errors, the
-                # work is repeated.
+                # If a file of the log or of the table is lost, the error for this file replaces the exception. After
+                # other exceptions, the work is repeated.
                 lsns = [entry.lsn for entry in work.rows.entries]
                 self.binlog_log.require_files(self.consumer, lsns)
                 require_table(session.spark, table)
