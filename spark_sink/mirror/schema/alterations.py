@@ -2,7 +2,7 @@
 
 All clauses refer to the columns before the statement. Changed columns keep their place unless FIRST or AFTER moves
 them. After that, added and moved columns are placed in the order of the clauses, and AFTER names a column by its new
-name. Source: MySQL source, sql/sql_table.cc (mysql_prepare_alter_table); MariaDB does the same.
+name. This follows MySQL's source, sql/sql_table.cc (mysql_prepare_alter_table); MariaDB has the same rules.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from spark_sink.mirror.schema.columns import ColumnSignature
 class AlteredColumn:
     """A column after the statement. `before`: the column before, None for an added one; `definition`: its definition in
     the statement, None if only its name or the table's character set changes; `recomputed`: why the server computes all
-    its values again, else ""; `numbers_zeros`: True if AUTO_INCREMENT may replace zeros by new numbers."""
+    values of the column again, "" if it does not; `numbers_zeros`: True if AUTO_INCREMENT may replace zeros by new
+    numbers."""
 
     after: ColumnSignature
     before: ColumnSignature | None = None

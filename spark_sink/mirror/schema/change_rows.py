@@ -1,5 +1,5 @@
-"""Converts the changes of one table to rows of one schema, even if the columns of the table have changed. Pure
-functions on Arrow data, which run on the executors.
+"""Converts the changes of one table to rows of one schema, even if the columns of the table have changed between them.
+Pure functions on Arrow data, which run on the executors.
 
 Columns are matched by name. A column that has had several types gets a type that represents the values of all these
 types exactly. If there is no such type, `joint_row` raises an error: a changelog that converted numbers to text, or
@@ -34,10 +34,10 @@ class LayoutRows:
 def changelog_schema(row: pa.StructType) -> pa.Schema:
     """Returns the schema of a changelog of rows of the type `row`.
 
-    `lsn`, `position`: number of the log's entry, and of the change within it; both order all changes;
-    `transaction_end`: True for the last change of a transaction to this table; `op`: insert, update, delete, `ddl` for
-    a statement that concerns the table, whose text is `query`, and `gap` where the server had purged changes; the other
-    columns are those of `arrow_types.change_schema`.
+    `lsn`, `position`: the number of the log's entry, and the number of the change within this entry; the pair orders
+    all changes; `transaction_end`: True for the last change of a transaction to this table; `op`: insert, update,
+    delete, `ddl` for a statement that concerns the table, whose text is `query`, and `gap` where the server had purged
+    changes; the other columns are those of `arrow_types.change_schema`.
     """
     return pa.schema(
         [
@@ -65,7 +65,7 @@ def joint_row(layouts: Sequence[LayoutRows], label: str) -> pa.StructType:
     """Returns a type that can represent the rows of all layouts: it has the newest layout's columns, then the columns
     that no longer exist.
 
-    Raises `BinlogError` UNSUPPORTED_CHANGE for a column whose types have no common one. `label`: database.table.
+    Raises `BinlogError` UNSUPPORTED_CHANGE for a column whose types have no common type. `label`: database.table.
     """
     newest_first = sorted(layouts, key=lambda layout: layout.last, reverse=True)
     by_name: dict[str, tuple[pa.Field, LayoutRows]] = {}
@@ -93,7 +93,7 @@ def _no_common_type(
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Returns the type that holds all values of both exactly; None if there is none."""
+    """Returns a type that represents all values of both types exactly; None if there is none."""
     if one.equals(other):
         return one
     if pa.types.is_floating(one) and pa.types.is_floating(other):

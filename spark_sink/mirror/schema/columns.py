@@ -1,4 +1,4 @@
-"""A column of a mirrored table: its MySQL type and the type of the Delta column that holds its values. Pure."""
+"""A column of a mirrored table: its MySQL type and the type of the Delta column with its values. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Decides which values of a column the mirror may keep when ALTER TABLE changes the column's type. Pure.
 
-A value may be kept if the server's conversion has the same result as Spark's cast of the mirrored value. Some
+A value may be kept if the server's conversion and Spark's cast of the mirrored value have equal results. Some
 conversions keep all values except a few, such as texts that are too long. `Kept.unless` describes these few values as
 predicates of Spark SQL on the mirrored rows. If no row fulfils a predicate, the mirror follows the change; otherwise
 the table must be copied. In strict mode the server itself refuses values that do not fit, so they need no predicate.
@@ -237,7 +237,7 @@ def _characters_max(column: Column) -> int:
 
 def _too_long(old: Column, new: Column, longest: int) -> list[tuple[str, str]]:
     """Returns predicates for texts that the new type cuts, for a column whose texts have at most `longest` characters.
-    Strict servers, too, cut spaces at the end without an error."""
+    Servers cut spaces at the end without an error, even in strict mode."""
     if new.type != Type.BLOB:
         if longest <= new.meta:
             return []
@@ -298,7 +298,8 @@ def _json_to_text(old: Column, new: Column, rules: ConversionRules) -> list[tupl
 
 def _enum_to_enum(old: Column, new: Column, _rules: ConversionRules) -> list[tuple[str, str]] | str:
     """Returns a predicate for labels that the new type lacks. A server converts labels as text, so their order does not
-    matter. It compares labels by the collation, so such a label may become a label with another spelling."""
+    matter. The server compares labels by the collation, so a label that the new type lacks may become a label with
+    another spelling."""
     gone = [label for label in old.labels if label not in new.labels]
     if not gone:
         return []
@@ -307,7 +308,7 @@ def _enum_to_enum(old: Column, new: Column, _rules: ConversionRules) -> list[tup
 
 def _set_to_set(old: Column, new: Column, _rules: ConversionRules) -> list[tuple[str, str]] | str:
     """Returns a predicate for labels that the new type lacks. The order of labels must not change, because the text of
-    a value has them in the column's order."""
+    a value contains its labels in the column's order."""
     left = [label for label in new.labels if label in old.labels]
     if left != [label for label in old.labels if label in new.labels]:
         return "the labels change their order"

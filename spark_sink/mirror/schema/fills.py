@@ -1,9 +1,9 @@
 """Finds the value that existing rows have in a column that ALTER TABLE adds. Pure.
 
-The value is NULL, the constant of DEFAULT as MySQL converts it to the column's type, or for NOT NULL without DEFAULT
-the type's implicit default. In two cases, the result is a text that says why the value is unknown: the value does not
-follow from the statement alone (an expression, the time, a time zone), or this module does not handle the form of a
-constant.
+The value is NULL, or the constant of DEFAULT, converted as MySQL converts it to the column's type. For a NOT NULL
+column without DEFAULT, it is the implicit default of the type. In two cases, the result is a text that says why the
+value is unknown: the value depends on more than the statement (an expression, the time, a time zone), or this module
+does not handle the form of the constant.
 
 Sources: MySQL 9.7 manual, "Data Type Default Values"; MariaDB knowledge base, "CREATE TABLE"; the tests compare with
 servers.
@@ -136,8 +136,8 @@ def _rounded(default: Literal | None, scale: int) -> Decimal:
 
 
 def _within(low: Decimal | int, high: Decimal | int, value: Decimal) -> Decimal:
-    """Returns `value`. Raises an error if it is outside of the type's range: a server refuses some of these values, and
-    cuts others to the limit if sql_mode is not strict."""
+    """Returns `value`. Raises an error for a value outside of the type's range: a server refuses such a value, or cuts
+    it to the limit if sql_mode is not strict."""
     if not low <= value <= high:
         raise _UnknownFillError(_FORM)
     return value

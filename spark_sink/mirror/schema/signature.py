@@ -1,8 +1,8 @@
-"""The columns of a mirrored table as its rows have them, and how statements change them. Pure.
+"""The signature of a mirrored table: the columns that its rows have now, and how statements change these columns. Pure.
 
 The mirror stores each table's signature. `change_of` applies the clauses of an ALTER TABLE to the signature, and says
-from which old column each new column comes, or with which value it is filled. The next TABLE_MAP must have the same
-columns (`difference`), which checks the result.
+from which old column each new column comes, or with which value it is filled. The TABLE_MAP of the next rows must have
+the columns of the new signature; `difference` checks this.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Signature:
 
     @classmethod
     def of_table_map(cls, table_map: TableMap, invalid_dates: InvalidDates) -> Signature:
-        """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE. Its message names table and column."""
+        """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE. The error's message names table and column."""
         table_map.require_names()
         names = [table_map.columns[i].name for i in table_map.key]
         return cls.of_columns(table_map.columns, names, invalid_dates, table_map.label)
@@ -110,8 +110,8 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class Recopy:
-    """The table needs a copy: existing rows change in a way that does not follow from the statement. `reason`: the
-    clause or column, and why."""
+    """The table needs a copy: existing rows change in a way that does not follow from the statement. `reason` names the
+    clause or column, and says why."""
 
     reason: str
 
@@ -193,7 +193,8 @@ def _spark_name(name: str) -> str:
 
 
 def kept_name(name: str, lsn: int) -> str:
-    """Returns the name that the policy `new_column` gives to an old column, because a new column has its name now."""
+    """Returns the name that the policy `new_column` gives to an old column, so that a new column can have the old name.
+    `lsn`: the number of the ALTER TABLE in the mirror's log."""
     return f"{name}__{lsn}"
 
 

@@ -83,8 +83,8 @@ class RenameTables:
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """`clauses`: the clauses that concern columns and keys; `copy_reason`: the clause that changes rows in a way that
-    the log does not show, for a message, "" if there is none. A RENAME TO of the statement is a separate effect,
+    """`clauses`: the clauses that concern columns and keys; `copy_reason`: for a message, the clause that changes rows
+    in a way that the log does not show, "" if there is none. A RENAME TO of the statement is a separate effect,
     `RenameTables`, which follows this effect."""
 
     name: Name
@@ -200,7 +200,7 @@ def _not_understood(query: str, database: str, sql_mode: int) -> BinlogError:
     )
 
 
-# Kinds that change neither rows nor columns of a mirrored table. OTHER: servers, tablespaces, plug-ins.
+# Kinds that change neither rows nor columns of a mirrored table. OTHER is for servers, tablespaces and plug-ins.
 HARMLESS = frozenset((
     DdlKind.ACCOUNT, DdlKind.ALTER_DATABASE, DdlKind.CREATE_DATABASE, DdlKind.INDEX, DdlKind.MAINTENANCE,
     DdlKind.OTHER, DdlKind.ROUTINE, DdlKind.TEMPORARY_TABLE, DdlKind.VIEW,
