@@ -1,11 +1,12 @@
-"""Executes works on the histories of one consumer: each work brings a history's Delta table up to an entry of the log.
+"""Executes works (`rules.effects`) on the histories of one consumer: each work applies the log, up to one entry (rows
+of a table, or a statement), to a history's Delta table.
 
 Changed rows come from the log, entry by entry, so no version is missing. This module does not compute what a statement
-does to rows. The mirrored table has already followed the statement, and an earlier version of its Delta table has the
-rows after the statement (`mirrored_rows`). This module compares these rows with the current versions. Rows that are
-equal keep their version.
+does to rows. The mirror has already executed the statement on the mirrored table, and one version of this Delta table
+contains the rows as they were directly after the statement (`mirrored_rows`). This module compares these rows with the
+current versions. Rows that are equal keep their version.
 
-Each work is committed once, with its lsn, like the works of mirrored tables.
+Each work is committed once: like a step of a mirrored table, the commit records the lsn, the number of the entry.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.mirror")
 
-MOMENT_APPENDS = 64  # in so many appends `_moment` searches the time of a copy
+MOMENT_APPENDS = 64  # `_moment` searches so many appends for a transaction's time
 
 
 @dataclass(frozen=True, slots=True)
 class HistorySteps:
-    """Executes the works of one consumer. Each method raises `BinlogError` for rows that a history cannot hold."""
+    """Executes the works of one consumer. Each method raises `BinlogError` for rows of which a history is not
+    possible."""
 
     consumer: str
     options: ApplyOptions

@@ -1,8 +1,9 @@
 """A history table: a Delta table with all versions of the rows of a mirrored table (slowly changing dimension, type 2).
 
 A history table has the columns that the mirrored table has or had, and `VERSION_COLUMNS`. Each step of a history is one
-Delta commit that records the step's lsn, as for mirrored tables, so a repeated step changes nothing. The mirror adds
-and widens columns of a history table, but drops none, because old versions have values in them.
+Delta commit that records the lsn (number) of the step's last log entry, as for mirrored tables, so a repeated step
+changes nothing. The mirror adds and widens columns of a history table, but drops none, because old versions contain
+values of these columns.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class HistoryTable:
         no lsn.
 
         Raises `BinlogError` UNSUPPORTED_CHANGE for a column that has the name of one of `VERSION_COLUMNS`, and for a
-        column whose new type cannot hold its old values.
+        column whose new type cannot represent its old values.
         """
         taken = {column.name for column in VERSION_COLUMNS}
         if clash := [column.name for column in columns if column.name.lower() in taken]:
@@ -125,12 +126,12 @@ class HistoryTable:
     def commit(
         self, session: StepSession, version: int, lines: pa.Table, key: Sequence[str]
     ) -> None:
-        """Commit the lines of one step. `row_versions.version_lines` returns their schema."""
+        """Commit the lines of one step. `row_versions.version_lines` returns the schema of `lines`."""
         import pyarrow.compute as pc  # noqa: PLC0415
 
         frame = session.spark.createDataFrame(lines.combine_chunks(), spark_schema(lines.schema))
         if not pc.any(lines.column("closes")).as_py():
-            # An append does not cast values, and an earlier table of this name may have had wider columns.
+            # An append does not cast values. A former table with the name may have had wider columns, so cast here.
             types = {c.name.lower(): c.dataType for c in self.table.columns(session.spark)}
             values = {n: v.cast(types[n.lower()]) for n, v in self._values(frame, "").items()}
             self.table.append(version, frame.select(*(v.alias(n) for n, v in values.items())))
@@ -139,7 +140,7 @@ class HistoryTable:
         self._merge(session, version, frame, same)
 
     def end_all(self, session: StepSession, version: int, at: datetime) -> None:
-        """End all current versions, after the mirrored table was emptied or dropped."""
+        """End all current versions, because the mirrored table was emptied or dropped."""
         if not self.table.exists(session.spark):
             return
         ended = {"valid_to": _time(at), "is_current": F.lit(False), "valid_to_lsn": F.lit(version)}

@@ -1,9 +1,10 @@
 """Versions of rows (slowly changing dimension, type 2) from the changes of a table. Pure functions on Arrow columns.
 
-Each change has a point: the number of its entry in the log, its position within the entry, and its time of commit. Each
-after-image is a version of the row with the image's key. The version lasts from the change's point to the point of the
-next change of that key, even if one step has many changes of the key. An update ends the version under the key of its
-before-image and begins one under the key of its after-image. So an update that changes the key is no special case.
+Each change has a point: the number of its entry in the log (an entry is rows of a table), its position within the
+entry, and its time of commit. Each after-image is a version of the row with the image's key. The version lasts from the
+change's point to the point of the next change of that key, even if one step contains many changes of the key. An update
+ends the version under the key of its before-image and begins one under the key of its after-image. So an update that
+changes the key is no special case.
 
 A step writes each version that begins in this step once, with its end if the version also ends in this step. For each
 key, the step ends at most one version that began in an earlier step, at the point of the key's first change in this
