@@ -1,8 +1,8 @@
 """Writes Delta's checkpoints of the mirror's tables, during maintenance instead of during commits.
 
-A checkpoint holds a table's state, so that a reader need not read each commit. Delta writes a checkpoint in every n-th
-commit. That commit waits for the Spark jobs of the checkpoint, so that an append to the mirror's log took 15 s. So the
-mirror creates its tables with a large n.
+A checkpoint contains a table's state, so that a reader need not read each commit. Delta writes a checkpoint in every
+n-th commit. That commit waits for the Spark jobs of the checkpoint: such an append to the mirror's log took 15 s. So
+the mirror creates its tables with a large n.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKPOINT_COMMITS = 200  # a table gets a checkpoint this many commits after its last one
-# n for a table, in case its maintenance does not run. It is a property of the table, so other writers use it, too.
+# The n of the mirror's tables: Delta still writes checkpoints if maintenance does not run. The number is a property of
+# the table, so other writers use it, too.
 BACKSTOP = {"delta.checkpointInterval": "10000"}
 
 

@@ -1,4 +1,4 @@
-"""The actions of a commit of Delta's log: a JSON object per line. Source: Delta's protocol, "Delta Log Entries"."""
+"""Parses a commit of Delta's log: each line is one action, as a JSON object (Delta's protocol, "Delta Log Entries")."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 def commit_actions(text: str) -> Iterator[dict[str, Any]]:
     """Yields the actions of a commit. Raises ValueError for a line that is no JSON.
 
-    Only a newline ends a line: names and comments of tables may hold other characters at which `str.splitlines` splits,
-    such as U+2028, and Delta writes these characters unescaped.
+    Only a newline ends a line: names and comments of tables may contain other characters at which `str.splitlines`
+    splits, such as U+2028, and Delta writes these characters unescaped.
     """
     for line in text.split("\n"):
         if line:

@@ -4,20 +4,22 @@ applied.
 It is a Delta table to which rows are only appended. Among the rows of one kind and one table id, the row with the
 largest `serial` replaces all others. There are five kinds of rows:
 
-* `table`: the record of a table, with its state as JSON in `detail`. Two programs write it: the application that
-  applies the consumer, and `adopt`, which first takes the claim of the consumer from that application.
-* `history`: the record of a table's history, in the same form.
+* `table`: the record of a table, with the table's state as JSON in `detail`. Two programs write such rows: the
+  application that applies the consumer, and `adopt`, which first takes the claim of the consumer from that application.
+* `history`: the record of a table's history, in the form of `table` rows.
 * `request`: a command of a person (`python -m spark_sink resolve`, `copy`, `adopt`). Any process may write it. A
   request about a table id is open until the table's row names the request's id in `handled`. A request for a copy has a
   consumer and a table's name instead of a table id: a table gets its id with its record, and only the application that
-  applies the consumer creates records. The newest request for a name is open until a `table` row names the request's
-  id in `answered`.
-* `consumer`: each entry of the consumer up to `from_lsn` is applied, or waits because the row of its table says that
-  the table is stopped or being copied.
-* `claim`: the job whose id is in `request` runs the stage in `state` for the consumer; see `runtime/claims.py`.
+  applies the consumer creates records. The newest request for a name is open until a `table` row names the request's id
+  in `answered`.
+* `consumer`: the watermark of a consumer. Each entry up to `from_lsn` is applied, or waits because the row of its table
+  says that the table is stopped or being copied.
+* `claim`: the job whose id is in `request` runs the stage in `state` (log or apply) for the consumer; see
+  `runtime/claims.py`.
 
-`from_lsn` of a table: no entry of the table up to this lsn has to be applied, even if the Delta table records a smaller
-lsn. So a table's applied lsn is the larger one of `from_lsn` and of the version that its Delta table records.
+An lsn is the number of an entry (rows of a table, or a statement) of the mirror's log. `from_lsn` of a table: no entry
+of the table up to this lsn has to be applied, even if the Delta table records a smaller lsn. So a table's applied lsn
+is the larger of two numbers: `from_lsn`, and the version that its Delta table records.
 
 Delta commits are atomic, so rows that have to change together are written in one commit. `ControlTable.compact` deletes
 rows that newer rows replace.
@@ -113,7 +115,7 @@ class ControlTable:
 
     def applied(self, consumer: str) -> int:
         """Returns the watermark of the consumer. Waits while another thread writes rows with this object: with an older
-        watermark, the log stage could give the number of an entry twice."""
+        watermark, the log stage could give one number to two entries."""
         with self._writing, self._lock:
             self._read()
             return self._rows.applied.get(consumer, 0)
@@ -151,7 +153,7 @@ class ControlTable:
         self._commits.add(rows)
 
     def claim(self, run: str, consumers: Iterable[str], stages: Sequence[ClaimedStage]) -> None:
-        """Record, in one commit, that the job `run` now runs these stages for these consumers."""
+        """Record, in one commit, that the job with the id `run` now runs these stages for these consumers."""
         self._commits.add(
             [
                 control_row("claim", consumer=consumer, state=str(stage), request=run)

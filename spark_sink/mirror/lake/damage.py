@@ -1,7 +1,7 @@
 """Finds damaged or missing files of a Delta table, after a read has failed.
 
-The exception of a reader rarely shows whether the storage has failed for a moment or a file is lost. So each file that
-the exception names is read once more. A file that is missing or has no valid content is lost.
+The exception of a reader rarely shows whether the storage has failed for a moment or a file is lost. So this module
+reads each file that the exception names once more. A file is lost if it is missing, or if its content is not valid.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Data files of a mirrored Delta table. The driver and the workers of a copy read and write them without Spark.
+"""Reads and writes the data files of a mirrored Delta table without Spark, on the driver and in the workers of a copy.
 
-A column's name and id in the files, and the types that it had before, are in the table's schema (Delta protocol,
-"Column Mapping", "Type Widening"). Statistics of a file are those of the protocol's "Per-file Statistics".
+The table's schema contains, for each column, the name and the id in the files, and the types that the column had before
+(Delta protocol, "Column Mapping", "Type Widening"). The statistics of a file have the form of the protocol's "Per-file
+Statistics".
 
 The functions work on Arrow columns, and on Parquet files in memory or in a local folder.
 """
@@ -44,7 +45,7 @@ _TYPES = {
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 # Any other metadata of a field, such as a default or an invariant, is a rule that only Delta's own writer implements.
-# Ids of nested fields are empty for a field that is not nested.
+# The ids of nested fields are empty in the metadata of a field that is not nested.
 _NESTED_IDS = "delta.columnMapping.nested.ids"
 _FIELD_METADATA = {_ID, _PHYSICAL_NAME, _NESTED_IDS, "delta.typeChanges", "comment"}
 # Keys in the footer of a file with dates of the Julian calendar (Spark's ParquetFileFormat).
@@ -101,9 +102,9 @@ def fits_into(kind: pa.DataType, wider: pa.DataType) -> bool:
 
 
 def read_rows(path: str, columns: Sequence[StoredColumn], bytes_max: int) -> pa.Table | None:
-    """Returns all rows of a file, with the names and types that the columns have now; None if the file holds dates of
-    the Julian calendar, or has more than `bytes_max` bytes when decompressed. A column that the file does not have is
-    NULL."""
+    """Returns all rows of a file, with the names and types that the columns have now; None if the file contains dates
+    of the Julian calendar, or has more than `bytes_max` bytes when decompressed. A column that the file does not
+    contain is NULL."""
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         if _LEGACY & set(file.metadata.metadata or ()):
             return None

@@ -140,7 +140,7 @@ def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
     is recorded. Raises Delta's ConcurrentTransactionException, and appends nothing, if another transaction records a
     version during this call. The frame has the table's columns in the table's order. This function reads the recorded
     version from the checksum file of the newest commit. Delta's own writer would compute the table's whole state with
-    Spark jobs to find it.
+    Spark jobs to find this version.
     """
     spark = frame.sparkSession
     jvm: Any = spark._jvm  # noqa: SLF001
@@ -156,8 +156,8 @@ def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
 
 
 class DeltaTransaction:
-    """A transaction on the Delta table at `path`: it reads the table at `version`, and makes one commit, without a
-    Spark job.
+    """A transaction on the Delta table at `path`: it reads the table's version `version`, and makes one commit, without
+    a Spark job.
 
     The caller writes the data files. A job, or a commit by Delta's own writer, would take a second.
     """

@@ -1,7 +1,7 @@
 """Moves the folder of a Delta table in an object store, where a rename copies each file and deletes the old one.
 
 If a connector renames a folder, it moves the files in any order. If the process is killed meanwhile, each of the two
-folders has some of the files, and neither shows to which table it belongs.
+folders contains some of the files, and neither folder shows to which table it belongs.
 """
 
 from __future__ import annotations
