@@ -1,8 +1,10 @@
-"""Entries of the mirror's log, and `lsn`, the number that orders them. Pure.
+"""Entries of the mirror's log, and `lsn`, the number that orders them. An entry contains rows of one table with the
+same columns, or a statement, or the position at which an append ends (END). An append is one micro-batch of one
+consumer, which one commit adds to the log. A slice is the part of a micro-batch for one task. Pure.
 
-`lsn = append << 32 | slice << 24 | index`. `append` numbers the consumer's appends to the log (1, 2, 3 ... without
-gaps), `slice` numbers the slices of the micro-batch, and `index` numbers the entries of the slice. (consumer, lsn)
-orders the whole log.
+`lsn = append << 32 | slice << 24 | index`. `append` numbers the consumer's appends to the log (1, 2, 3 ...; numbers are
+missing only if the end of the log was lost), `slice` numbers the slices of the micro-batch, and `index` numbers the
+entries of the slice. (consumer, lsn) orders the whole log.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ class LogEntry:
     binlog with the events of this table alone, None for an entry without rows or for a payload of more than
     `INLINE_BYTES`; `query`: the text of a statement, which can be parsed only with `sql_mode`; `thread_specific`: for a
     statement, see `Ddl`; `file`, `pos`: the entry's place in the server's log; `committed_at`: the commit time of the
-    entry's last transaction; `position`: for kind END; `gap`: for kind END, True if the server had purged changes
-    before this append.
+    entry's last transaction; `position`: for kind END, the position at which the append ends; `gap`: for kind END, True
+    if the server had purged changes before this append.
     """
 
     lsn: int
@@ -63,7 +65,7 @@ class LogEntry:
 @dataclass(frozen=True, slots=True)
 class LogEnd:
     """The end of a consumer's log. `append`: number of the consumer's last append; `position`: the position of the
-    newest END entry, None if the log has no END entry yet."""
+    newest END entry, None if the log contains no END entry yet."""
 
     append: int
     position: Position | None
@@ -75,7 +77,7 @@ def first_lsn(append: int) -> int:
 
 
 def last_lsn(append: int) -> int:
-    """Returns the largest lsn that an append can hold."""
+    """Returns the largest possible lsn of an append."""
     return (append + 1 << ENTRY_BITS) - 1
 
 

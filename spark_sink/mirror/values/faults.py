@@ -43,8 +43,8 @@ def _parts(text: str) -> tuple[ErrorKind, str, str]:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """True if the step failed because another writer committed to the table at the same time. The applier can repeat
-    such a step at once."""
+    """True if the step failed because another writer committed to the table at the same time. The applier repeats such
+    a step after a short pause."""
     return bool(_CONFLICT.search(f"{type(error).__name__}: {error}"))
 
 

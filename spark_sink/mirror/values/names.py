@@ -38,7 +38,8 @@ def copy_folder(table_id: str) -> str:
 
 
 def aside_folder(table_id: str) -> str:
-    """Returns the folder, below the target, in which a table is while its place is not free."""
+    """Returns the folder, below the target, to which the mirror moves a table's folder until the table's place is
+    free."""
     return f"{OWN_FOLDER}/moving/{table_id}"
 
 

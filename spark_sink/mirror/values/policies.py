@@ -101,11 +101,12 @@ class ApplyOptions:
     """Options of the applier, which applies the log to tables.
 
     `target`: folder of the mirror; `consumers`: the consumers whose entries the applier applies; `policy`: returns the
-    policy of the table with a name; `excludes`: returns True if a consumer does not mirror the table with a name;
-    `can_copy`: True if the settings name a server from which tables can be copied; `parallel`: how many tables the
-    applier works on at the same time; `step_bytes_max`: the most payload bytes of one step; `poll_s`: time between two
-    reads of the log for new entries; `log_days`: the log is kept for at least so many days; `catalog`: the template of
-    the tables' names in a catalog; `iceberg`: not None if this is an Iceberg catalog, None if it is one of Spark's.
+    policy of a table, by its name; `excludes`: returns True if a consumer (first argument) does not mirror the table
+    with a name (second argument); `can_copy`: True if the settings name a server from which tables can be copied;
+    `parallel`: how many steps of tables run at the same time; `step_bytes_max`: the most payload bytes of one step;
+    `poll_s`: time between two reads of the log for new entries; `log_days`: the log is kept for at least so many days;
+    `catalog`: the template of the tables' names in a catalog; `iceberg`: None if this catalog is a catalog of Spark,
+    not None if it is an Iceberg catalog.
     """
 
     target: str

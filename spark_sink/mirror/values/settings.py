@@ -1,5 +1,5 @@
-"""Settings of the mirror. A value of the command line precedes one of the environment (`SPARK_SINK_*`), then YAML
-files, then defaults.
+"""Settings of the mirror. If several sources contain a setting, the mirror uses the value of the first of them: the
+command line, the environment (`SPARK_SINK_*`), the YAML files, the defaults.
 
 The rules for the files are those of the daemon's settings: `${NAME}` stands for an environment variable, unknown and
 duplicate keys are errors, and one message reports all errors with file and line. No token or password can be given on
@@ -72,7 +72,7 @@ class MirroredConsumer(SettingsSection):
 
 
 class TableSettings(SettingsSection):
-    """Policies for the tables that match a pattern. If a policy is None, the next matching pattern counts."""
+    """Policies for the tables that match a pattern. If a policy is None, the next matching pattern decides."""
 
     unknown_tables: Literal["copy", "partial", "stop"] | None = Field(
         default=None,
@@ -211,13 +211,13 @@ class IcebergSettings(SettingsSection):
         min_length=1,
         description=(
             "The catalog's name for pyiceberg. A catalog of `type: sql` stores tables under this name, so its readers "
-            "have to use the same one"
+            "have to use this name, too"
         ),
     )
     catalog: dict[str, SecretStr] = Field(
         min_length=1,
         description=(
-            "Properties of the catalog, such as `type: rest` and `uri`, as pyiceberg has them "
+            "Properties of the catalog, such as `type: rest` and `uri`, as pyiceberg names them "
             "([targets.md](targets.md#apache-iceberg))"
         ),
     )
@@ -479,7 +479,7 @@ def load_mirror_settings(
 ) -> MirrorSettings:
     """Read and validate the settings. Raises one `SettingsError` that lists all errors.
 
-    `paths`: YAML files, or folders of YAML files; a later file overrides an earlier one. `overrides`: maps a dotted key
+    `paths`: YAML files, or folders of YAML files; a file overrides the files before it. `overrides`: maps a dotted key
     to (command line option, value). `environment` defaults to the environment of the process.
     """
     given = os.environ if environment is None else environment

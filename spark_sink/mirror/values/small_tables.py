@@ -1,9 +1,10 @@
-"""Spark settings that make commits to small Delta tables fast. A job uses each of them if the user does not set it."""
+"""Spark settings that make commits to small Delta tables fast. A job uses each setting that the user does not set."""
 
 from __future__ import annotations
 
-# With these settings, each commit writes the table's state and the recorded versions into a checksum file. The next
-# commit then needs no Spark jobs to compute them: a MERGE of few rows takes one second instead of five.
+# With the settings of `spark.databricks.delta`, each commit writes the table's state and the recorded versions into a
+# checksum file. The next commit then needs no Spark jobs to compute this state: a MERGE of few rows takes one second
+# instead of five.
 SMALL_TABLES = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
