@@ -1,5 +1,6 @@
-"""The part of a copy that runs on executors: they read chunks, and write the chunks' files if the target is on a local
-file system. Every Python worker loads this module, so it imports only what it needs for this work."""
+"""The part of a copy that runs on executors: they read chunks (ranges of the table's key), and write the rows to files
+if the target is on a local file system. Every Python worker loads this module, so it imports only what it needs for
+this work."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkReading:
-    """What the executors need to read chunks. The endpoint holds the password. Spark sends the password to the
-    executors in the serialized function only; no text of a plan or of an error shows it."""
+    """What the executors need to read chunks. `endpoint` contains the database password. The password reaches the
+    executors only inside the serialized function; no text of a plan or of an error shows the password."""
 
     endpoint: Endpoint
     label: str

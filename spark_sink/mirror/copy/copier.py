@@ -1,4 +1,5 @@
-"""Copies one table from a server into its staging folder, in groups of chunks, and continues a copy that was killed.
+"""Copies one table from a server into its staging folder, in groups of chunks, and continues a copy that was killed. A
+chunk is a range of the table's key.
 
 1. Wait until the server has executed every transaction up to S, the end of the mirror's log when the copy begins.
 2. While the executors read one group, find the bounds of the next group's chunks along the key. Several chunks are read
@@ -6,8 +7,8 @@
 3. When all chunks are read, ask the server for R, a position that covers every transaction whose changes the chunks can
    contain.
 
-The table is exact only after the mirror has replayed the log on the copy from S to R or beyond. Until then the rows are
-from different transactions.
+The copy is equal to the server's table only after the mirror has replayed the log on it from S to R or beyond. Until
+then, the rows show the states after different transactions.
 
 A table without a key is read in one transaction. The transaction's snapshot contains exactly the transactions up to a
 known position R, and the replay from S leaves these transactions out.
@@ -116,7 +117,7 @@ class Copier:
         try:
             return one.run(record, begin.position, stopping)
         except BinlogError as error:
-            # The log will contain the statement that altered the table; the applier then begins another copy.
+            # The log will contain the statement that altered the table. When the applier reads it, another copy begins.
             if was_altered(error) and waited(stopping, _CHANGE_WAIT_S):
                 return one.stopped(record)
             raise
@@ -319,7 +320,7 @@ class _OneCopy:
         state = replace(self._state, group=self._state.group + 1, executed=position.to_json())
         self._commit((), state, source)
 
-    # -- care for the server ---------------------------------------------------------------------------------
+    # -- progress --------------------------------------------------------------------------------------------
 
     def _report(self, source: SourceTable, began: float, copied_before: int) -> None:
         state, seconds = self._state, time.monotonic() - began

@@ -59,8 +59,8 @@ def wait_for_server(
 
 
 class OtherJobError(RuntimeError):
-    """Another job has written to the folder of a copy since this job began. This job has to read again how far the copy
-    is."""
+    """Another job has written to the folder of a copy since this job began. This job has to read the state of the copy
+    from the folder again."""
 
 
 def retried(run: Callable[[], None], stopping: Stopping) -> None:

@@ -41,8 +41,8 @@ class CopyProgress:
 
 
 def remaining_s(rows: int, estimated: int, rows_per_second: float) -> float | None:
-    """Returns how long a copy that has `rows` rows still takes; None if its speed or the estimated number of rows is
-    not known."""
+    """Returns how long a copy still takes after it has copied `rows` rows; None if its speed or the estimated number of
+    rows is not known."""
     return max(0, estimated - rows) / rows_per_second if rows_per_second and estimated else None
 
 

@@ -1,5 +1,5 @@
-"""The server from which the mirror copies tables: its address by the settings, how busy it is, and its tables without
-the columns that the mirror leaves out."""
+"""The server from which the mirror copies tables: takes its address from the settings, asks how busy it is, and
+describes its tables without the columns that the mirror leaves out."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class ServerLoad:
 
 @dataclass(frozen=True, slots=True)
 class CopyServer(TableServer):
-    """A server to copy from. Its `endpoint` holds the password, and Spark sends the endpoint to the executors; no text
-    shows the password.
+    """A server to copy from. `endpoint` contains the database password. Spark sends the endpoint to the executors; no
+    text shows the password.
 
     `omitted`: returns the names of columns that a mirrored table leaves out."""
 
@@ -68,8 +68,8 @@ def without_columns(source: SourceTable, omitted: Collection[str]) -> SourceTabl
 
 
 def server_load(connection: Connection, *, with_lag: bool) -> ServerLoad:
-    """Ask how busy the server is. `with_lag` needs REPLICATION CLIENT, on MariaDB SLAVE MONITOR. Raises
-    `BinlogError`."""
+    """Ask how busy the server is. `with_lag`: True to ask also how far a replica lags. The account then needs the
+    privilege REPLICATION CLIENT, or on MariaDB SLAVE MONITOR. Raises `BinlogError`."""
     running = ask_one(
         connection,
         "SHOW GLOBAL STATUS LIKE 'Threads_running'",

@@ -1,10 +1,11 @@
-"""The folder that a copy fills. The executors read chunks, and the copy appends the chunks in groups, each group once.
+"""The folder that a copy fills. The executors read chunks (ranges of the key), and the copy appends the chunks in
+groups, each group once.
 
 A group's commit records `(copy id, number of the group)` as its application id and version, so a group that is written
-twice is skipped. If another job has written the group, its keys may end elsewhere, so the copy then begins again at the
-state that the folder shows. The commit's user metadata records where the next group begins. So the folder itself shows
-how far a copy is, and a copy that was killed continues after the last group. The state of a copy is stored only in
-these commits.
+twice is skipped. If another job has written the group, the group may end at another key, so the copy then continues
+from the state that the folder shows. The commit's user metadata records where the next group begins. So the folder
+itself shows how far a copy is, and a copy that was killed continues after the last group. The state of a copy is stored
+only in these commits.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class StagedCopy:
 
 
 class StagingTable:
-    """The Delta table of one copy. `copy_id`: the id of the copy; each copy of a table has its own; `iceberg`: True if
-    Iceberg's readers have to read the table's files."""
+    """The Delta table of one copy. `copy_id`: the id of the copy, different for each copy of a table; `iceberg`: True
+    if Iceberg's readers have to read the table's files."""
 
     def __init__(
         self, spark: SparkSession, table: MirroredTable, copy_id: str, *, iceberg: bool = False
