@@ -1,5 +1,5 @@
-"""Checks executors on other hosts before they work for the mirror: those that exist at the start, and each that
-registers later.
+"""Checks executors on other hosts before they work for the mirror: the executors that exist when the job starts, and
+each executor that registers while the job runs.
 
 A host that lacks the target's folder would write data files that the other hosts do not see. And in a small mirror,
 executors that cannot reach the daemon would remain unnoticed for a long time, because the driver reads small batches
@@ -145,7 +145,7 @@ def _needs(settings: MirrorSettings, mark: str | None) -> HostNeeds:
 
 def _reached(endpoint: T, reach: Callable[[T], None]) -> T | None:
     """Returns the endpoint; None if the endpoint does not answer the driver. In that case the executors do not check
-    it; the stages try it again, and report the fault."""
+    this endpoint. The stages connect to the endpoint again, and report the fault."""
     try:
         reach(endpoint)
     except BinlogError:

@@ -1,8 +1,8 @@
 """Checks that an executor's host has what the mirror needs: this package, the target's folder, the daemon and the
 server.
 
-Runs in a Python worker of the executor. Before that, the driver has passed the same checks on its own host, so the
-cause of a fault is the executor's host.
+Runs in a Python worker of the executor. The driver has tried the daemon and the server on its own host before, and lets
+the executors check only what the driver itself reaches. So the cause of a fault is the executor's host.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class HostNeeds:
 
     `version`: the version of this package, "" if it is not installed as a package; `mark`: a file in the target that
     the driver has made, None if the target is not on a local file system; `daemon`, `server`: None if the driver does
-    not reach the daemon or the server. `server` holds the password, which is sent in the serialized function only.
+    not reach the daemon or the server. `server` contains the database password. The password reaches the executors only
+    inside the serialized `check_hosts` function.
     """
 
     version: str

@@ -1,1 +1,2 @@
-"""Publishes the mirrored Delta tables as Iceberg tables: a catalog's Iceberg metadata for the same data files."""
+"""Publishes the mirrored Delta tables as Iceberg tables: an Iceberg catalog gets metadata for the data files of the
+Delta tables."""

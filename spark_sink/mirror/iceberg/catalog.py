@@ -1,4 +1,4 @@
-"""The mirrored tables in an Iceberg catalog (REST, Hive metastore, Glue, SQL), by pyiceberg.
+"""Publishes the mirrored tables in an Iceberg catalog (REST, Hive metastore, Glue, SQL), by pyiceberg.
 
 An Iceberg table of the mirror consists of metadata only: its data files are those of the newest version of the Delta
 table in the mirror's folder. `refresh` makes one Iceberg snapshot that removes and adds data files so that both tables
@@ -54,7 +54,7 @@ PATH_PROPERTY = "binlog.path"  # the folder of the Delta table
 # In the summary of a snapshot: the version of the Delta table, and the id that Delta gave to the table.
 VERSION, DELTA_ID = "binlog.delta-version", "binlog.delta-id"
 TIDY_EVERY_S = 3600.0
-# A metadata file may be part of a commit that another job is making.
+# A younger metadata file may be part of a commit that another job is making, so it is not deleted.
 _UNFINISHED_S = 3600.0
 _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",

@@ -1,4 +1,4 @@
-"""The data files of a Delta table as those of an Iceberg table, with their statistics."""
+"""Describes the data files of a Delta table as data files of an Iceberg table, with their statistics."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def data_file(
 ) -> DataFile:
     """Returns the Iceberg data file for Delta's `add` action of a file below `folder`.
 
-    `columns`: ids of the top-level columns by their names in the files. Raises `BinlogError` UNSUPPORTED_CHANGE if the
-    file's rows are not all rows of the table, or are not counted.
+    `columns`: ids of the top-level columns by their names in the files. Raises `BinlogError` UNSUPPORTED_CHANGE if a
+    deletion vector marks rows of the file as deleted, or if the number of the file's rows is not known.
     """
     stats = json.loads(add.get("stats") or "{}")
     if add.get("deletionVector") or "numRecords" not in stats:

@@ -1,6 +1,7 @@
 """The Iceberg schema of a Delta table. The field ids are those that Delta has written into the data files.
 
-Delta protocol, "Column Mapping" and "Iceberg Compatibility V2"; Iceberg's specification, "Schemas and Data Types".
+Sources: Delta protocol, "Column Mapping" and "Iceberg Compatibility V2"; Iceberg's specification, "Schemas and Data
+Types".
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Compares each table of the mirror with the server's table at one position, without writing on the server.
 
-1. `snapshot_at` begins a consistent snapshot on the server and determines its position R: MySQL reports the same
-   executed set and end of the log before and after the snapshot begins; MariaDB reports the position of the snapshot
-   itself.
-2. `_version_at` waits for a version of the Delta table that has all changes of the table up to R and no change behind
-   R. The mirror's log shows which entries lie before R. If a step of the mirror applied changes from before and behind
-   R together, there is no such version, and `verify` begins another snapshot. After the deadline, the verdict is
-   `moving`.
+1. `snapshot_at` begins a consistent snapshot on the server and determines its position R. On MySQL, the executed set
+   and the end of the binlog must be equal before and after the snapshot begins. MariaDB itself reports the position of
+   the snapshot.
+2. `_version_at` waits for a version of the Delta table that contains all changes of the table up to R and no change
+   after R. The mirror's log shows which entries lie before R. If a step of the mirror has applied changes from before
+   and after R together, there is no such version, and `verify` begins another snapshot. After the deadline, the verdict
+   is `moving`.
 3. `column_differences` compares the columns of snapshot and version: names, types and order.
-4. `row_checksums` compares the checksums of both per bucket of keys. `row_differences` compares the rows of buckets
-   that differ.
+4. `row_checksums` assigns the rows of both to buckets by their keys, and compares the checksums of the buckets.
+   `row_differences` compares the rows of buckets that differ.
 
 `verify` reports a difference only after it has found a difference at two positions, because a snapshot may show a
 transaction shortly before MySQL adds the transaction to the executed set.
@@ -157,8 +157,8 @@ def verify(
 
 
 def compared_records(records: Iterable[TableRecord]) -> dict[TableName, TableRecord]:
-    """Returns the records of the tables to compare, by name, without dropped tables. If two consumers have a table with
-    the same name, a record with the state `complete` precedes, then the newer record."""
+    """Returns the records of the tables to compare, by name, without dropped tables. If several records have the same
+    name, returns one in the state `complete` if there is one, and of several such records the newest."""
 
     def precedence(record: TableRecord) -> tuple[bool, int]:
         return record.word is TableState.COMPLETE, record.serial
@@ -254,8 +254,8 @@ class _Verifier:
         """Wait until the mirror has a version of the table at `position`. Returns the Delta version; -1 if the table
         has no folder yet.
 
-        `applied`: the lsn up to which the table was applied before the snapshot. Raises `_Moving` if the mirror has
-        applied changes behind the position.
+        `applied`: the lsn (number of an entry: rows or a statement of the log) up to which the table was applied before
+        the snapshot. Raises `_Moving` if the mirror has applied changes behind the position.
         """
         entries = _TableEntries(self._log, record, applied, position)
         entries.read_to_position(deadline)
@@ -362,7 +362,7 @@ class _TableEntries:
 
     def _is_before(self, entry: LogEntry, end: Position) -> bool:
         """True if the entry lies before the position. `end` is the end of the entry's append, which is at or beyond the
-        position. Raises `_Moving` if the entry holds changes from both sides of the position."""
+        position. Raises `_Moving` if the entry contains changes from before and after the position."""
         ours = self._position
         if end.server != ours.server:
             if contains_executed(ours, end):
