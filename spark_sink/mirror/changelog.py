@@ -1,7 +1,7 @@
-"""The changelog of a table: a view over the mirror's log, which holds each change exactly once.
+"""The changelog of a table: a view over the mirror's log. The log contains each change exactly once.
 
 This module writes nothing: the executors decode the log's payloads when the frame is read. A frame shows the log as it
-was when the frame was made, and reaches back as far as the log does (`log_days`).
+was when the frame was made. It contains no changes of days that were deleted from the log (`log_days`).
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class ChangelogRange:
         return cls(_bound("--from", start), _bound("--to", end))
 
     def entries(self) -> Column:
-        """Returns the condition on entries of the log. An entry that fulfils the condition may also hold changes
-        outside of the range."""
+        """Returns the condition on entries of the log. An entry (rows of a table in the log) that fulfils the condition
+        may also contain changes outside of the range."""
         chosen = F.lit(True)
         if isinstance(self.start, int):
             chosen &= F.col("lsn") >= self.start
         if isinstance(self.end, int):
             chosen &= F.col("lsn") < self.end
         if isinstance(self.start, datetime):
-            # An append is made after the commits that it holds.
+            # An append (one micro-batch in the log) is made after the server has committed its changes.
             chosen &= F.col("day") >= F.lit((_utc(self.start) - _CLOCKS_APART).date())
         return chosen
 
@@ -113,7 +113,7 @@ def table_changes(
     consumer whose log is read, "" for the only one that has the table. The frame's executors need this package.
 
     Raises `UserError` UNKNOWN_TABLE if the log has no rows of the table; `BinlogError` UNSUPPORTED_CHANGE if no type
-    holds all the types that a column has had.
+    can represent the values of all the types that a column has had.
     """
     from spark_sink.mirror.schema.change_rows import changelog_schema, joint_row  # noqa: PLC0415
 

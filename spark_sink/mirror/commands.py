@@ -1,5 +1,6 @@
 """The commands `resolve` and `adopt`. `resolve` writes requests into the control table. The application that applies a
-consumer executes the requests: at once if it runs, else at its next start. `adopt` writes the records of tables itself.
+consumer executes the requests: at once if the application runs, otherwise at its next start. `adopt` writes the records
+of tables itself.
 """
 
 from __future__ import annotations
@@ -83,14 +84,15 @@ def adopt_tables(
 ) -> list[TableRecord]:
     """Assign tables of other consumers, or Delta tables without an owner, to `consumer`, with the rows that they have.
 
-    This function writes records of `consumer` and of the tables' previous consumers, so it ends applications that apply
-    one of these consumers. Returns the new records. `patterns`: patterns of tables in the control table; a plain name
-    may also name a Delta table that is not in the control table. `count` is called with 1 after each table. Raises
-    `UserError` if no such table fits a pattern, or if all these tables already belong to `consumer`.
+    This function writes records of `consumer` and of the tables' previous consumers, so it first claims these
+    consumers. An application that has applied one of them then stops applying it, and ends if it has no other consumer.
+    Returns the new records. `patterns`: patterns of tables in the control table; a plain name may also name a Delta
+    table that is not in the control table. `count` is called with 1 after each table. Raises `UserError` if no such
+    table fits a pattern, or if all these tables already belong to `consumer`.
     """
     control = ControlTable(spark, target)
     records = list(control.records().values())
-    # A table of `consumer` that was stopped because another Delta table has its path has no folder of its own.
+    # If a table of `consumer` was stopped because another Delta table is at its path, its record names no folder.
     labels = {
         record.label
         for record in records
@@ -139,7 +141,7 @@ def _adopted(
     reason, live = "adopted with the rows that it had", Live(complete=complete)
     if (record := own.get(name)) is None:
         return TableRecord(new_table_id(), consumer, *name, folder, live, reason=reason)
-    # The entries of the stopped table are still in the log, from `from_lsn` on.
+    # The entries (changes) of the stopped table are still in the log, from `from_lsn` on.
     stands = replace(forgetting(record), state=CatchingUp(live), signature="", epoch=0)
     return replace(stands, folder=folder, move=None, deletion_vectors=False, reason=reason)
 

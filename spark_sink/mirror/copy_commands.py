@@ -40,11 +40,12 @@ def run_copy(
 ) -> list[TableName]:
     """Request copies of the server's tables that fit a pattern. Returns the names of these tables.
 
-    The job that applies the tables' consumer makes the copies, at once or when it runs next. This function makes no
-    records of tables, because the job may make a record with the same name at the same time. `consumer`: the consumer
-    of tables that the mirror does not have yet, "" if only one consumer includes them. Tables that their consumer
-    leaves out are not copied. Raises `UserError` if no table fits a pattern, if a pattern is the name of a table that
-    is left out, if all tables are left out, or if several consumers include a table and `consumer` is "".
+    The job that applies the tables' consumer makes the copies: at once if the job runs, otherwise when it runs next.
+    This function creates no records of tables, because the job may at the same time create a record for one of the
+    names. `consumer`: the consumer of tables that the mirror does not have yet, "" if only one consumer includes them.
+    Tables that their consumer leaves out are not copied. Raises `UserError` if no table fits a pattern, if a pattern is
+    the name of a table that is left out, if all tables are left out, or if several consumers include a table and
+    `consumer` is "".
     """
     server = CopyServer.of_settings(copy_section(settings))
     with server.session() as connection:

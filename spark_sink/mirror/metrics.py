@@ -2,7 +2,7 @@
 
 Each scrape reads the progress of the applier, so metrics cost nothing between scrapes. Series about a copy, a stop or
 the steps of a table have the table's name as a label. Series about a copy or a stop end with the copy or the stop. At
-most `TABLES_MAX` tables have series about stops, and as many about steps.
+most `TABLES_MAX` tables have series about stops, and at most `TABLES_MAX` tables have series about steps.
 """
 
 from __future__ import annotations

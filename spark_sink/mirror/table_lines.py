@@ -34,8 +34,8 @@ class TableLine:
 
     `waiting_rows`: how many row changes in the log the table does not have yet; `lag_s`: seconds since the oldest of
     these changes was committed, None if there is none; `since`: when the state was written; `copied`: how far the copy
-    is while the table is being copied, else None; `catalog`: the table's name in the catalog; `catalog_error`: why this
-    is not the wanted name, "" if it is.
+    is while the table is being copied, else None; `catalog`: the table's name in the catalog; `catalog_error`: why the
+    table is not registered under the wanted name, "" if it is.
     """
 
     consumer: str
