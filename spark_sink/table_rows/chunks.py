@@ -1,9 +1,9 @@
-"""Ranges of a table by its key. Only the server compares key values; this module does not.
+"""Divides a table into ranges (chunks) of its key. Only the server compares key values; this module does not.
 
 A bound is the key of a row, written as SQL literals that have exactly the key's values: numbers as the server wrote
 them, text as bytes in the column's character set, so that the server compares by the column's collation. A range
-contains all rows behind one bound, up to and including another bound. Keys of several columns are compared by chains of
-OR, because every server uses the index for these.
+contains all rows after one bound in the order of the key, up to and including another bound. Keys of several columns
+are compared by chains of OR, because every server uses the index for these.
 """
 
 from __future__ import annotations

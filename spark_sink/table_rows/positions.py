@@ -1,4 +1,5 @@
-"""Tests whether the log has reached what a server had executed when its rows were read. Pure.
+"""Tests whether the log that a consumer reads has reached the position that a server had executed when rows were read
+from this server. Pure.
 
 Rows may show every transaction that was committed when they were read, so the log has to be read up to a position that
 covers all of these transactions. If the rows were read from the consumer's server, this position is the end of the

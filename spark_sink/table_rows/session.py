@@ -1,8 +1,8 @@
 """Opens sessions that read rows exactly: logs in, sets variables, and reads the rows of a statement as Arrow batches.
 
-The variables of a session determine how the server writes values: text in each column's character set, TIMESTAMP in
-UTC, CHAR without trailing spaces, invalid dates unchanged. A session is read-only, and its statements read committed
-rows without locks.
+The variables of a session determine how the server writes values: it writes text in each column's character set,
+TIMESTAMP values in UTC, CHAR values without trailing spaces, and invalid dates unchanged. A session is read-only, and
+its statements read committed rows without locks.
 
 PyMySQL would convert each value to a Python object. So this module does not read rows with PyMySQL: it reads PyMySQL's
 socket into one buffer, in which `text_kernels.find_cells` finds the cells.
@@ -42,7 +42,7 @@ SESSION = (
     " SESSION net_write_timeout = 600, SESSION lock_wait_timeout = 60"
 )
 _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-# READ ONLY exists since MySQL 5.6 and MariaDB 10.0. Of the two time limits, each server has one or none.
+# READ ONLY exists since MySQL 5.6 and MariaDB 10.0. A server has one of the two time limits, or none.
 _READ_ONLY = "SET SESSION TRANSACTION READ ONLY"
 _TIME_LIMITS = ("max_execution_time", "max_statement_time")
 
@@ -186,7 +186,7 @@ class RowReader:
         return bool(rows and len(self._buf) - self._state[text_kernels.END] < len(self._buf) >> 4)
 
     def _receive(self) -> None:
-        """Receive more bytes, into a larger buffer if one row fills it."""
+        """Receive more bytes. If one row fills the buffer, use a larger buffer."""
         state, buf = self._state, self._buf
         if not state[text_kernels.ROWS] and state[text_kernels.NEXT]:
             # All complete rows are decoded, so the bytes of the incomplete row are moved to the buffer's start.

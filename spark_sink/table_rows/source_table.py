@@ -34,10 +34,10 @@ _HIDDEN_KEY = "show_gipk_in_create_table_and_information_schema"
 class SourceTable:
     """A table on the server.
 
-    `key`: indices in `columns` of the key that identifies rows, () without a key; `key_name`: the index over these
-    columns; `charsets`: the character set of each column, by the server's name; `rows`, `row_bytes`: the server's
-    estimates of the number of rows and the bytes of one row; `versioned`: True if MariaDB keeps old versions of rows in
-    the table. The log contains these versions, too.
+    `key`: indices in `columns` of the key that identifies rows, () without a key; `key_name`: the name of the index
+    over these columns, "" if there is none; `charsets`: the character set of each column, by the server's name; `rows`,
+    `row_bytes`: the server's estimates of the number of rows and the bytes of one row; `versioned`: True if MariaDB
+    keeps old versions of rows in the table. The binlog contains these versions, too.
     """
 
     database: str
@@ -70,7 +70,8 @@ class SourceTable:
 
     @property
     def from_clause(self) -> str:
-        """The table's text behind FROM. If the table has a key, the text makes the server read by this index."""
+        """The text for the table after FROM. If an index over the table's key exists, the text makes the server read by
+        this index."""
         name = f"{quoted_name(self.database)}.{quoted_name(self.table)}"
         if self.versioned:
             name += " FOR SYSTEM_TIME ALL"

@@ -1,11 +1,12 @@
 """The server whose rows are read: reports what the server has executed, describes its tables, and opens snapshots.
 
-If rows are read for a position of the log, they must have the state at that position or a later state. A dump may
-contain a transaction before its rows are visible, so `wait_until_executed` waits until the rows are visible. With
-GTIDs, it waits until MySQL counts the transactions as executed, which MySQL does after the rows are visible. On
-MariaDB, it waits until the place of a consistent snapshot has reached the position; on a replica of MariaDB, until
-`gtid_slave_pos` has reached it. On MySQL without GTIDs, it waits until the server has begun another binlog file,
-because the server begins a file only when all transactions of the previous file are committed.
+If rows are read for a position of the log, they must have the state at that position or a later state. A server may
+send a transaction to replicas before the rows of this transaction are visible, so `wait_until_executed` waits until the
+rows are visible. With GTIDs, the function waits until MySQL counts the transactions as executed, which MySQL does after
+the rows are visible. On MariaDB, it waits until the position of a consistent snapshot is not before the position of the
+log; on a replica of MariaDB, until `gtid_slave_pos` contains the position of the log. On MySQL without GTIDs, it waits
+until the server has begun another binlog file, because the server begins a file only when all transactions of the
+previous file are committed.
 
 Sources: MySQL source, sql/binlog.cc (process_commit_stage_queue, new_file_impl); MariaDB knowledge base, "START
 TRANSACTION", "Enhancements for START TRANSACTION WITH CONSISTENT SNAPSHOT".
@@ -59,8 +60,8 @@ _SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 @dataclass(frozen=True, slots=True)
 class TableServer:
-    """A server whose rows are read. `endpoint` contains the password, and Spark sends it to the executors. `repr` does
-    not show the password."""
+    """A server whose rows are read. `endpoint` contains the database password. Spark sends the endpoint to the
+    executors. `repr` does not show the password."""
 
     endpoint: Endpoint
 
@@ -78,14 +79,14 @@ class TableServer:
             connection.close()
 
     def table(self, database: str, table: str) -> SourceTable:
-        """Returns the description of a table. Raises the same `BinlogError` as `read_source_table`."""
+        """Returns the description of a table. Raises the `BinlogError` of `read_source_table`."""
         with self.session() as connection:
             return read_source_table(connection, database, table)
 
 
 def executed_position(connection: Connection) -> Position:
-    """Return a position that covers every transaction whose rows were visible before the call. Its `seq` is computed as
-    in the daemon's positions, its `epoch` is 0. Raises `BinlogError`."""
+    """Return a position that covers every transaction whose rows were visible before the call. The `seq` of this
+    position is computed as in the daemon's positions, and its `epoch` is 0. Raises `BinlogError`."""
     facts = read_facts(connection)
     if not _has_gtids(facts):
         return _executed(facts)
@@ -99,8 +100,8 @@ def executed_position(connection: Connection) -> Position:
 
 def snapshot_position(connection: Connection) -> Position:
     """Return the position that the server has executed. Transactions that a replica has received but not executed are
-    not included. While a table is locked, the position contains exactly the transactions whose changes of this table
-    are visible. `seq` and `epoch` are as in `executed_position`. Raises `BinlogError`."""
+    not included. While a table is locked, the transactions that have changed this table and are in the position are
+    exactly those whose changes are visible. `seq` and `epoch` are as in `executed_position`. Raises `BinlogError`."""
     return _executed(read_facts(connection))
 
 
@@ -289,7 +290,7 @@ def snapshot_at(server: TableServer, deadline: float) -> Iterator[tuple[Connecti
 
 
 def _log_place(connection: Connection, facts: ServerFacts) -> Position:
-    """Return the end of MySQL's log, with the executed set of the same moment."""
+    """Return the end of MySQL's binlog, with the executed set at this moment."""
     statement = f"SHOW {'BINARY LOG' if says_replica(facts.version) else 'MASTER'} STATUS"
 
     def position(row: Row) -> Position:

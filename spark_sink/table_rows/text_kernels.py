@@ -6,7 +6,7 @@ the byte 251. The server divides a row of 16 MiB or more into several packets.
 The converting kernels get `at` and `size`, the offset and length of each row's cell in `buf`; `at` is -1 for NULL. They
 return -1, or the row of the first cell that is invalid for its type.
 
-Sources: MySQL manual, "Text Resultset Row", "MySQL Packets"; checked against servers by the tests.
+Sources: MySQL manual, "Text Resultset Row", "MySQL Packets". The tests compare the results with those of servers.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def copy_cells(buf: U8, at: I32, size: I32, offsets: I64, out: U8) -> None:
 def parse_integers(
     buf: U8, at: I32, size: I32, negative_max: np.uint64, positive_max: np.uint64, out: I64
 ) -> Int:
-    """Parse integers, and write their 64 bits to `out`. The magnitude is at most `negative_max` for a number with a
-    minus sign, else `positive_max`."""
+    """Parse integers, and write their 64 bits to `out`. A number with a minus sign is invalid if its magnitude is
+    larger than `negative_max`, any other number if it is larger than `positive_max`."""
     tenth = np.uint64(1844674407370955161)  # a tenth of 2^64 - 1, whose last digit is 5
     for i in range(len(at)):
         out[i] = 0

@@ -1,9 +1,9 @@
-"""Converts rows of the text protocol to Arrow, with the same types and values as the decoder of the log
+"""Converts rows of MySQL's text protocol to Arrow, with the types and values that the decoder of binlogs returns
 (`docs/types.md`).
 
 A `TextDecoder` is constructed from a table's columns, as `column_definition` reads them. In a session with the
 variables of `session.SESSION`, its `select_list` selects each column in a form that determines the stored value
-exactly. Text is in the column's character set, as in the log, so both decoders use the same conversion tables.
+exactly. Text is in the column's character set, as in the binlog, so both decoders use the same conversion tables.
 TIMESTAMP values are in UTC. A FLOAT is selected in an expression, because the server shows only six digits of a FLOAT
 column.
 
