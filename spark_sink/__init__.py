@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("binlog")` with a session that does not find it by itself.
+    """Register `format("binlog")` with a session that does not find this source by itself.
 
     Spark finds the source if this package is installed, but not if the package is only on the path. Executors need the
     package, too.

@@ -1,6 +1,7 @@
 """The command line of the mirror: `python -m spark_sink COMMAND`.
 
-Exit codes: 0 success, 2 invalid input or settings, 1 any other error. Each command loads Spark only when it runs.
+Exit codes: 0 success; 1 an error, or a difference that `verify` has found; 2 invalid input or settings; 3 another job
+has taken over a consumer of `run`. Each command loads Spark only when it runs.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ LogLevel = Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERRO
 @contextmanager
 def faults_as_exit_codes(complete: Callable[[str], str] = str) -> Iterator[None]:
     """Print a BinlogError or an error of Spark in one line, and exit: with 2 if the user's input or settings are wrong,
-    else with 1. `complete` adds this process's options to the commands in a message."""
+    otherwise with 1. `complete` adds this process's options to the commands in a message."""
     try:
         yield
     except BinlogError as error:

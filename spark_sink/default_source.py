@@ -1,4 +1,4 @@
-"""Lets Spark find the source "binlog": the wheel has this file as the module `pyspark_binlog_dispatcher`.
+"""Lets Spark find the source "binlog": the wheel contains this file as the module `pyspark_binlog_dispatcher`.
 
 Spark imports each top-level module `pyspark_*` of the driver's Python when a session first uses a format that Spark
 does not have itself. Spark asks each of these modules for a class `DefaultSource`

@@ -2,15 +2,16 @@
 coordinates.
 
 The coordinates follow from the installed Python packages, as in `delta.pip_utils`: the version of the artefact is the
-version of `delta-spark`, and the version of `pyspark` determines the artefact's Spark line. (The artefact of Delta 4.0
-is for Spark 4.0 and names no line.) `delta.pip_utils` sets `spark.jars.packages`. With this setting Spark resolves the
-jars at each start, ignores the mirrors and proxies of Maven's settings.xml, fails if ~/.m2 has descriptions of
-artefacts without their jars, and leaves no files that an image could contain. So this module fetches the jars once into
-a cache folder, with `mvn`. If `mvn` is not installed or fails, it uses the Ivy in Spark's own jars, which needs only
-Java. Later starts need no network.
+version of `delta-spark`, and the version of `pyspark` determines the Spark line in the artefact's name. A line is all
+versions with the same first two numbers. (The artefact of Delta 4.0 is for Spark 4.0 and names no line.)
+`delta.pip_utils` sets `spark.jars.packages`. With this setting Spark resolves the jars at each start, ignores the
+mirrors and proxies of Maven's settings.xml, fails if ~/.m2 contains descriptions of artefacts without their jars, and
+leaves no files that an image could contain. So this module fetches the jars once into a cache folder, with `mvn`. If
+`mvn` is not installed or fails, it uses the Ivy in Spark's own jars, which needs only Java. Later starts need no
+network.
 
-This module leaves out jars that Spark itself has: a second Hadoop or Scala on the class path would conflict with
-Spark's own.
+This module leaves out jars that are among Spark's own jars: a second Hadoop or Scala on the class path would conflict
+with that of Spark.
 
     python -m spark_sink.jars        fetches missing jars, prints the value for `spark-submit --jars`
     python -m spark_sink.jars --s3   the same, with the jars for `s3a:` paths
@@ -263,8 +264,7 @@ def _fetch_by_ivy(jars: JarSet, work: Path) -> str | None:
 
 
 def _ivy_exclusions(jars: JarSet, package: str) -> str:
-    """Returns Ivy's exclusions. They exempt `package`, because Ivy, unlike Maven, applies exclusions to the package
-    itself, too."""
+    """Returns Ivy's exclusions. They exempt `package`: unlike Maven, Ivy would also exclude the package itself."""
     return "".join(
         f'<exclude org="{group}" module="{f"(?!{package}$).*" if artifact == "*" else artifact}" matcher="regexp"/>'
         for group, artifact in _left_out(jars)

@@ -1,9 +1,10 @@
 """The mirror job: one Spark application with a streaming query per consumer (the log stage), and the applier.
 
-The two stages share only the log, so they may run in two applications (`--stages`). A consumer or a table that fails
-does not stop the others. The job ends after SIGTERM or SIGINT. With `available_now` it ends when all changes are in the
-log and applied. It ends with exit code 1 when one of its stages has no working consumer left. If another job has taken
-over one of the consumers, the exit code is 3; if another job has taken over the last consumer, the job ends at once.
+The two stages share only tables in the target (the mirror's log and the control table), so they may run in two
+applications (`--stages`). A consumer or a table that fails does not stop other consumers or tables. The job ends after
+SIGTERM or SIGINT. With `available_now` it ends when all changes are in the log and applied. It ends with exit code 1
+when one of its stages has no working consumer left. If another job takes over a consumer, this job continues with its
+other consumers, and its exit code will be 3. It ends at once if it has no consumer left.
 """
 
 from __future__ import annotations

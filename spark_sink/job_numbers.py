@@ -76,9 +76,10 @@ def read_numbers(host: str, port: int) -> JobNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerLine:
-    """A consumer by the job's metrics; a value that is not known is None. `log_up`, `apply_up`: True if the stage
-    works; `lag_...`: how far the consumer's stream is behind the server; `apply_lag_s`: how far the consumer's tables
-    are behind the log; `step_s`: by phase, how many seconds of work steps do per second."""
+    """The state of a consumer, from the job's metrics. A value that is not known is None. `log_up`, `apply_up`: True if
+    the stage works; `lag_...`: how far the consumer's stream is behind the server; `apply_lag_s`: how far the
+    consumer's tables are behind the mirror's log; `step_s`: by phase, how many seconds the consumer's steps have spent
+    in the phase, per second."""
 
     consumer: str
     log_up: bool | None

@@ -1,11 +1,11 @@
 """Compiles the kernels that Python workers need, and stores them in numba's cache, so that no worker has to compile
-them.
+them. A kernel is a function that numba compiles to machine code.
 
     python -m spark_sink.kernels   compiles missing kernels, prints the cache folder of the kernels that decode rows
 
 numba keeps its cache beside the source files, or in NUMBA_CACHE_DIR, and identifies a source file by its modification
-time. So a cache is valid only for the files from which it was made, and only on the same kind of processor. Without a
-cache each worker process compiles the kernels for itself.
+time. So a cache is valid only for the files from which it was made, and only on the kind of processor on which it was
+made. Without a cache, each worker process compiles the kernels for itself.
 
 Which kernels run depends on the types of columns. So this module decodes a delivered binlog that has one column of each
 type: the file kernels.binlog, which the daemon delivered from a MySQL 9.7. Kernels of rarer character sets are compiled
@@ -32,8 +32,8 @@ SAMPLE = Path(__file__).with_name("kernels.binlog")
 
 
 def load_kernels() -> int:
-    """Load or compile the kernels: decode the sample in each kind of memory. Returns the number of decoded changes; a
-    change counts each time that it is decoded."""
+    """Load or compile the kernels: decode the sample in each kind of memory. Returns the number of decoded changes. A
+    change is counted each time that it is decoded."""
     data, decoded = SAMPLE.read_bytes(), 0
     # numba compiles one version of a kernel for writable memory and another version for bytes.
     for buffer in (data, memoryview(bytearray(data))):

@@ -4,8 +4,8 @@
     spark.streams.addListener(listener)
     server = serve_metrics("127.0.0.1", 9465, StreamCollector(listener))     # of spark_sink.metrics_server
 
-The listener reads only Spark's reports, so it works for any query of the session. With Spark Connect it runs in the
-client. It ignores queries that read only other sources.
+The listener reads only Spark's reports, so it works for any query of the session. With Spark Connect, the listener runs
+in the client. It ignores queries that do not read the source "binlog".
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ _TEXT = "%(asctime)s %(levelname)s %(message)s"
 def log_event(
     logger: logging.Logger, event: str, fields: Mapping[str, Any], level: int = logging.INFO
 ) -> None:
-    """Log an event with its fields. The message has the fields as key=value; `JsonLines` writes them as keys of the
-    JSON object."""
+    """Log an event with its fields. The message contains the fields as key=value; `JsonLines` writes the fields as keys
+    of the JSON object."""
     if logger.isEnabledFor(level):
         text = " ".join([event, *(f"{key}={_value(value)}" for key, value in fields.items())])
         logger.log(level, "%s", text, extra={"event": event, "fields": dict(fields)})

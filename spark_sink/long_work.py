@@ -1,5 +1,5 @@
-"""Shows the progress of long work on stderr: on a terminal in one line that changes, else with a line every ten
-seconds."""
+"""Shows the progress of long work on stderr: on a terminal, in one line that changes; otherwise, with a new line every
+ten seconds."""
 
 from __future__ import annotations
 

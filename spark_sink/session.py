@@ -67,7 +67,7 @@ def _submitted() -> dict[str, str]:
 
 def _standalone(settings: MirrorSettings) -> dict[str, str]:
     """Returns the settings for a Spark that this process starts itself."""
-    # The name by which Spark starts its Python workers. The default, python3, may be an interpreter without this
+    # The command with which Spark starts its Python workers. The default, python3, may be an interpreter without this
     # package.
     os.environ.setdefault("PYSPARK_PYTHON", settings.spark.conf.get(_PYTHON, sys.executable))
     master = settings.spark.master

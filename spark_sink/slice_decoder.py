@@ -1,4 +1,5 @@
-"""Decodes slices in the tasks of a user's program. The program's Python workers write the decoded rows.
+"""Decodes slices in the tasks of a user's program. The program's Python workers write the decoded rows. A slice is the
+part of a micro-batch for one task.
 
 A stream with `raw=slices` returns one row for each slice, and does not fetch the slice. In a function of Spark's
 `mapInArrow`, a worker fetches the slice and writes its rows, so the rows do not pass through the JVM.
@@ -54,7 +55,8 @@ class SliceDecoder:
         """Fetch a slice and yield its rows in batches of about 10,000. `slice_`: a value of the stream's column
         `slice`.
 
-        Raises the same `BinlogError` as the source. A slice can be fetched again until the stream plans its next batch.
+        Raises the `BinlogError` that the source would raise. A slice can be fetched again until the stream plans its
+        next batch.
         """
         part = _part(slice_)
         if part.markers:

@@ -47,7 +47,8 @@ class MirrorReadings:
     _read: list[ConsumerLine] = field(default_factory=list)
 
     def read_rates(self) -> bool:
-        """Read the job's metrics, because rates need two readings. Returns False if the metrics cannot be read."""
+        """Read the job's metrics before the first view, because a rate is computed from two readings. Returns False if
+        the metrics cannot be read."""
         self._read_job()
         return not self.job_error
 
