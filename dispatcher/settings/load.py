@@ -43,7 +43,7 @@ _INSTEAD = {
     **{key: f"set the {key} in mysql: user@host:port" for key in ("host", "port", "user")},
     "failover_wait": "did you mean 'failover_wait_seconds'?",
     "max_bytes_in_spill": "set it in state, where it applies to all consumers",
-    "max_bytes_in_prepared": "set it in state, where it applies to all consumers",
+    "max_bytes_in_prepared": "set it in state, where it applies to each connection",
 }
 _EXPECTED = {
     "missing": "is missing",
