@@ -402,18 +402,39 @@ def test_sql_knows_the_source_without_register(spark: SparkSession, source: Sour
 def test_a_table_takes_its_options_from_the_query(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
+    """With Spark's own session catalog. With Delta Lake's, a query cannot read a table of a source in Python."""
     some_history(source)
     options = f"(url '{source.daemon.url}', consumer 'shop', retryTimeoutSeconds '5')"
-    spark.sql(f"CREATE TABLE changes USING binlog OPTIONS {options}")
+    updates = f"SELECT after FROM changes WITH {options} WHERE op = 'update'"
+    own = spark.newSession()
+    own.sql("SET spark.sql.catalog.spark_catalog=builtin")
+    own.sql(f"CREATE TABLE changes USING binlog OPTIONS {options}")
     try:
-        (row,) = spark.sql(
-            f"SELECT after FROM changes WITH {options} WHERE op = 'update'"
-        ).collect()
+        with pytest.raises(AnalysisException, match="not a valid Spark SQL Data Source"):
+            spark.sql(updates).collect()
+        (row,) = own.sql(updates).collect()
         assert json.loads(row["after"])["price"] == "2.00"
         with pytest.raises(AnalysisException, match=r"FROM the_table WITH \(url"):
-            spark.sql("SELECT * FROM changes").collect()
+            own.sql("SELECT * FROM changes").collect()
         batches = Batches()
-        to_end(spark.sql(f"SELECT op FROM STREAM changes WITH {options}"), tmp_path / "c", batches)
+        to_end(own.sql(f"SELECT op FROM STREAM changes WITH {options}"), tmp_path / "c", batches)
         assert len(batches.all()) == 8
     finally:
-        spark.sql("DROP TABLE changes")
+        own.sql("DROP TABLE changes")
+
+
+@pytest.mark.deep
+def test_a_view_has_its_options_with_each_catalog(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    some_history(source)
+    session = spark.newSession()
+    options = f"(url '{source.daemon.url}', consumer 'shop', retryTimeoutSeconds '5')"
+    session.sql(f"CREATE TEMPORARY VIEW changes USING binlog OPTIONS {options}")
+    for name in ("changes", "changes WITH (url 'http://127.0.0.1:1')"):
+        (row,) = session.sql(f"SELECT after FROM {name} WHERE op = 'update'").collect()
+        assert json.loads(row["after"])["price"] == "2.00"
+    stream(session, source).createOrReplaceTempView("new_changes")
+    batches = Batches()
+    to_end(session.sql("SELECT op FROM new_changes"), tmp_path / "c", batches)
+    assert len(batches.all()) == 8
