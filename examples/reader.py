@@ -11,6 +11,7 @@ its own checkpoint, `position.json`. If the daemon has tokens, set DISPATCHER_TO
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import sys
@@ -25,7 +26,8 @@ from typing import Any
 def call(urls: list[str], path: str, body: dict[str, Any]) -> bytes:
     """Return the answer. `urls`: the addresses of all daemons; the one that was asked last comes first.
 
-    Try again while no daemon answers or one asks to wait (429, 503); exit at other problems.
+    Try again while no daemon answers, or a proxy says so (502, 503, 504), or a daemon asks to wait (429, 503). Exit at
+    other problems.
     """
     headers = {"Content-Type": "application/json"}
     if token := os.environ.get("DISPATCHER_TOKEN"):
@@ -36,14 +38,14 @@ def call(urls: list[str], path: str, body: dict[str, Any]) -> bytes:
             with urllib.request.urlopen(request, timeout=90) as answer:  # noqa: S310
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
-            problem = json.load(error)
-            if error.code not in (
-                429,
-                503,
-            ):  # such as 409, another reader has taken over; 410, the consumer has failed
-                sys.exit(f"{problem['kind']}: {problem['detail']}")
-            wait_s = int(error.headers.get("Retry-After", 1))
-        except OSError as error:  # the connection was refused, or ended in the middle of an answer
+            problem = problem_of(error)
+            # Final are, for example, 409: another reader has taken over; 410: the consumer has failed.
+            if error.code not in (429, 502, 503, 504):
+                sys.exit(": ".join(filter(None, (problem["kind"], problem["detail"]))))
+            after = error.headers.get("Retry-After", "")
+            wait_s = int(after) if after.isdigit() else 1
+        # The connection was refused, or ended in the middle of an answer.
+        except (OSError, http.client.HTTPException) as error:
             problem, wait_s = {"kind": "", "detail": str(error)}, 1
         print(f"waiting {wait_s} s: {urls[0]}: {problem['detail']}", file=sys.stderr)
         if problem["kind"] in ("", "NOT_LEADER"):
@@ -51,6 +53,15 @@ def call(urls: list[str], path: str, body: dict[str, Any]) -> bytes:
             # The leader that a standby names comes first, if it was given: no other daemon must get the token.
             urls.sort(key=lambda url: url != problem.get("leader"))
         time.sleep(wait_s)
+
+
+def problem_of(error: urllib.error.HTTPError) -> dict[str, Any]:
+    """Return the daemon's problem document; for the answer of a proxy, a problem that names the status."""
+    with suppress(ValueError, OSError, http.client.HTTPException):
+        problem = json.load(error)
+        if isinstance(problem, dict) and "kind" in problem and "detail" in problem:
+            return problem
+    return {"kind": "", "detail": f"HTTP status {error.code} of another program than the daemon"}
 
 
 def read(urls: list[str], consumer: str, folder: Path) -> None:

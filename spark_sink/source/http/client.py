@@ -2,11 +2,11 @@
 
 A client belongs to one thread and keeps one connection alive. The tasks of a process use the same connection one after
 another (`connections`). Spark ends a query at the first exception of its source, so the client retries faults that may
-be temporary: a connection that cannot be opened or that breaks, a timeout, and the statuses 429 and 503. It waits as
-long as `Retry-After` of the answer says. Retries use exponential backoff with full jitter, until `retry_timeout_s` has
-passed since the call's first failure. Every call can be repeated: ranges can be read again, a second acknowledgement
-changes nothing, and a session that was opened and never used fences only older sessions. Every other status except 200
-is final: the client raises a `BinlogError` with the daemon's message.
+be temporary: a connection that cannot be opened or that breaks, a timeout, and the statuses 429, 502, 503 and 504. It
+waits as long as `Retry-After` of the answer says. Retries use exponential backoff with full jitter, until
+`retry_timeout_s` has passed since the call's first failure. Every call can be repeated: ranges can be read again, a
+second acknowledgement changes nothing, and a session that was opened and never used fences only older sessions. Every
+other status except 200 is final: the client raises a `BinlogError` with the daemon's message.
 
 If the endpoint has several addresses, `AddressChoice` chooses the address of each request. The client pauses only after
 it has tried all addresses once (a round). In the first round it waits at most 10 s for an answer, because the daemon's
@@ -15,7 +15,9 @@ that stops hands over in less than a second. So during the first second after th
 a standby again sooner than the `Retry-After` of the standby says. Sessions and positions are in the state store, which
 all daemons share. So for the client a takeover is the same as a restart of the daemon.
 
-If a body is shorter than announced, the client treats the connection as broken.
+If a body is shorter than announced, the client treats the connection as broken. It does the same with the answers of a
+proxy that has no answer of the daemon: 502, 504, and a 503 without a problem document. The daemon itself never answers
+502 or 504, and each 503 of it has a problem document.
 """
 
 from __future__ import annotations
@@ -364,6 +366,8 @@ class ConsumerClient:
         wait_s = _retry_after(headers)
         if fault.kind is ErrorKind.NOT_LEADER and problem is not None:
             another = self._choice.not_leader(fault, problem.get("leader"))
+        if status in (502, 504) or (status == 503 and not _is_problem(problem)):
+            return _Setback(self._choice.failed(self._proxy_fault(status)), _retry_after(headers))
             return _Setback(another, wait_s, standby=True)
         return _Setback(self._choice.busy(fault), wait_s)
 
@@ -433,7 +437,7 @@ class ConsumerClient:
     def _problem(self, status: int, problem: dict[str, Any] | None) -> BinlogError:
         """Returns the daemon's RFC 9457 problem document as an error; for any other body the error names the status."""
         kind = _KIND_OF_STATUS.get(status, ErrorKind.INTERNAL)
-        if problem is None or "detail" not in problem:
+        if problem is None or not _is_problem(problem):
             return BinlogError(
                 kind,
                 f"HTTP status {status} without a problem document",
@@ -457,6 +461,14 @@ class ConsumerClient:
         value = answer.get(key)
         if not isinstance(value, type_):
             raise self._unexpected(f"{key!r} is missing or of the wrong type in the answer")
+    def _proxy_fault(self, status: int) -> BinlogError:
+        return BinlogError(
+            ErrorKind.CONNECT_FAILED,
+            f"a proxy answered with HTTP status {status} in place of the daemon",
+            where=self._where,
+            remedy="check that the proxy reaches binlog-dispatcher, and how long it waits for an answer",
+        )
+
         return value
 
     def _unexpected(self, what: str) -> BinlogError:
@@ -484,6 +496,11 @@ def _body(response: http.client.HTTPResponse) -> bytearray:
         return bytearray(response.read())
     data = bytearray(length)
     with memoryview(data) as view:
+def _is_problem(answer: dict[str, Any] | None) -> bool:
+    """True if the JSON of an answer is a problem document of the daemon."""
+    return answer is not None and "detail" in answer
+
+
         at = 0
         while at < length and (read := response.readinto(view[at : at + READ_BYTES])):
             at += read
