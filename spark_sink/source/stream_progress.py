@@ -2,8 +2,8 @@
 
 For each batch, Spark reports how many rows it has read and how long the batch's phases took (`StreamingQueryProgress`).
 The field `latestOffset` of such a report is any JSON that the source returns. This source returns the keys of the
-server's newest position, and `consumer`, `batch` (transactions and bytes) and `lag` (how far the batch's end is behind
-the server).
+server's newest position, and `consumer`, `batch` (transactions and bytes), `lag` (how far the batch's end is behind the
+server) and `paused`.
 """
 
 from __future__ import annotations
@@ -79,14 +79,19 @@ class BatchReport:
 
 
 def latest_offset(
-    head: Position, consumer: str, batch: tuple[int, int] | None, lag: SourceLag
+    head: Position,
+    consumer: str,
+    batch: tuple[int, int] | None,
+    lag: SourceLag,
+    *,
+    paused: bool = False,
 ) -> dict[str, Any]:
     """Returns the latest offset that the source reports. `batch`: transactions and bytes of the batch that is being
-    planned, None if they are not known."""
+    planned, None if they are not known; `paused`: True if the delivery to the consumer is paused."""
     told: dict[str, Any] = {"consumer": consumer}
     if batch is not None:
         told["batch"] = dict(zip(("transactions", "bytes"), batch, strict=True))
-    return head.as_dict() | told | {"lag": asdict(lag)}
+    return head.as_dict() | told | {"lag": asdict(lag), "paused": paused}
 
 
 def batch_reports(progress: Report) -> Iterator[BatchReport]:

@@ -82,7 +82,7 @@ class PolledRange:
     binlog.
 
     `gap`: True if the server had purged the transactions behind the polled position, so that the consumer continues at
-    `end`; `lag`: how far `end` is behind the server.
+    `end`; `lag`: how far `end` is behind the server; `paused`: True if an administrator has paused the delivery.
     """
 
     end: Position
@@ -91,6 +91,7 @@ class PolledRange:
     transactions: int
     gap: bool
     lag: SourceLag = NOT_KNOWN
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,11 @@ class ConsumerClient:
         """The number of the address that answered the newest request."""
         return self._choice.number
 
+    @property
+    def resume_remedy(self) -> str:
+        """What a person does if the delivery to the consumer is paused."""
+        return f"resume the delivery: binlog-dispatcher consumers resume {self._consumer}"
+
     # -- calls -----------------------------------------------------------------------------------------------
 
     def open_session(self, after: Position | None, *, read_only: bool = False) -> Session:
@@ -218,6 +224,7 @@ class ConsumerClient:
             transactions=self._value(answer, "transactions", int),
             gap=self._value(answer, "gap", bool),
             lag=SourceLag.of_answer(answer),
+            paused=answer.get("paused") is True,
         )
 
     def slices(self, session: int, start: Position, end: Position, n: int) -> DividedRange:
@@ -359,6 +366,8 @@ class ConsumerClient:
             self._choice.answered()
             return headers, data
         problem = _json_object(data)
+        if status in (502, 504) or (status == 503 and not _is_problem(problem)):
+            return _Setback(self._choice.failed(self._proxy_fault(status)), _retry_after(headers))
         fault = self._problem(status, problem)
         if status not in (429, 503):
             self._choice.answered()
@@ -366,8 +375,6 @@ class ConsumerClient:
         wait_s = _retry_after(headers)
         if fault.kind is ErrorKind.NOT_LEADER and problem is not None:
             another = self._choice.not_leader(fault, problem.get("leader"))
-        if status in (502, 504) or (status == 503 and not _is_problem(problem)):
-            return _Setback(self._choice.failed(self._proxy_fault(status)), _retry_after(headers))
             return _Setback(another, wait_s, standby=True)
         return _Setback(self._choice.busy(fault), wait_s)
 
@@ -454,13 +461,6 @@ class ConsumerClient:
         error = UserError if status in (400, 413, 422) else BinlogError
         return error(kind, what, where=self._where, remedy=hint)
 
-    def _position(self, answer: dict[str, Any], key: str) -> Position:
-        return Position.from_dict(self._value(answer, key, dict))
-
-    def _value(self, answer: dict[str, Any], key: str, type_: type[Any]) -> Any:
-        value = answer.get(key)
-        if not isinstance(value, type_):
-            raise self._unexpected(f"{key!r} is missing or of the wrong type in the answer")
     def _proxy_fault(self, status: int) -> BinlogError:
         return BinlogError(
             ErrorKind.CONNECT_FAILED,
@@ -469,6 +469,13 @@ class ConsumerClient:
             remedy="check that the proxy reaches binlog-dispatcher, and how long it waits for an answer",
         )
 
+    def _position(self, answer: dict[str, Any], key: str) -> Position:
+        return Position.from_dict(self._value(answer, key, dict))
+
+    def _value(self, answer: dict[str, Any], key: str, type_: type[Any]) -> Any:
+        value = answer.get(key)
+        if not isinstance(value, type_):
+            raise self._unexpected(f"{key!r} is missing or of the wrong type in the answer")
         return value
 
     def _unexpected(self, what: str) -> BinlogError:
@@ -489,6 +496,11 @@ def _json_object(data: bytearray) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) else None
 
 
+def _is_problem(answer: dict[str, Any] | None) -> bool:
+    """True if the JSON of an answer is a problem document of the daemon."""
+    return answer is not None and "detail" in answer
+
+
 def _body(response: http.client.HTTPResponse) -> bytearray:
     """Returns the body. If the answer has a Content-Length, the body is received into one buffer of this size."""
     length = response.length
@@ -496,11 +508,6 @@ def _body(response: http.client.HTTPResponse) -> bytearray:
         return bytearray(response.read())
     data = bytearray(length)
     with memoryview(data) as view:
-def _is_problem(answer: dict[str, Any] | None) -> bool:
-    """True if the JSON of an answer is a problem document of the daemon."""
-    return answer is not None and "detail" in answer
-
-
         at = 0
         while at < length and (read := response.readinto(view[at : at + READ_BYTES])):
             at += read

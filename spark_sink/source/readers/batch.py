@@ -157,13 +157,21 @@ class BinlogBatchReader(DataSourceReader):
                 )
                 return at
             elif waited_s >= self._options.address.retry_timeout_s:
+                why, remedy = (
+                    "",
+                    (
+                        "read the state of the consumer at GET /v1/binlogs; a full queue gets room when its reader"
+                        " acknowledges"
+                    ),
+                )
+                if polled.paused:
+                    why, remedy = ": the delivery is paused", client.resume_remedy
                 raise BinlogError(
                     ErrorKind.RANGE_UNAVAILABLE,
                     f"the daemon has read up to {position_text(at)} and gets no further, the batch ends at"
-                    f" {position_text(target)}",
+                    f" {position_text(target)}{why}",
                     where=f"consumer {self._options.consumer}",
-                    remedy="read the state of the consumer at GET /v1/binlogs; a full queue gets room when its reader"
-                    " acknowledges",
+                    remedy=remedy,
                 )
         return min(at, target, key=lambda position: position.order)
 

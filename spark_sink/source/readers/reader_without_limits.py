@@ -131,7 +131,7 @@ class ReaderWithoutLimits(BinlogStreamReader):
             min_bytes=min_bytes,
             max_transactions=self._options.max_transactions,
         )
-        self._head = polled.head
+        self._note(polled)
         if polled.gap:
             self._skip_gap(after, polled.end)
         return polled

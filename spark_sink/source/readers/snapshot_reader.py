@@ -202,7 +202,7 @@ class SnapshotStreamReader(BinlogStreamReader):
         polled = self._client_now().poll(
             session.number, position, max_bytes=None, wait_ms=0, markers=True
         )
-        self._head = polled.head
+        self._note(polled)
         # The server has more, and the daemon delivers nothing of it: the consumer may be paused, or the daemon may not
         # reach the server. The tasks could not fetch the changes that are committed while they read rows.
         is_stuck = polled.end == position and polled.head.order > position.order

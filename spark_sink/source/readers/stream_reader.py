@@ -75,6 +75,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )  # when the last batch with data was planned, by the monotonic clock
         self._gap_at: Position | None = None  # the position behind the newest gap
         self._initial: Position | None = None  # the position of the place that the options name
+        self._paused = False  # the answer to the newest poll: the delivery is paused
 
     def __getstate__(self) -> dict[str, Any]:
         # The pickled reader has the options, but not this process's connection and session.
@@ -151,7 +152,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         polled = self._planned[1] if self._planned else None
         batch = None if polled is None else (polled.transactions, polled.bytes)
         lag = NOT_KNOWN if polled is None else polled.lag
-        return latest_offset(self._head, self._options.consumer, batch, lag)
+        return latest_offset(self._head, self._options.consumer, batch, lag, paused=self._paused)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = checkpoint_position(start), checkpoint_position(end)
@@ -319,7 +320,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             if polled.transactions:
                 self._batched_at = time.monotonic()
-            self._head = polled.head
+            self._note(polled)
             if polled.gap:
                 self._skip_gap(after, polled.end)
             if self._target is None or polled.end != after:
@@ -327,13 +328,27 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if time.monotonic() > deadline:
                 raise self._not_reached(self._target)
 
+    def _note(self, polled: PolledRange) -> None:
+        """Keep the server's newest position, and whether the delivery is paused. Log a warning when a pause begins."""
+        self._head = polled.head
+        if polled.paused and not self._paused:
+            log.warning(
+                "consumer %s: the delivery is paused, so the query gets no changes; %s",
+                self._options.consumer,
+                self._client_now().resume_remedy,
+            )
+        self._paused = polled.paused
+
     def _not_reached(self, target: Position) -> BinlogError:
+        why, remedy = "", "read the state of the consumer at GET /v1/binlogs"
+        if self._paused:
+            why, remedy = ": the delivery is paused", self._client_now().resume_remedy
         return BinlogError(
             ErrorKind.RANGE_UNAVAILABLE,
             f"the daemon has not reached {target.file}:{target.offset}, the server's newest position when this run"
-            f" began, in {self._options.address.retry_timeout_s:g} s",
+            f" began, in {self._options.address.retry_timeout_s:g} s{why}",
             where=f"consumer {self._options.consumer}",
-            remedy="read the state of the consumer at GET /v1/binlogs",
+            remedy=remedy,
         )
 
     def _max_bytes(self, limit: ReadLimit, session: Session) -> int | None:

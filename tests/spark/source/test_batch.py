@@ -21,6 +21,7 @@ from spark_sink.source.readers import batch
 from spark_sink.source.readers.batch import BinlogBatchReader
 from spark_sink.source.schemas import RAW_SCHEMA
 from spark_sink.source.slices import Slice
+from tests.spark.source.pauses import pause
 from tests.support.fake_daemon import FakeDaemon, position, problem
 
 NewReader = Callable[..., BinlogBatchReader]
@@ -212,6 +213,17 @@ def test_an_end_that_cannot_be_reached(
     daemon.add(b"x")
     with pytest.raises(UserError, match=why):
         new_reader(endingOffsets=position(seq).to_json()).partitions()
+
+
+def test_a_batch_of_a_paused_consumer_says_so(
+    daemon: FakeDaemon, new_reader: NewReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.add(b"x")
+    pause(daemon, monkeypatch)
+    with pytest.raises(BinlogError, match=r"gets no further.*: the delivery is paused") as caught:
+        new_reader(retryTimeoutSeconds="1").partitions()
+    assert caught.value.remedy is not None
+    assert "binlog-dispatcher consumers resume shop" in caught.value.remedy
 
 
 def test_a_full_queue_ends_a_batch_with_a_warning(

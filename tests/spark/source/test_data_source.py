@@ -22,6 +22,7 @@ from spark_sink.source.readers import stream_reader
 from spark_sink.source.readers.stream_reader import BinlogStreamReader
 from spark_sink.source.schemas import RAW_SCHEMA
 from spark_sink.source.slices import SLICE_SCHEMA, Slice, read_bytes, slices_of
+from tests.spark.source.pauses import pause
 from tests.support.fake_daemon import Answer, FakeDaemon, position, problem
 
 ALL = ReadAllAvailable()
@@ -581,6 +582,51 @@ def test_available_now_from_a_checkpoint_that_the_daemon_accepts_and_the_server_
     with pytest.raises(BinlogError, match="ahead of the server's newest position") as caught:
         reader.latestOffset(tip.as_dict(), ALL)
     assert caught.value.kind is ErrorKind.POSITION_UNKNOWN
+
+
+# -- a paused consumer -----------------------------------------------------------------------------------------
+
+
+def test_a_pause_is_reported_and_logged_once(
+    daemon: FakeDaemon,
+    new_reader: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one = daemon.add(b"x" * 10)
+    reader = new_reader()
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) == one.as_dict()
+    assert reader.reportLatestOffset()["paused"] is False
+    pause(daemon, monkeypatch)
+    daemon.add(b"x" * 10)
+    for _ in range(2):
+        assert reader.latestOffset(one.as_dict(), ALL) == one.as_dict()
+    told = reader.reportLatestOffset()
+    assert told["paused"] is True and told["batch"] == {"transactions": 0, "bytes": 0}
+    assert told["seq"] == 2, "the server's newest position"
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "consumer shop: the delivery is paused, so the query gets no changes;"
+        " resume the delivery: binlog-dispatcher consumers resume shop"
+    )
+    monkeypatch.undo()
+    assert reader.latestOffset(one.as_dict(), ALL) == daemon.head.as_dict()
+    assert reader.reportLatestOffset()["paused"] is False
+
+
+@pytest.mark.timeout(60)
+def test_a_run_to_the_end_of_the_log_says_that_the_consumer_is_paused(
+    daemon: FakeDaemon, new_reader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.add(b"x" * 10)
+    pause(daemon, monkeypatch)
+    reader = new_reader(retryTimeoutSeconds="1")
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(BinlogError, match=r"in 1 s: the delivery is paused") as caught:
+        reader.latestOffset(reader.initialOffset(), ALL)
+    assert caught.value.remedy is not None
+    assert "binlog-dispatcher consumers resume shop" in caught.value.remedy
 
 
 def test_a_newer_reader_fences_this_one(daemon: FakeDaemon, new_reader: Any) -> None:
