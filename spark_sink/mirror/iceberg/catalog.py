@@ -38,6 +38,7 @@ from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.iceberg.data_files import data_file, iceberg_location
 from spark_sink.mirror.iceberg.replace_files import ReplaceFiles
+from spark_sink.mirror.iceberg.rest import TimedRestCatalog
 from spark_sink.mirror.iceberg.schema import iceberg_name, iceberg_schema, same_fields
 from spark_sink.mirror.lake.delta_commit import DeltaTransaction
 from spark_sink.mirror.lake.file_system import FileSystem
@@ -138,7 +139,9 @@ class IcebergCatalog:
         properties = dict(self._options.catalog)
         if properties.get("type") == "rest":
             del properties["type"]
-            properties["py-catalog-impl"] = "spark_sink.mirror.iceberg.rest.TimedRestCatalog"
+            properties["py-catalog-impl"] = (
+                f"{TimedRestCatalog.__module__}.{TimedRestCatalog.__name__}"
+            )
         self._opened = load_catalog(self._options.name, **properties)
 
     @property
