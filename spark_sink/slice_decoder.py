@@ -52,11 +52,11 @@ class SliceDecoder:
         self.schema = schema
 
     def batches(self, slice_: bytes) -> Iterator[pa.RecordBatch]:
-        """Fetch a slice and yield its rows in batches of about 10,000. `slice_`: a value of the stream's column
-        `slice`.
+        """Fetch a slice and yield its rows in Arrow batches, each of about 1 MiB of the log: some 10,000 rows of 100
+        bytes. `slice_`: a value of the stream's column `slice`.
 
         Raises the `BinlogError` that the source would raise. A slice can be fetched again until the stream plans its
-        next batch.
+        next micro-batch.
         """
         part = _part(slice_)
         if part.markers:

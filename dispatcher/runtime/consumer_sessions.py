@@ -497,9 +497,9 @@ class ConsumerSessions:
     ) -> ConsumerSession:
         """Does what `_until` does, without the first check of the condition.
 
-        Raises BinlogError (RANGE_UNAVAILABLE: ask again) with `reason` after `RANGE_WAIT_S`. Without `reason`, the call
-        waits until the daemon reaches the server. In that case the BinlogError contains the consumer's error, and the
-        wait ends at once if an operator has to resolve this error.
+        Raises BinlogError (RANGE_UNAVAILABLE: ask again) if the condition is not met within `RANGE_WAIT_S`. The error
+        contains `reason`. Callers that wait for the server pass no `reason`: the error then contains the consumer's
+        error, and is raised at once if an operator has to resolve the consumer's error.
         """
         deadline = time.monotonic() + RANGE_WAIT_S
 

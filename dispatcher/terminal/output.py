@@ -1,7 +1,7 @@
 """Prints the output of the command lines. Apart from tables of rich, only this module writes to stdout or stderr.
 
 Parts of the texts come from servers, tables, daemons and Spark, so `dispatcher.model.printable` makes each text
-printable. `shown` makes the rows of a table of rich printable before the table is built.
+printable. For a table of the library `rich`, `shown` makes the texts of the rows printable before the table is built.
 """
 
 from __future__ import annotations

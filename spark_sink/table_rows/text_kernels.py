@@ -140,7 +140,8 @@ def find_cells(buf: U8, state: I64, at: I32, size: I32) -> Int:
 
 @njit
 def cell_offsets(size: I32, offsets: I64) -> None:
-    """Write to `offsets` where each cell begins if the cells are concatenated."""
+    """Fill `offsets` with the position of each cell in the concatenation of all cells, and with the end of the last
+    cell."""
     total = np.int64(0)
     offsets[0] = 0
     for i in range(len(size)):
