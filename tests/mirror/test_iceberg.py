@@ -22,6 +22,7 @@ from tests.daemon.harness import until
 from tests.mirror import test_crash_matrix, test_ddl_torture
 from tests.mirror.ddl_history import History
 from tests.mirror.harness import TIMEOUT_S, MirrorJob
+from tests.mirror.printed import commands, run_in_shell
 from tests.mirror.test_crash_matrix import DATABASE, EVERYTHING, PUBLISHING
 
 TEMPLATE = CatalogTemplate.parse("{database}.{table}")
@@ -94,6 +95,24 @@ def test_a_job_is_killed_while_it_publishes(job: MirrorJob) -> None:
     test_crash_matrix.play(
         job, [*PUBLISHING, "inside_rename"], seed=6, tables=2, also=partial(_until_published, job)
     )
+
+
+@pytest.mark.rotate(1, of="jobs of Spark")
+def test_the_remedy_of_a_table_from_before_works(job: MirrorJob) -> None:
+    job.server.execute(
+        "CREATE TABLE old (id INT PRIMARY KEY, v SMALLINT)",
+        "INSERT INTO old VALUES (1, 1)",
+        "ALTER TABLE old MODIFY v DOUBLE",
+        database=DATABASE,
+    )
+    assert job.run(DATABASE) == 0, job.log
+    assert _publishing(job).run(DATABASE) == 1, job.log
+    line = next(line for line in job.log.splitlines() if "not registered as shop.old" in line)
+    assert "its type was changed from short to double" in line
+    (command,) = commands(line)
+    run_in_shell(command, job.home)
+    assert job.run(DATABASE) == 0, job.log
+    assert _differences(job) == []
 
 
 @pytest.mark.deep

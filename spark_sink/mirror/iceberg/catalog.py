@@ -192,7 +192,7 @@ class IcebergCatalog:
     def refresh(self, name: str, path: str) -> None:
         """Make the catalog's table show the newest version of the Delta table at `path`.
 
-        Raises `BinlogError` UNSUPPORTED_TYPE or UNSUPPORTED_CHANGE if Iceberg's readers could not read the files, or if
+        Raises `BinlogError` UNSUPPORTED_TYPE if Iceberg's readers could not read the files, and UNSUPPORTED_CHANGE if
         the catalog's table is not that of this Delta table.
         """
         now = time.monotonic()
@@ -270,15 +270,13 @@ class IcebergCatalog:
                 ErrorKind.TARGET_FILES,
                 "there is no Delta table",
                 where=path,
-                remedy="the mirror tries again within a minute; if the folder is lost, copy the table with"
-                " `python -m spark_sink copy`",
+                remedy="the mirror tries again within a minute",
             )
         if metadata["partitionColumns"]:
             raise BinlogError(
-                ErrorKind.UNSUPPORTED_CHANGE,
+                ErrorKind.UNSUPPORTED_TYPE,
                 "the Delta table has partitions, and the mirror publishes tables without partitions only",
                 where=path,
-                remedy="copy the table again with `python -m spark_sink copy`",
             )
         return _DeltaState(transaction.version, transaction.table_id, metadata["fields"], files)
 

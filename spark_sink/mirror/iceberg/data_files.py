@@ -45,17 +45,16 @@ def data_file(
 ) -> DataFile:
     """Returns the Iceberg data file for Delta's `add` action of a file below `folder`.
 
-    `columns`: ids of the top-level columns by their names in the files. Raises `BinlogError` UNSUPPORTED_CHANGE if a
+    `columns`: ids of the top-level columns by their names in the files. Raises `BinlogError` UNSUPPORTED_TYPE if a
     deletion vector marks rows of the file as deleted, or if the number of the file's rows is not known.
     """
     stats = json.loads(add.get("stats") or "{}")
     if add.get("deletionVector") or "numRecords" not in stats:
         what = "has deletion vectors" if add.get("deletionVector") else "has no count of its rows"
         raise BinlogError(
-            ErrorKind.UNSUPPORTED_CHANGE,
+            ErrorKind.UNSUPPORTED_TYPE,
             f"the file {add['path']} {what}, which the mirror cannot publish as Iceberg",
             where=folder,
-            remedy="copy the table again with `python -m spark_sink copy`",
         )
     rows = int(stats["numRecords"])
     nulls = {columns[name]: n for name, n in _flat(stats, "nullCount").items() if name in columns}

@@ -118,7 +118,6 @@ def _unreadable(field: Mapping[str, Any], why: str) -> BinlogError:
     return BinlogError(
         ErrorKind.UNSUPPORTED_TYPE,
         f"Iceberg cannot read column {field['name']}: {why}",
-        remedy="copy the table again with `python -m spark_sink copy`; the copy's files are written for Iceberg",
     )
 
 

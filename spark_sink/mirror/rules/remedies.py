@@ -188,6 +188,11 @@ def of_history(label: str) -> str:
     return f"to go on with the table's rows as they are: {_resolve(label, 'recopy')}"
 
 
+def of_files_for_iceberg(label: str) -> str:
+    """Iceberg's readers could not read the files of the table."""
+    return f"copy it again, then its files are written for Iceberg: {_copy(label)}"
+
+
 def _to_copy(can_copy: bool) -> str:
     if can_copy:
         return "copy it"

@@ -31,6 +31,7 @@ from pyspark.errors import AnalysisException
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.lake.file_system import FileSystem
+from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.rules.events import Registered
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.runtime.busy_folders import BusyFolders
@@ -466,6 +467,8 @@ class CatalogEntries:
     def _failed(self, record: TableRecord, name: str, error: Exception) -> None:
         fault = fault_of(error)
         why = str(fault) if fault is not None else in_one_line(error)
+        if fault is not None and fault.kind is ErrorKind.UNSUPPORTED_TYPE and not record.history:
+            why = f"{why}; {remedies.of_files_for_iceberg(record.label)}"
         text = f"not registered as {name}: {why}"
         if self.failing.get(record.table_id) != text:
             log.warning("%s: %s: %s", record.consumer, record.label, text)

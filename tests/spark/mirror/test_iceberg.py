@@ -247,7 +247,7 @@ def test_a_table_whose_files_iceberg_cannot_read_says_so(
     assert (
         "Iceberg cannot read column v: its type was changed from short to double" in record.refused
     )
-    assert "copy the table again" in record.refused
+    assert "python -m spark_sink copy" in record.refused
     assert published.rows("fine") == [{"id": 1}]
 
 
