@@ -133,7 +133,8 @@ class DatabaseSession:
         return rows
 
     def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> object:
-        """Send as many rows at a time as fit into a packet of about 1 MB."""
+        """Execute the statement for each row. Rows of an INSERT or REPLACE are sent together, as many as fit into a
+        statement of about 1 MB; any other statement is sent once for each row."""
         connection = self._connection or self._connect()
         with self._errors(), conversing(connection, statement):
             return connection.cursor().executemany(statement.replace("?", "%s"), rows)

@@ -44,7 +44,8 @@ _WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 
 class ReaderWithoutLimits(BinlogStreamReader):
-    """Plans each batch from the ends of the batches for which Spark has called `partitions` before."""
+    """Begins each batch at the end of the batch for which Spark called `partitions` last. The first batch of a new
+    query begins at the initial offset."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
