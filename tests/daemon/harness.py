@@ -80,12 +80,6 @@ class Problem(Exception):
         return str(self.body.get("kind"))
 
 
-def _processor_wait_s(pid: int, thread: int) -> float:
-    """Returns how long a thread has waited for a processor (the second number in proc(5)'s schedstat)."""
-    text = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text(encoding="ascii")
-    return int(text.split()[1]) / 1e9
-
-
 class Api:
     """The daemon's HTTP API. Every call opens a new connection, with TLS if `ca` names the certificate file of an
     authority."""
@@ -210,16 +204,6 @@ class Daemon:
     def resident_bytes(self) -> int:
         pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-    def livez_s(self) -> float:
-        """Call `/livez`. Returns the time until the answer, minus the time in which the daemon's event loop or this
-        thread waited for a processor."""
-        threads = (self.pid, self.pid), (os.getpid(), threading.get_native_id())
-        waited_s = sum(_processor_wait_s(*thread) for thread in threads)
-        began = time.monotonic()
-        assert Api(self.port, ca=self.ca).text("/livez") == "ok\n"
-        took_s = time.monotonic() - began
-        return took_s - (sum(_processor_wait_s(*thread) for thread in threads) - waited_s)
 
     def stored(self, consumer: str) -> Json:
         """Returns the consumer's row in the state store, with acknowledged and covered position."""

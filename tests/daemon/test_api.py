@@ -6,14 +6,17 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dispatcher.api.answers.models import POLL_MAX_MS
 from tests.daemon.conftest import MakeDaemon, Source
 from tests.daemon.harness import PASSWORD, Api, Daemon, Json, Problem, Reader, tip_seq, until
 from tests.servers import Server
@@ -246,29 +249,26 @@ def test_positions_are_checked(daemon: Daemon, mysql97: Server, insert: Any) -> 
     assert api.row("busy")["acknowledged"] == reader.position
 
 
+def answered_early(api: Api, reader: Reader, then: Callable[[], object]) -> Json:
+    """Begin a poll that may wait for `POLL_MAX_MS`, and then call `then`. Returns the answer, which must come before
+    that time is over."""
+    with ThreadPoolExecutor(1) as pool:
+        poll = partial(api.poll, reader.consumer, reader.session, reader.position)
+        answer = pool.submit(poll, wait_ms=POLL_MAX_MS)
+        then()
+        until(answer.done, "the poll is answered", timeout_s=POLL_MAX_MS / 1000 - 10)
+        return answer.result()
+
+
 def test_a_long_poll_wakes_when_data_comes(daemon: Daemon, mysql97: Server, insert: Any) -> None:
     api = daemon.api
     reader = Reader(daemon, "busy").open().read_to(mysql97)
-    delays = []
     for _ in range(5):
-        answered: list[tuple[float, Json]] = []
-
-        def wait(answered: list[tuple[float, Json]] = answered) -> None:
-            answer = api.poll("busy", reader.session, reader.position, wait_ms=20_000)
-            answered.append((time.monotonic(), answer))
-
-        waiting = threading.Thread(target=wait)
-        waiting.start()
-        insert()
-        written = time.monotonic()
-        waiting.join(20)
-        at, answer = answered[0]
+        answer = answered_early(api, reader, then=insert)
         assert answer["transactions"] == 1
         assert answer["bytes"] > 0
         assert answer["head"]["seq"] >= answer["end"]["seq"]
-        delays.append(at - written)
         reader.position = answer["end"]
-    assert min(delays) < 0.1, delays
 
 
 def test_a_stop_waits_for_no_long_poll(
@@ -283,9 +283,8 @@ def test_a_stop_waits_for_no_long_poll(
         connection.request("POST", "/v1/consumers/d/poll", json.dumps(poll), headers)
         for _ in range(3):  # until the daemon has handled everything that was logged before
             assert daemon.api.text("/livez") == "ok\n"
-        started = time.monotonic()
         daemon.stop()
-        assert time.monotonic() - started < 8
+        assert "the shutdown took more than" not in daemon.log
         assert json.loads(connection.getresponse().read())["end"] == reader.position
 
 
@@ -313,12 +312,9 @@ def test_a_quiet_consumer_moves_on_and_its_reader_gets_few_markers(
     assert api.session("quiet", read_only=True)["head"]["seq"] >= tip
 
     told = Reader(daemon, "told").open()
-    insert()
-    started = time.monotonic()
-    answer = api.poll("told", told.session, told.position, wait_ms=20_000)
+    answer = answered_early(api, told, then=insert)
     assert answer["end"]["seq"] > told.position["seq"]
     assert answer["transactions"] == 0
-    assert time.monotonic() - started < 5
     insert()
     started = time.monotonic()
     answer = api.poll("told", told.session, answer["end"], wait_ms=20_000)

@@ -151,7 +151,7 @@ def test_pipelined_requests_take_no_memory(daemon: Daemon, watch: Watch) -> None
             flooding = stack.enter_context(open_socket(daemon))
             with suppress(BrokenPipeError, ConnectionResetError):  # the daemon disconnects
                 flooding.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 7000)
-        watch.until_delivered()
+        watch.until_undisturbed()
 
 
 def test_an_endless_trailer_is_refused(daemon: Daemon, watch: Watch) -> None:
@@ -188,7 +188,7 @@ def test_half_sent_requests_are_closed_when_connections_run_out(
             # The daemon may have to close the connection at once.
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(halves[n % 3])
-        watch.until_delivered()
+        watch.until_undisturbed()
         until(lambda: all(map(is_closed, half_sent)), "the daemon closes all of them")
 
 
@@ -295,7 +295,7 @@ def test_unread_answers_are_counted_limited_and_cut(
         else:
             raise AssertionError("it answers without limit")
         assert api.row("attacked")["bytes"] >= QUEUE
-        watch.until_delivered()
+        watch.until_undisturbed()
         for connection in unread:
             assert len(received(connection)) < 6_000_000, "it is cut"
     until(lambda: api.row("attacked")["bytes"] < QUEUE, "the memory is given back")

@@ -7,18 +7,16 @@ seq, the daemon refuses the position, or the position changes nothing.
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
 from tests.daemon.harness import PASSWORD, Daemon, Json, Reader, tip_seq, until
+from tests.daemon.watch import probed
 from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
 
-LIVE_S = 1.0
 FORGERIES: dict[str, Callable[[Json], Json]] = {
     "thousands of digits": lambda p: {**p, "file": "binlog." + "9" * 5000},
     "eighteen digits": lambda p: {**p, "file": "binlog." + "9" * 18},
@@ -48,24 +46,6 @@ FORGERIES: dict[str, Callable[[Json], Json]] = {
     "no set": lambda p: {**p, "gtid": "\u0661"},
     "epoch": lambda p: {**p, "epoch": 2**63 - 1},
 }
-
-
-@dataclass
-class Watch:
-    """Calls /livez repeatedly. `most_s`: the longest time until an answer."""
-
-    daemon: Daemon
-    most_s: float = 0.0
-    _over: threading.Event = field(default_factory=threading.Event)
-
-    def run(self) -> None:
-        while not self._over.wait(0.05):
-            began = time.monotonic()
-            assert self.daemon.api.text("/livez") == "ok\n"
-            self.most_s = max(self.most_s, time.monotonic() - began)
-
-    def stop(self) -> None:
-        self._over.set()
 
 
 @dataclass
@@ -113,10 +93,7 @@ def attack(scene: Scene, position: Json, call: str) -> int:
 
 def test_forged_positions_harm_no_consumer(scene: Scene) -> None:
     daemon, stored = scene.daemon, scene.daemon.stored("victim")["acknowledged"]
-    watch = Watch(daemon)
-    watching = threading.Thread(target=watch.run)
-    watching.start()
-    try:
+    with probed(daemon) as probes:
         for name, forge in FORGERIES.items():
             for call in ("ack", "poll", "session"):
                 status = attack(scene, forge(scene.victim.position), call)
@@ -127,10 +104,7 @@ def test_forged_positions_harm_no_consumer(scene: Scene) -> None:
             scene.server.execute("INSERT INTO d.t VALUES ()")
             assert scene.beside.step(wait_ms=20_000) == 1
             scene.beside.acknowledge()
-    finally:
-        watch.stop()
-        watching.join()
-    assert watch.most_s < LIVE_S
+            probes.until_answered()
 
 
 def test_the_daemon_starts_after_the_attacks_and_goes_on(scene: Scene) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
 
 from tests.daemon.conftest import MakeDaemon, Source
 from tests.daemon.harness import Daemon, Reader, load, until
+from tests.daemon.watch import probed
 from tests.servers import Server
 from tests.support.broker import Broker, SilentBroker, Subscriber
 
@@ -197,10 +196,9 @@ def test_tls_with_an_authority_of_its_own_and_without(
     daemon.stop()
 
 
-def read_all(daemon: Daemon, server: Server, transactions: int) -> float:
-    """Write this number of transactions while a reader reads. Returns the seconds until the reader has all of them."""
+def read_all(daemon: Daemon, server: Server, transactions: int) -> None:
+    """Write this number of transactions while a reader reads, until the reader has all of them."""
     reader = Reader(daemon, "a").open()
-    began = time.monotonic()
     with load(server, "m") as writing:
         until(
             lambda: reader.step(wait_ms=100) or writing.written >= transactions,
@@ -208,7 +206,6 @@ def read_all(daemon: Daemon, server: Server, transactions: int) -> float:
         )
         writing.until_written(transactions)
     reader.read_to(server)
-    return time.monotonic() - began
 
 
 def test_a_broker_that_stops_delays_no_reader_and_costs_the_oldest_commits_only(
@@ -223,14 +220,12 @@ def test_a_broker_that_stops_delays_no_reader_and_costs_the_oldest_commits_only(
     with broker.subscriber() as subscriber:
         daemon.start()
         until_status(subscriber, "a", "streaming")
-        with_broker_s = read_all(daemon, mysql97, 200)
+        read_all(daemon, mysql97, 200)
         until(lambda: subscriber.of(f"{PREFIX}/consumers/a/commits"), "commits come")
         broker.signal(signal.SIGSTOP)
-        without_s = read_all(daemon, mysql97, 200)
-        answer_s = median(daemon.livez_s() for _ in range(9))
+        with probed(daemon):
+            read_all(daemon, mysql97, 200)
         broker.signal(signal.SIGCONT)
-        assert without_s < 3 * with_broker_s + 1
-        assert answer_s < 0.5
 
         def dropped() -> bool:
             read_all(daemon, mysql97, 1)
@@ -247,12 +242,9 @@ def test_a_broker_that_stops_delays_no_reader_and_costs_the_oldest_commits_only(
         )
     # The daemon logs this once per connection.
     assert 1 <= daemon.log.count("mqtt messages are dropped") <= 2
-    began = time.monotonic()
     broker.signal(signal.SIGSTOP)
-    daemon.stop()
-    assert (
-        time.monotonic() - began < 9
-    )  # a broker that does not answer does not delay the daemon's end
+    daemon.stop()  # a broker that does not answer does not delay the daemon's end
+    assert "the shutdown took more than" not in daemon.log
     broker.signal(signal.SIGCONT)
 
 
@@ -275,7 +267,8 @@ def test_a_broker_that_lies_disturbs_nothing(
         daemon.start()
         daemon.api.until_state("a", "streaming")
         until(lambda: broker.accepted, "it connects")
-        assert median(daemon.livez_s() for _ in range(9)) < 0.5
+        with probed(daemon):
+            pass
         daemon.stop()
     finally:
         broker.close()

@@ -159,7 +159,7 @@ def test_half_logins_leave_room_for_others(fronted: Fronted, watch: Watch) -> No
             client = stack.enter_context(RawClient(fronted.port, greeted=False))
             with suppress(OSError):  # the front may close the oldest connection
                 client.socket.sendall(halves[n % len(halves)])
-        watch.until_delivered()
+        watch.until_undisturbed()
         assert_serves(fronted)
 
 
@@ -176,7 +176,7 @@ def test_ten_thousand_connections_leave_room_for_clients(fronted: Fronted, watch
                 admitted.append(client.enter("shop", TOKEN))
             else:
                 stack.enter_context(RawClient(fronted.port, greeted=False))
-        watch.until_delivered()
+        watch.until_undisturbed()
         for client in admitted:
             client.ping()
         assert_serves(fronted)
@@ -469,7 +469,7 @@ def test_a_client_that_reads_nothing_is_cut(fronted: Fronted, watch: Watch) -> N
         client.dump_file(file, offset)
         for _ in range(20):
             insert(fronted.server, "shop", MIB // 2, 10)
-        watch.until_delivered()
+        watch.until_undisturbed()
         until(lambda: connections(fronted) == 1, "the front has closed it, and serves the other")
         with pytest.raises(ConnectionError):
             for _ in client.events():
@@ -490,7 +490,7 @@ def test_a_client_that_reads_byte_by_byte_is_served(fronted: Fronted, watch: Wat
         insert(fronted.server, "shop", MIB, 10)
         for _ in range(300_000):
             assert client.socket.recv(1)
-        watch.until_delivered()
+        watch.until_undisturbed()
         client.drop()
 
 

@@ -3,8 +3,6 @@ possibilities."""
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -100,10 +98,9 @@ def test_a_rename_across_the_border_is_delivered_and_the_other_table_is_not() ->
     assert [bool(mask[route]) for route in (into, within, outside)] == [True, False, False]
 
 
-def test_a_hostile_pattern_takes_no_long_time() -> None:
-    begun = time.perf_counter()
+def test_a_hostile_pattern_is_matched_without_backtracking() -> None:
+    """A matcher that backtracks would need longer than any run of the tests."""
     assert not NamePatterns(["*a" * 30 + "b"]).match("a" * 64)
-    assert time.perf_counter() - begun < 1
 
 
 def test_the_cost_is_per_name_and_not_per_call() -> None:
