@@ -12,8 +12,9 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler.loadscope import LoadScopeScheduling  # type: ignore[import-untyped]
+from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
-from tests.support.commit_seed import VARIABLE, commit_seed
+from tests.support.commit_seed import VARIABLE, commit_number, commit_seed
 from tests.support.rotation import FileGroup, leave_files_to_deep, leave_to_deep
 from tests.support.secrets import leaks
 
@@ -123,7 +124,7 @@ SESSION_FILES = tuple(
 )
 
 # Nearly all tests of these files start servers, daemons or jobs, or use the shared Spark. `make test` runs some files
-# of each group, and selects other files for each commit.
+# of each group, other files for each commit.
 _ROTATED_FILES = (
     FileGroup(
         9,
@@ -158,6 +159,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header() -> str:
     return f"random tests: {VARIABLE}={commit_seed()}"
+
+
+_NAMED = "paths_are_named"
+
+
+def _paths_are_named(config: pytest.Config) -> bool:
+    """True if the command line names files, folders or tests. Then all their tests run, except deep ones."""
+    worker: dict[str, bool] | None = getattr(config, "workerinput", None)
+    if worker is not None:  # a worker of xdist gets paths from the controller in any case
+        return worker[_NAMED]
+    return config.args_source is pytest.Config.ArgsSource.ARGS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    node.workerinput[_NAMED] = _paths_are_named(node.config)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -215,9 +232,12 @@ def _rank(slowest: Sequence[str], file: str) -> int:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    leave_to_deep(items, commit_seed())
-    leave_files_to_deep(items, commit_seed(), _ROTATED_FILES)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    if not _paths_are_named(config):
+        leave_to_deep(items, commit_seed())
+        leave_files_to_deep(items, commit_number(), _ROTATED_FILES)
     # Pytest deselects the deep tests, and then moves together the tests that use a server of the same kind, of all
     # files. This would start the units of Spark long after the others.
     yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import cast
 
@@ -56,21 +57,23 @@ def test_what_is_deep_anyway_is_not_drawn_and_what_is_not_rotated_always_runs() 
         assert drawn(items, seed) == ["b", "c"]
 
 
-def test_of_a_group_of_files_some_run_with_all_their_tests() -> None:
+def test_each_file_of_a_group_runs_once_in_so_many_commits() -> None:
     group = FileGroup(3, ("d/", "e/test_"), always=("d/main.py",))
     files = ["d/main.py", *(f"d/{number}.py" for number in range(4)), "e/test_1.py", "e/pure.py"]
 
-    def runs(seed: int) -> dict[str, list[str]]:
+    def runs(turn: int) -> dict[str, list[str]]:
         items = [Item(f"{file}::{test}") for file in files for test in "ab"]
         items.append(Item("e/test_deep.py::a", pytest.mark.deep))
-        leave_files_to_deep(cast("list[pytest.Item]", items), seed, [group])
+        leave_files_to_deep(cast("list[pytest.Item]", items), turn, [group])
         left = [item.nodeid for item in items if item.get_closest_marker("deep") is None]
         return {file: [test for test in left if test.startswith(f"{file}::")] for file in files}
 
-    for seed in range(50):
-        counts = {file: len(tests) for file, tests in runs(seed).items()}
-        assert counts.pop("d/main.py") == counts.pop("e/pure.py") == 2
-        assert sorted(counts.values()) == [0, 0, 0, 2, 2]
-    assert runs(7) == runs(7)
-    drawn = {file for seed in range(50) for file, tests in runs(seed).items() if tests}
-    assert drawn == set(files)
+    for first in range(10):
+        counts = Counter(
+            file
+            for turn in range(first, first + 3)
+            for file, tests in runs(turn).items()
+            for _ in tests
+        )
+        assert counts.pop("d/main.py") == counts.pop("e/pure.py") == 6
+        assert set(counts.values()) == {2} and len(counts) == 5

@@ -1,4 +1,5 @@
-"""A seed that depends on the commit: random tests differ from commit to commit, and a run can be repeated."""
+"""Numbers that depend on the commit: random tests and the choice of slow tests differ from commit to commit, and a run
+can be repeated."""
 
 from __future__ import annotations
 
@@ -16,8 +17,21 @@ def commit_seed() -> int:
     """Returns $COMMIT_SEED, or a number made from the commit that is checked out; 0 outside a repository."""
     if given := os.environ.get(VARIABLE):
         return int(given)
-    git = ["git", "rev-parse", "HEAD"]
-    head = subprocess.run(
+    return int(_git("rev-parse", "HEAD") or "0", 16) % _SEEDS
+
+
+@cache
+def commit_number() -> int:
+    """Returns $COMMIT_SEED, or the number of commits up to the one that is checked out; 0 outside a repository."""
+    if given := os.environ.get(VARIABLE):
+        return int(given)
+    return int(_git("rev-list", "--count", "HEAD") or "0")
+
+
+def _git(*arguments: str) -> str:
+    """Returns what git prints; "" outside a repository."""
+    git = ["git", *arguments]
+    done = subprocess.run(
         git, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
     )
-    return int(head.stdout, 16) % _SEEDS if head.returncode == 0 else 0
+    return done.stdout if done.returncode == 0 else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +35,8 @@ def leave_to_deep(items: Sequence[pytest.Item], seed: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """The files whose paths begin with one of `files`, except the files in `always`. One of `one_in` files is run."""
+    """The files whose paths begin with one of `files`, except the files in `always`. Each file runs for one of `one_in`
+    successive commits."""
 
     one_in: int
     files: tuple[str, ...]
@@ -47,17 +47,17 @@ class FileGroup:
 
 
 def leave_files_to_deep(
-    items: Sequence[pytest.Item], seed: int, groups: Sequence[FileGroup]
+    items: Sequence[pytest.Item], turn: int, groups: Sequence[FileGroup]
 ) -> None:
-    """Draw some files of each group, and mark the tests of its other files as deep."""
+    """Mark the tests of a group's files as deep, except of those files whose turn it is. `turn`: the number of the
+    commit, so that no file waits longer than `one_in` commits."""
     for group in groups:
         tests: dict[str, list[pytest.Item]] = {}
         for item in items:
             file = item.nodeid.partition("::")[0]
             if group.has(file) and item.get_closest_marker("deep") is None:
                 tests.setdefault(file, []).append(item)
-        chance = random.Random(f"{seed} {group.files[0]}")
-        drawn = chance.sample(sorted(tests), math.ceil(len(tests) / group.one_in))
-        for file in tests.keys() - set(drawn):
-            for item in tests[file]:
-                item.add_marker(pytest.mark.deep)
+        for place, file in enumerate(sorted(tests)):
+            if (place + turn) % group.one_in:
+                for item in tests[file]:
+                    item.add_marker(pytest.mark.deep)
