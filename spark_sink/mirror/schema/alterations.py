@@ -1,8 +1,6 @@
-"""Applies the clauses of an ALTER TABLE to a table's columns, as the servers do. Pure.
+"""The columns of a mirrored table after an ALTER TABLE, and what the statement says of their values. Pure.
 
-All clauses refer to the columns before the statement. Changed columns keep their place unless FIRST or AFTER moves
-them. After that, added and moved columns are placed in the order of the clauses, and AFTER names a column by its new
-name. This follows MySQL's source, sql/sql_table.cc (mysql_prepare_alter_table); MariaDB has the same rules.
+`dispatcher.binlog.sql.alteration` decides which columns there are, and their order.
 """
 
 from __future__ import annotations
@@ -10,18 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dispatcher.binlog.sql.clauses import (
-    AddColumnClause,
-    ChangeColumnClause,
-    ColumnClause,
-    ColumnPosition,
-    Computed,
-    ConvertCharsetClause,
-    DefinedColumn,
-    DropColumnClause,
-    PrimaryKeyClause,
-    RenameColumnClause,
-)
+from dispatcher.binlog.sql import alteration
+from dispatcher.binlog.sql.alteration import PlacedColumn, UnclearAlterationError
+from dispatcher.binlog.sql.clauses import ColumnClause, Computed, DefinedColumn
 from dispatcher.binlog.sql.data_types import TEXT_WORDS
 from dispatcher.binlog.table_map.column_types import InvalidDates, Type
 from dispatcher.model.errors import BinlogError
@@ -42,149 +31,68 @@ class AlteredColumn:
     numbers_zeros: bool = False
 
 
-class _UnclearError(Exception):
-    """The message says why the columns after the statement are not known."""
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """`columns`: the columns after the statement in order; `key`: the primary key, by the new names."""
+
+    columns: list[AlteredColumn]
+    key: tuple[str, ...]
 
 
 def alter(
-    columns: Sequence[ColumnSignature], clauses: Sequence[ColumnClause], invalid_dates: InvalidDates
-) -> list[AlteredColumn] | str:
-    """Returns the columns after the statement in order, or why they are not known."""
+    columns: Sequence[ColumnSignature],
+    key: Sequence[str],
+    clauses: Sequence[ColumnClause],
+    invalid_dates: InvalidDates,
+) -> Alteration | str:
+    """Returns the columns and the key after the statement, or why they are not known."""
     try:
-        return _Alteration(columns, invalid_dates).apply(clauses)
-    except _UnclearError as error:
-        return str(error)
+        placed = alteration.placed_columns([(column.name, column) for column in columns], clauses)
+        altered = [_altered(column, invalid_dates) for column in placed]
+    except UnclearAlterationError as error:
+        return f"the mirrored table {error}"
     except BinlogError as error:  # a type that the mirror does not know
         return error.what
+    if any(column.converted == "binary" for column in placed):
+        return "CONVERT TO CHARACTER SET binary"
+    named = [(c.before.name if c.before is not None else None, c) for c in placed]
+    return Alteration(altered, alteration.altered_key(key, named, clauses))
 
 
-class _Alteration:
-    def __init__(self, columns: Sequence[ColumnSignature], invalid_dates: InvalidDates) -> None:
-        self._invalid_dates = invalid_dates
-        self._placed = [AlteredColumn(column, column) for column in columns]
-        # The columns before the statement, by name; None for a column that the statement drops.
-        self._by_name: dict[str, AlteredColumn | None] = {
-            column.after.name.lower(): column for column in self._placed
-        }
-
-    def apply(self, clauses: Sequence[ColumnClause]) -> list[AlteredColumn]:
-        for clause in clauses:
-            match clause:
-                case DropColumnClause():
-                    self._drop(clause)
-                case RenameColumnClause():
-                    column = self._find(clause.old, clause.if_exists)
-                    if column is not None:
-                        column.after = replace(column.after, name=clause.new)
-                case ChangeColumnClause():
-                    self._change(clause)
-        for clause in clauses:
-            match clause:
-                case ConvertCharsetClause():
-                    self._convert(clause)
-                case AddColumnClause():
-                    self._add(clause)
-                case ChangeColumnClause() if clause.position is not None:
-                    moved = self._find(clause.old, clause.if_exists)
-                    if moved is not None:
-                        self._placed.remove(moved)
-                        self._place(moved, clause.position)
-        self._set_key(clauses)
-        return self._placed
-
-    def _find(self, name: str, may_lack: bool) -> AlteredColumn | None:
-        column = self._by_name.get(name.lower())
-        if column is None and not may_lack:
-            raise _UnclearError(f"the mirrored table has no column {name}")
-        return column
-
-    def _add(self, clause: AddColumnClause) -> None:
-        defined = clause.column
-        if clause.if_not_exists and defined.name.lower() in self._by_name:
-            return
-        names = (column.after.name.lower() for column in self._placed)
-        if defined.name.lower() in names:
-            raise _UnclearError(f"the mirrored table has a column {defined.name} already")
-        nullable = defined.nullable is not False and not defined.primary
-        after = self._signature(defined, nullable)
-        self._place(AlteredColumn(after, None, defined), clause.position)
-
-    def _drop(self, clause: DropColumnClause) -> None:
-        column = self._find(clause.name, clause.if_exists)
-        if column is not None:
-            self._placed.remove(column)
-            self._by_name[clause.name.lower()] = None
-
-    def _change(self, clause: ChangeColumnClause) -> None:
-        column = self._find(clause.old, clause.if_exists)
-        if column is None:
-            return
-        assert column.before is not None
-        defined = clause.column
-        nullable = defined.nullable is not False and not defined.primary
-        column.after = self._signature(defined, nullable)
-        column.definition = defined
-        if defined.computed is Computed.GENERATED:
-            column.recomputed = str(Computed.GENERATED)
-        elif defined.computed is Computed.AUTO_INCREMENT:
-            column.numbers_zeros = True
-            column.after = replace(column.after, nullable=False)
-        elif column.after.column.type == Type.TIMESTAMP2 and defined.nullable is None:
-            if column.before.nullable:
-                # With explicit_defaults_for_timestamp=OFF the column becomes NOT NULL, and NULL becomes the present
-                # time.
-                column.recomputed = "a TIMESTAMP without NULL or NOT NULL"
-            column.after = replace(column.after, nullable=column.before.nullable)
-
-    def _convert(self, clause: ConvertCharsetClause) -> None:
-        """Change the character sets of text columns, except columns that another clause redefines. The order of these
-        clauses may be ignored, because `signature.difference` does not compare character sets."""
-        if clause.charset == "binary":
-            raise _UnclearError("CONVERT TO CHARACTER SET binary")
-        for column in self._placed:
-            after = column.after
-            word = after.mysql_type.partition("(")[0]
-            if column.definition is None and word in TEXT_WORDS:
-                column.after = replace(after, charset=clause.charset)
-                column.definition = DefinedColumn(
-                    after.name, after.mysql_type, clause.charset, after.nullable
-                )
-
-    def _signature(self, defined: DefinedColumn, nullable: bool) -> ColumnSignature:
-        return ColumnSignature.of_definition(
-            defined.name, defined.type, defined.charset, nullable, self._invalid_dates
+def _altered(placed: PlacedColumn[ColumnSignature], invalid_dates: InvalidDates) -> AlteredColumn:
+    before, defined = placed.before, placed.definition
+    if defined is not None:
+        nullable = defined.nullable is not False and not placed.in_new_key
+        after = ColumnSignature.of_definition(
+            defined.name, defined.type, defined.charset, nullable, invalid_dates
         )
-
-    def _place(self, column: AlteredColumn, position: ColumnPosition | None) -> None:
-        if position is None:
-            self._placed.append(column)
-        elif not position.after:
-            self._placed.insert(0, column)
-        else:
-            names = [placed.after.name.lower() for placed in self._placed]
-            if position.after.lower() not in names:
-                raise _UnclearError(f"the mirrored table has no column {position.after}")
-            self._placed.insert(names.index(position.after.lower()) + 1, column)
-
-    def _set_key(self, clauses: Sequence[ColumnClause]) -> None:
-        """Make the columns of a new primary key NOT NULL."""
-        named = {name.lower() for c in clauses if isinstance(c, PrimaryKeyClause) for name in c.columns}  # fmt: skip
-        for column in self._placed:
-            if column.after.name.lower() in named:
-                column.after = replace(column.after, nullable=False)
+        column = AlteredColumn(after, before, defined)
+        if before is not None:
+            _set_computed(column, before, defined, placed.in_new_key)
+        return column
+    assert before is not None
+    after = replace(before, name=placed.name, nullable=before.nullable and not placed.in_new_key)
+    column = AlteredColumn(after, before)
+    if placed.converted is not None and after.mysql_type.partition("(")[0] in TEXT_WORDS:
+        # The place of the clause among others may be ignored: `signature.difference` compares no character sets.
+        column.after = replace(after, charset=placed.converted)
+        column.definition = DefinedColumn(
+            after.name, after.mysql_type, placed.converted, after.nullable
+        )
+    return column
 
 
-def altered_key(
-    key: Sequence[str], altered: Sequence[AlteredColumn], clauses: Sequence[ColumnClause]
-) -> tuple[str, ...]:
-    """Returns the primary key after the statement, by the new names of its columns."""
-    inline = [c.after.name for c in altered if c.definition is not None and c.definition.primary]
-    if inline:
-        return (inline[0],)
-    changed = [clause.columns for clause in clauses if isinstance(clause, PrimaryKeyClause)]
-    if changed:
-        wanted = {name.lower(): name for columns in changed for name in columns}
-        names = {column.after.name.lower(): column.after.name for column in altered}
-        return tuple(names.get(name, written) for name, written in wanted.items())
-    renamed = {c.before.name: c.after.name for c in altered if c.before is not None}
-    return tuple(renamed[name] for name in key if name in renamed)
+def _set_computed(
+    column: AlteredColumn, before: ColumnSignature, defined: DefinedColumn, in_key: bool
+) -> None:
+    """Say of a redefined column which of its values the server computes."""
+    if defined.computed is Computed.GENERATED:
+        column.recomputed = str(Computed.GENERATED)
+    elif defined.computed is Computed.AUTO_INCREMENT:
+        column.numbers_zeros = True
+        column.after = replace(column.after, nullable=False)
+    elif column.after.column.type == Type.TIMESTAMP2 and defined.nullable is None:
+        if before.nullable:
+            # With explicit_defaults_for_timestamp=OFF the column becomes NOT NULL, and NULL becomes the present time.
+            column.recomputed = "a TIMESTAMP without NULL or NOT NULL"
+        column.after = replace(column.after, nullable=before.nullable and not in_key)

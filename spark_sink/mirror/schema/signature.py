@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.binlog.table_map.type_text import charset_text, type_text
-from spark_sink.mirror.schema.alterations import AlteredColumn, alter, altered_key
+from spark_sink.mirror.schema.alterations import AlteredColumn, alter
 from spark_sink.mirror.schema.columns import ColumnSignature, spark_type_of
 from spark_sink.mirror.schema.conversions import COLUMN, ConversionRules, Kept, conversion
 from spark_sink.mirror.schema.fills import Fill, FillValue, existing_value
@@ -129,9 +129,10 @@ def change_of(
     rules = ConversionRules(
         statement.strict, invalid_dates, bool(statement.sql_mode & PAD_CHAR_TO_FULL_LENGTH)
     )
-    altered = alter(old.columns, statement.clauses, invalid_dates)
-    if isinstance(altered, str):
-        return Recopy(altered)
+    alteration = alter(old.columns, old.key, statement.clauses, invalid_dates)
+    if isinstance(alteration, str):
+        return Recopy(alteration)
+    altered = alteration.columns
     unless: list[Unless] = []
     try:
         sources = tuple(_source(column, rules, unless) for column in altered)
@@ -139,8 +140,7 @@ def change_of(
         return Recopy(str(error))
     used = {column.before.name for column in altered if column.before is not None}
     dropped = tuple(column.name for column in old.columns if column.name not in used)
-    key = altered_key(old.key, altered, statement.clauses)
-    signature = Signature(tuple(column.after for column in altered), key)
+    signature = Signature(tuple(column.after for column in altered), alteration.key)
     return SchemaChange(signature, sources, dropped, unless=tuple(unless))
 
 
