@@ -30,7 +30,7 @@ from dispatcher.binlog.event.query import Query, parse_query
 from dispatcher.binlog.event.record import parse_record
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.binlog.sql.comments import ServerVersion
-from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.binlog.sql.query_event import logged_kind, logged_statement
 from dispatcher.binlog.sql.statement import QueryKind
 from dispatcher.inspect.entry import ROWS, Fields, error_text, seconds_text, time_text
 from dispatcher.inspect.tables import DUMMY_ID, Tables, rows_table_id, table_fields
@@ -179,8 +179,8 @@ def _statement(query: Query, extra: dict[str, Any], log: FormatDescription) -> F
         data["updated_databases"] = list(status.updated_databases)
     if status.ddl_xid is not None:
         data["xid"] = status.ddl_xid
-    statement = LoggedStatement.of(query, 0, ServerVersion.of(log))
-    kind = statement.kind
+    statement = logged_statement(query, 0, ServerVersion.of(log))
+    kind = logged_kind(statement)
     note = f"thread {query.thread_id}"
     if query.database and kind not in (QueryKind.BEGIN, QueryKind.COMMIT):
         note += f"  database `{query.database}`"

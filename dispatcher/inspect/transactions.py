@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dispatcher.binlog.event.types import HEARTBEATS, EventType
-from dispatcher.binlog.sql.statement import QueryKind
+from dispatcher.binlog.sql.statement import QueryKind, parse_statement
 from dispatcher.inspect.entry import (
     BEFORE_STATEMENTS,
     GTIDS,
@@ -134,7 +134,7 @@ class EntryFilter:
         if fields.query_kind is QueryKind.DML or fields.query_kind is QueryKind.OTHER:
             return any(self._may_touch(name) for name in updated or [fields.database])
         assert fields.statement is not None
-        statement = fields.statement.parsed()
+        statement = parse_statement(fields.statement)
         if not statement.parsed:
             return not updated or any(self._may_touch(name) for name in updated)
         return any(self._selects(*name) for name in statement.tables) or any(

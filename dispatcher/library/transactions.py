@@ -257,9 +257,8 @@ def _ordinal(change: Change) -> int:
 
 
 def _statement(part: Ddl) -> Change:
-    return Change(
-        "ddl", part.database, "", None, None, part.ordinal, part.query, part.maybe_temporary
-    )
+    database, text = part.statement.database, part.statement.text
+    return Change("ddl", database, "", None, None, part.ordinal, text, part.maybe_temporary)
 
 
 def _rows(part: TableChanges) -> Iterator[Change]:

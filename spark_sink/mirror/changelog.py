@@ -233,7 +233,7 @@ def _statements(
                     | {"position": 0, "transaction_end": True, "seq": entry.first_seq}
                     | {"op": GAP_OP if isinstance(item, GapItem) else STATEMENT_OP}
                     | {"file": entry.file or None, "pos": entry.pos or None}
-                    | {"query": entry.query or None}
+                    | {"query": None if entry.statement is None else entry.statement.text}
                 )
     rows = [tuple(row[field] for field in schema.names) for row in concerned]
     return spark.createDataFrame(rows, spark_schema(schema))

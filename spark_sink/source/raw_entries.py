@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from dispatcher.binlog.sql.logged import LoggedStatement, SessionFacts
 from dispatcher.model.position import Position
 
 INDEX_BITS = 24
@@ -27,6 +29,18 @@ def end_row(position: Position, entry: int, *, gap: bool) -> dict[str, Any]:
     row = {"entry": entry, "kind": EntryKind.END, "rows": 0, "epoch": position.epoch, "gap": gap}
     row |= dict.fromkeys(("first_seq", "last_seq"), position.seq)
     return row | {"position": position.to_json()}
+
+
+def statement_columns(statement: LoggedStatement) -> dict[str, Any]:
+    """Returns the columns of a raw row that hold a statement."""
+    session = statement.facts.to_text()
+    return {"query": statement.text, "database": statement.database, "session": session}
+
+
+def statement_of(row: Mapping[str, Any]) -> LoggedStatement:
+    """Returns the statement of `statement_columns`."""
+    facts = SessionFacts.from_text(row["session"])
+    return LoggedStatement(row["query"], row["database"], facts)
 
 
 def entry_number(slice_number: int, index: int) -> int:

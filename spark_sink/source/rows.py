@@ -24,7 +24,13 @@ from dispatcher.binlog.decode.selected import (
 )
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.source.options import SourceOptions
-from spark_sink.source.raw_entries import EntryKind, end_row, entry_number
+from spark_sink.source.raw_entries import (
+    EntryKind,
+    end_row,
+    entry_number,
+    statement_columns,
+    statement_of,
+)
 from spark_sink.source.selection.selection import JsonSelection, TypedSelection
 from spark_sink.source.selection.touched import TouchedObjects
 from spark_sink.source.single_row import single_row
@@ -61,10 +67,7 @@ def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator
     for row in raw_rows(part, data):
         if row["kind"] == EntryKind.STATEMENT:
             default_database = row["database"]
-            specific = row["thread_specific"]
-            touched = TouchedObjects.of(
-                row["query"], default_database, row["sql_mode"], thread_specific=specific
-            )
+            touched = TouchedObjects.of(statement_of(row))
             row |= touched.columns() | {"default_database": default_database}  # noqa: PLW2901
         yield single_row(expected, row)
 
@@ -85,11 +88,8 @@ def raw_rows(part: Slice, data: bytes | memoryview) -> Iterator[dict[str, Any]]:
 
 
 def _statement_row(ddl: delivered.Ddl) -> dict[str, Any]:
-    names = (
-        *("epoch", "database", "query", "sql_mode", "thread_specific"),
-        *("file", "pos", "committed_at"),
-    )
-    row = {name: getattr(ddl, name) for name in names}
+    row: dict[str, Any] = {n: getattr(ddl, n) for n in ("epoch", "file", "pos", "committed_at")}
+    row |= statement_columns(ddl.statement)
     return row | {"kind": EntryKind.STATEMENT, "first_seq": ddl.seq, "last_seq": ddl.seq, "rows": 0}
 
 
@@ -176,9 +176,11 @@ def _ddl_row(item: SelectedDdl) -> dict[str, Any]:
     names = ("epoch", "seq", "ordinal", "gtid", "file", "pos", "committed_at")
     row: dict[str, Any] = {name: getattr(ddl, name) for name in names}
     # What a program needs to parse the statement: the meaning of quotes depends on sql_mode.
-    after = {"query": ddl.query, "sql_mode": ddl.sql_mode, "default_database": ddl.database}
+    statement = ddl.statement
+    after = {"query": statement.text, "sql_mode": statement.facts.sql_mode}
+    after |= {"default_database": statement.database}
     row |= {"op": Op.DDL.value, "after": json.dumps(after, ensure_ascii=False), **item.metadata}
-    return row | TouchedObjects.of_ddl(ddl).columns()
+    return row | TouchedObjects.of(statement).columns()
 
 
 def _checked(batch: pa.RecordBatch, expected: pa.Schema, rows: SelectedRows) -> pa.RecordBatch:

@@ -37,8 +37,8 @@ def told(data: bytes | memoryview, databases: set[str]) -> list[Any]:
     out: list[Any] = []
     for part in delivered.changes(data):
         if isinstance(part, Ddl):
-            if part.database in databases:
-                out.append((part.seq, part.gtid, part.database, part.query))
+            if part.statement.database in databases:
+                out.append((part.seq, part.gtid, part.statement.database, part.statement.text))
         elif part.batch["database"][0].as_py() in databases:
             out += [
                 (row["seq"], row["gtid"], row["table"], row["op"], row["before"], row["after"])

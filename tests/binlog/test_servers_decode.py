@@ -226,7 +226,7 @@ def test_slices_of_a_servers_log(any_server: Server, new_database: Callable[[Ser
     data = delivered_log(server, log)
     definitions = definitions_of(server, database, "b") | definitions_of(server, database, "a")
     kinds = [
-        part.query.split("`")[0].strip().upper()
+        part.statement.text.split("`")[0].strip().upper()
         if isinstance(part, Ddl)
         else (part.table, part.rows)
         for part in delivered.split_by_table(data)

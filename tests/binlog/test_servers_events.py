@@ -16,7 +16,8 @@ from dispatcher.binlog.event.gtid import parse_previous_gtids
 from dispatcher.binlog.event.query import parse_query
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.sql.comments import ServerVersion
-from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.binlog.sql.query_event import logged_statement
+from dispatcher.binlog.sql.statement import parse_statement
 from dispatcher.model.gtid import GtidSet
 from tests.servers import Server
 from tests.servers.installs import Kind
@@ -174,7 +175,7 @@ def test_every_database_that_a_server_names_is_found(
     seen = 0
     for kind, body in events(read_log(mysql97, file)):
         if kind == EventType.QUERY and (query := parse_query(body)).query != "BEGIN":
-            parsed = LoggedStatement.of(query, 0, ServerVersion()).parsed()
+            parsed = parse_statement(logged_statement(query, 0, ServerVersion()))
             assert parsed.parsed, query.query
             found = {database for database, _ in parsed.tables} | set(parsed.databases)
             # For CREATE TABLE ... LIKE the event lists no databases.
@@ -200,7 +201,7 @@ def test_names_in_the_sessions_character_set(
         parse_query(body) for kind, body in events(read_log(any_server, file)) if kind == 2
     )
     assert query.query == text
-    parsed = LoggedStatement.of(query, 0, ServerVersion()).parsed()
+    parsed = parse_statement(logged_statement(query, 0, ServerVersion()))
     assert parsed.tables == ((database, f"t\u4e57{name}"),)
 
 
@@ -232,7 +233,9 @@ def test_compressed_events_and_sequences(
     assert not share.faults
     assert inserted(printed(server, share.data, tmp_path), "t") == list(range(500))
     parts = list(delivered.changes(share.data))
-    queries = [part.query.split("(")[0] for part in parts if isinstance(part, delivered.Ddl)]
+    queries = [
+        part.statement.text.split("(")[0] for part in parts if isinstance(part, delivered.Ddl)
+    ]
     assert queries == ["CREATE TABLE t ", "CREATE TABLE `u` ", "CREATE SEQUENCE s CACHE 2"]
     rows = [row for p in parts if not isinstance(p, delivered.Ddl) for row in p.batch.to_pylist()]
     drawn = [row["after"]["next_not_cached_value"] for row in rows if row["table"] == "s"]

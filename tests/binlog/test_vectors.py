@@ -156,7 +156,7 @@ WHOLE = {
         "696e7365727420696e746f20746573743128606e616d6560292076616c75657328276265696a696e672729", "21923798",
         query_facts,
         (106404, 0, 0, "gangshen", "insert into test1(`name`) values('beijing')",
-         Status(sql_mode=1075838976, client=33, updated_databases=("gangshen",))),
+         Status(sql_mode=1075838976, client=33, connection=33, server=83, updated_databases=("gangshen",))),
     ),
     # 5.7, from another article. Its formula for the length of the text omits the zero behind the database's name and
     # the checksum, and says 2 bytes for auto_increment, which has 4 bytes (two numbers).
@@ -171,7 +171,7 @@ WHOLE = {
         (2, 1, 0, "test",
          "CREATE TABLE `testctas1` (\n  `id1` int(11) DEFAULT NULL,\n  `id2` int(11) DEFAULT NULL,\n"
          "  `name` varchar(20) DEFAULT NULL\n)",
-         Status(sql_mode=0x40200000, client=33)),
+         Status(sql_mode=0x40200000, client=33, connection=33, server=33)),
     ),
 }  # fmt: skip
 

@@ -26,7 +26,7 @@ from dispatcher.binlog.sql.alter_clauses import parse_alter_table
 from dispatcher.binlog.sql.comments import ServerVersion, executed_text
 from dispatcher.binlog.sql.create_table import parse_create_table
 from dispatcher.binlog.sql.lexer import NotUnderstoodError
-from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.binlog.sql.query_event import logged_statement
 from dispatcher.binlog.sql.statement import classify, parse_statement
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.consumer_log import ConsumerLog
@@ -41,6 +41,7 @@ from tests.fuzz import frames
 from tests.support import jsonb_encoder
 from tests.support.json_documents import document_text
 from tests.support.log_blocks import read_blocks
+from tests.support.statements import as_logged
 
 _UNPACKED_MAX = 1 << 22
 SERVERS = (ServerVersion(), ServerVersion(number=50624), ServerVersion(mariadb=True, number=101118))
@@ -110,9 +111,9 @@ def query(data: bytes) -> None:
     with suppress(BinlogError):
         found = parse_query(data)
         for server in SERVERS:
-            statement = LoggedStatement.of(found, 4, server)
+            statement = logged_statement(found, 4, server)
             assert len(statement.text) == len(found.query)
-            statement.parsed()
+            parse_statement(statement)
 
 
 def statement(data: bytes) -> None:
@@ -121,7 +122,7 @@ def statement(data: bytes) -> None:
     for server in SERVERS:
         executed = executed_text(text, mode, server)
         classify(executed)
-        parse_statement(executed, "shop", mode)
+        parse_statement(as_logged(executed, "shop", mode))
     _definition(text, mode)
     _definition(f"ALTER TABLE t {text}", mode)
     _definition(f"CREATE TABLE t {text}", mode)
@@ -130,9 +131,9 @@ def statement(data: bytes) -> None:
 def _definition(text: str, mode: int) -> None:
     """What the mirror reads of a statement, without the daemon's bounds."""
     with suppress(NotUnderstoodError):
-        parse_alter_table(text, "shop", mode)
+        parse_alter_table(as_logged(text, "shop", mode))
     with suppress(NotUnderstoodError):
-        parse_create_table(text, "shop", mode)
+        parse_create_table(as_logged(text, "shop", mode))
 
 
 def gtid_text(data: bytes) -> None:

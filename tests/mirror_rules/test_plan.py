@@ -33,6 +33,7 @@ from spark_sink.mirror.schema.statements import (
 )
 from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.source.raw_entries import EntryKind
+from tests.support.statements import as_logged
 
 A, B, C = ("db", "a"), ("db", "b"), ("db", "c")
 
@@ -48,7 +49,6 @@ def entry(lsn: int, table: str = "", **fields: Any) -> LogEntry:
             "updates",
             "deletes",
             "payload_bytes",
-            "sql_mode",
             "pos",
         ),
         0,
@@ -58,7 +58,7 @@ def entry(lsn: int, table: str = "", **fields: Any) -> LogEntry:
         "layout": "l",
         "table_map": b"",
         "payload": b"",
-        "query": "",
+        "statement": None,
         "file": "",
     }
     values |= {"kind": EntryKind.ROWS, "committed_at": None, "position": None}
@@ -66,7 +66,7 @@ def entry(lsn: int, table: str = "", **fields: Any) -> LogEntry:
 
 
 def statement(lsn: int, query: str = "") -> LogEntry:
-    return entry(lsn, kind=EntryKind.STATEMENT, query=query)
+    return entry(lsn, kind=EntryKind.STATEMENT, statement=as_logged(query, "db"))
 
 
 def routed(

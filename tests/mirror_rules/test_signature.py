@@ -21,6 +21,7 @@ from spark_sink.mirror.schema.signature import (
 )
 from spark_sink.mirror.schema.statements import AlterTable, effects_of
 from spark_sink.source.schemas import spark_schema
+from tests.support.statements import as_logged
 
 ASCII = "rlike(`b`, '[^\\\\x00-\\\\x7F]')"
 TEXTS = ("varchar", "char", "text", "tinytext", "enum", "set", "longtext")
@@ -41,7 +42,7 @@ def signature(*, key: tuple[str, ...] = ("id",), **columns: str) -> Signature:
 def altered(
     old: Signature, clauses: str, sql_mode: int = STRICT_TRANS_TABLES
 ) -> SchemaChange | Recopy:
-    (effect,) = effects_of(f"ALTER TABLE t {clauses}", "db", sql_mode)
+    (effect,) = effects_of(as_logged(f"ALTER TABLE t {clauses}", "db", sql_mode))
     assert isinstance(effect, AlterTable)
     return change_of(old, effect, InvalidDates.NULL)
 

@@ -120,7 +120,10 @@ class Log:
 
     def is_rename(self, lsn: int) -> bool:
         """True if the entry is a RENAME TABLE or an ALTER TABLE ... RENAME TO."""
-        return any("RENAME" in e.query for e in self.between(lsn - 1, lsn + 1))
+        return any(
+            e.statement is not None and "RENAME" in e.statement.text
+            for e in self.between(lsn - 1, lsn + 1)
+        )
 
     # -- the truth ---------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.model.position import Position, packed_seq
 from spark_sink.mirror.values.entries import LogEntry, first_lsn
 from spark_sink.mirror.values.names import TableName
@@ -143,7 +144,8 @@ class Server:
         self._open, self._index = [], 0
 
     def _statement(self, text: str, *names: TableName) -> None:
-        entry = replace(self._entry(EntryKind.STATEMENT, names[0][0], ""), query=text)
+        statement = LoggedStatement(text, names[0][0])
+        entry = replace(self._entry(EntryKind.STATEMENT, "", ""), statement=statement)
         if self.told is not None:
             self.told(text)
         self._add(entry, names)
@@ -173,7 +175,7 @@ class Server:
         lsn = first_lsn(self.log.append + 1) + self._index
         self._offset += ENTRY_BYTES
         return LogEntry(
-            lsn, kind, database, table, "", self.epoch, 0, 0, 0, 0, 0, 0, b"", 0, None, "", 0, FILE,
+            lsn, kind, database, table, "", self.epoch, 0, 0, 0, 0, 0, 0, b"", 0, None, None, FILE,
             self._offset, None, None,
         )  # fmt: skip
 

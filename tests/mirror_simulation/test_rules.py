@@ -218,7 +218,7 @@ def test_a_history_of_a_new_table_has_every_version() -> None:
     begun = ("create a", "insert a 1=1", "update a 1=2", "add a b=5", "append", "works")
     stage = staged("settings history=yes", "start", *begun)
     history = stage.world.lake.folders["shop/a__history"]
-    ((created, alter),) = [[e.lsn for e in stage.world.log.entries if e.query]]
+    ((created, alter),) = [[e.lsn for e in stage.world.log.entries if e.statement]]
     assert created < history.past[0][0] < alter
 
 

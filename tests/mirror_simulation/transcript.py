@@ -138,7 +138,8 @@ def of_entry(entry: LogEntry) -> str:
         case EntryKind.ROWS:
             text = f"{entry.rows} of {entry.table}"
         case EntryKind.STATEMENT:
-            text = entry.query
+            assert entry.statement is not None
+            text = entry.statement.text
         case _:
             place = "" if entry.position is None else f" {_value(entry.position)}"
             text = f"end{place}{', behind a gap' if entry.gap else ''}"

@@ -40,6 +40,7 @@ from dispatcher.binlog.decode.formats.gtid_text import gtid_strings
 from dispatcher.binlog.event.header import HEADER_SIZE, EventHeader, parse_format_description
 from dispatcher.binlog.sql.comments import ServerVersion
 from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.binlog.sql.query_event import logged_kind, read_statement
 from dispatcher.binlog.sql.statement import QueryKind, parse_statement
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
@@ -71,11 +72,9 @@ class TableChanges:
 class Ddl:
     """A statement that is neither a row change nor transaction control: CREATE, ALTER, DROP, TRUNCATE, GRANT ...
 
-    `database`: the session's default database ("" if none), not necessarily the table's. `committed_at`: µs since 1970
-    UTC. `query`: the text as the server executed it. It contains the content of each comment `/*! ... */` that the
-    server executed; blanks replace a comment that the server skipped. `sql_mode`: the sql_mode of the session, as
-    MySQL's bit mask (4 = ANSI_QUOTES). `thread_specific`: True if the statement may have used a temporary table of its
-    session, see `ParsedStatement.maybe_temporary`.
+    `committed_at`: µs since 1970 UTC. `statement`: its `text` contains the content of each comment `/*! ... */` that
+    the server executed; blanks replace a comment that the server skipped. Its `database` is the session's default
+    database ("" if none), not necessarily the table's.
     """
 
     epoch: int
@@ -85,17 +84,12 @@ class Ddl:
     file: str
     pos: int
     committed_at: int
-    database: str
-    query: str
-    sql_mode: int
-    thread_specific: bool = False
+    statement: LoggedStatement
 
     @property
     def maybe_temporary(self) -> bool:
         """True if the log does not show whether the statement concerned a table or a temporary table."""
-        return parse_statement(
-            self.query, self.database, self.sql_mode, thread_specific=self.thread_specific
-        ).maybe_temporary
+        return parse_statement(self.statement).maybe_temporary
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,17 +194,17 @@ def read_ddl(index: Index, line: int) -> Ddl | None:
     flags = EventHeader.read(index.buf[offset : offset + HEADER_SIZE].tobytes()).flags
     body = index.buf[offset + HEADER_SIZE : end].tobytes()
     try:
-        statement = LoggedStatement.read(body, flags, _server_at(index, offset))
+        statement = read_statement(body, flags, _server_at(index, offset))
     except BinlogError as error:
         raise error.at(f"offset {offset}") from None
-    database, query, kind = statement.database, statement.text, statement.kind
+    query, kind = statement.text, logged_kind(statement)
     if kind in _CONTROL or not query.strip():
         return None
     if kind is QueryKind.DML:
         # The statement may contain values of rows, so the message quotes only its first word.
         raise BinlogError(
             ErrorKind.STATEMENT_FORMAT,
-            f"{query.split(None, 1)[0][:20]} in database {database!r}",
+            f"{query.split(None, 1)[0][:20]} in database {statement.database!r}",
             where=f"offset {offset}",
         )
     epoch, seq, pos, committed_at, file = index.txns[txn, EPOCH : FILE + 1].tolist()
@@ -223,10 +217,7 @@ def read_ddl(index: Index, line: int) -> Ddl | None:
         index.files[file],
         pos,
         committed_at,
-        database,
-        query,
-        statement.sql_mode,
-        statement.thread_specific,
+        statement,
     )
 
 

@@ -119,7 +119,7 @@ def selected_changes(
     for part in selected.parts():
         if not isinstance(part, Part):
             ddl, txn = part
-            yield SelectedDdl(ddl, columns.of_statement(txn, ddl.ordinal, ddl.query))
+            yield SelectedDdl(ddl, columns.of_statement(txn, ddl.ordinal, ddl.statement.text))
             continue
         if part.layout not in decoders:
             table_map = selected.layouts.table_map(part.layout)

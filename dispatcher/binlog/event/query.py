@@ -23,15 +23,23 @@ class Status:
     """The status variables of a QUERY event, except those that the parser skips. If the event lacks a variable, the
     field is None, or 0 for ids and flags.
 
-    `client`: collation id of the statement's character set. `updated_databases`: the databases that the statement
+    `client`, `connection`, `server`: collation ids; the statement's text is in the character set of `client`.
+    `database_collation`: collation id of the default database. `updated_databases`: the databases that the statement
     touches; None if the server does not list them, or if there are too many. `ddl_xid`: the transaction's number.
+    `unknown_variable`: the code of the first variable that the parser does not know; the variables behind it are not
+    read.
     """
 
     sql_mode: int = 0
     client: int = 0
+    connection: int = 0
+    server: int = 0
+    database_collation: int | None = None
     time_zone: str | None = None
+    explicit_defaults_for_timestamp: bool | None = None
     updated_databases: tuple[str, ...] | None = None
     ddl_xid: int | None = None
+    unknown_variable: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +101,9 @@ _UNUSED = {
     0: 4,  # flags of the session
     3: 4,  # auto_increment: increment, offset
     7: 2,  # lc_time_names
-    8: 2,  # the database's collation
     9: 8,  # the tables of a multi-table UPDATE
     10: 4,  # Q_MASTER_DATA_WRITTEN: in relay logs of servers before 5.0
     13: 3,  # microseconds of the statement's time
-    16: 1,  # explicit_defaults_for_timestamp
     18: 2,  # the default collation of utf8mb4
     19: 1,  # sql_require_primary_key
     20: 1,  # default_table_encryption
@@ -117,17 +123,21 @@ def _status(cursor: ByteCursor) -> Status:
         elif code == 1:
             found["sql_mode"] = cursor.number(8)
         elif code == 4:
-            found["client"] = cursor.number(2)
-            cursor.read(4)  # collation ids of the connection and of the server
+            found |= {name: cursor.number(2) for name in ("client", "connection", "server")}
         elif code == 5:
             found["time_zone"] = cursor.sized_text()
+        elif code == 8:
+            found["database_collation"] = cursor.number(2)
         elif code == 12:
             count = cursor.number(1)
             if count < _OVER_MAX_DATABASES:
                 found["updated_databases"] = tuple(_null_terminated(cursor) for _ in range(count))
+        elif code == 16:
+            found["explicit_defaults_for_timestamp"] = bool(cursor.number(1))
         elif code in (17, 129):  # 129: MariaDB's Q_XID
             found["ddl_xid"] = cursor.number(8)
         elif not _skip(cursor, code):
+            found["unknown_variable"] = code
             break
     return Status(**found)
 

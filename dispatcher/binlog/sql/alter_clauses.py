@@ -25,6 +25,7 @@ from dispatcher.binlog.sql.clauses import (
 from dispatcher.binlog.sql.columns import defined_column
 from dispatcher.binlog.sql.create_table import cascades_of
 from dispatcher.binlog.sql.lexer import Name, NotUnderstoodError, SqlToken, SqlTokens
+from dispatcher.binlog.sql.logged import LoggedStatement
 
 # The first words of table options and of clauses that do not change columns or rows.
 _HARMLESS = frozenset((
@@ -64,14 +65,13 @@ class ParsedAlter:
         self.copy_reason = self.copy_reason or reason
 
 
-def parse_alter_table(query: str, default_database: str, sql_mode: int = 0) -> ParsedAlter:
+def parse_alter_table(statement: LoggedStatement) -> ParsedAlter:
     """Parse an ALTER TABLE statement. Raises NotUnderstoodError if the statement is not an ALTER TABLE, or if its table
     has no name.
 
     The time is linear in the statement's length.
     """
-    tokens = SqlTokens(query, sql_mode)
-    tokens.default_database = default_database
+    tokens = SqlTokens(statement)
     if tokens.accept("SET", "STATEMENT") and not tokens.skip_to("FOR"):
         raise NotUnderstoodError
     tokens.expect("ALTER")
@@ -89,8 +89,8 @@ def parse_alter_table(query: str, default_database: str, sql_mode: int = 0) -> P
         parsed.copy("ALTER IGNORE TABLE ... ADD UNIQUE")
     if not tokens.complete:
         raise NotUnderstoodError
-    if "REFERENCES" in query.upper():
-        parsed.cascades = cascades_of(SqlTokens(query, sql_mode))
+    if "REFERENCES" in statement.text.upper():
+        parsed.cascades = cascades_of(SqlTokens(statement))
     return parsed
 
 

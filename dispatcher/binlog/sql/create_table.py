@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dispatcher.binlog.sql.lexer import Bounds, Name, NotUnderstoodError, SqlTokens
+from dispatcher.binlog.sql.logged import LoggedStatement
 
 _ACTIONS = ("CASCADE", "SET")
 
@@ -26,13 +27,10 @@ class ParsedCreate:
     cascades: tuple[str, ...] = ()
 
 
-def parse_create_table(
-    query: str, default_database: str, sql_mode: int = 0, bounds: Bounds | None = None
-) -> ParsedCreate:
+def parse_create_table(statement: LoggedStatement, bounds: Bounds | None = None) -> ParsedCreate:
     """Parse a CREATE TABLE statement, in linear time. Raises NotUnderstoodError for another statement, or for a
     statement that exceeds `bounds`."""
-    tokens = SqlTokens(query, sql_mode, bounds)
-    tokens.default_database = default_database
+    tokens = SqlTokens(statement, bounds)
     if tokens.accept("SET", "STATEMENT") and not tokens.skip_to("FOR"):
         raise NotUnderstoodError
     tokens.expect("CREATE")

@@ -90,10 +90,10 @@ def _type(  # noqa: C901, PLR0911, PLR0912 - one branch per family of types
     if word in _FRACTIONAL:
         # With the sql_mode MAXDB, or ORACLE below, type names have the meaning that they have on other database
         # servers.
-        name = "datetime" if word == "TIMESTAMP" and tokens.sql_mode & MAXDB else word.lower()
+        name = "datetime" if word == "TIMESTAMP" and tokens.facts.sql_mode & MAXDB else word.lower()
         digits = (_arguments(tokens) or ["0"])[0]
         return (f"{name}({digits})" if digits != "0" else name), ""
-    if word == "DATE" and tokens.sql_mode & ORACLE:
+    if word == "DATE" and tokens.facts.sql_mode & ORACLE:
         return "datetime", ""
     if word in _PLAIN:
         return word.lower(), ""
@@ -136,7 +136,7 @@ def _string(tokens: SqlTokens, word: str) -> tuple[str, str]:
         if not tokens.accept("VARCHAR") and tokens.accept_either("CHAR", "CHARACTER"):
             tokens.accept("VARYING")
         return "mediumtext", ""
-    if word == "NUMBER" and tokens.sql_mode & ORACLE:
+    if word == "NUMBER" and tokens.facts.sql_mode & ORACLE:
         if tokens.at("("):
             return f"decimal({_precision(tokens)})", ""
         return "double", ""
@@ -179,7 +179,7 @@ def _precision(tokens: SqlTokens) -> str:
 
 def _floating(tokens: SqlTokens, word: str) -> str:
     name = "float" if word in ("FLOAT", "FLOAT4") else "double"
-    if word == "REAL" and tokens.sql_mode & REAL_AS_FLOAT:
+    if word == "REAL" and tokens.facts.sql_mode & REAL_AS_FLOAT:
         name = "float"
     if word == "DOUBLE":
         tokens.accept("PRECISION")

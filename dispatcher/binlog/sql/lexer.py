@@ -15,6 +15,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from dispatcher.binlog.sql.logged import LoggedStatement
+
 Name = tuple[str, str]  # database, table
 
 # Bits of sql_mode.
@@ -179,9 +181,10 @@ class SqlTokens:
     of parsing may be wrong. `pieces`: how many pieces were read, which measures the cost.
     """
 
-    def __init__(self, query: str, sql_mode: int = 0, bounds: Bounds | None = None) -> None:
-        self.default_database = ""
-        self.sql_mode = sql_mode
+    def __init__(self, statement: LoggedStatement, bounds: Bounds | None = None) -> None:
+        query, sql_mode = statement.text, statement.facts.sql_mode
+        self.default_database = statement.database
+        self.facts = statement.facts
         modes = bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)
         self._lexicon, self._clauses = _LEXICONS[modes], _CLAUSE_LEXICONS[modes]
         self.offset = 0  # the offset after the last token that the caller consumed
@@ -316,7 +319,7 @@ class SqlTokens:
         while (token := self.peek()) is not None and token.kind == "text":
             self.advance()
             quote = token.text[0]
-            plain = bool(self.sql_mode & NO_BACKSLASH_ESCAPES)
+            plain = bool(self.facts.sql_mode & NO_BACKSLASH_ESCAPES)
             pieces.append(_unquoted(token.text[1:-1], quote, plain))
         if not pieces:
             raise NotUnderstoodError

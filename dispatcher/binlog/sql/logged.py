@@ -1,62 +1,61 @@
-"""`LoggedStatement`: the statement of a QUERY_EVENT as the server that wrote the log executed it. Its kind and its
-objects depend on the event's flags and on the server's version, not only on the text."""
+"""`LoggedStatement`: the statement of a QUERY_EVENT with everything that its meaning depends on. The parsers take this
+value. Pure data: `query_event` makes it from an event."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields
+from typing import Any
 
-from dispatcher.binlog.event.header import FLAG_THREAD_SPECIFIC
-from dispatcher.binlog.event.query import Query, parse_query
-from dispatcher.binlog.sql.comments import ServerVersion, executed_text
-from dispatcher.binlog.sql.create_table import parse_create_table
-from dispatcher.binlog.sql.lexer import Bounds, NotUnderstoodError
-from dispatcher.binlog.sql.statement import (
-    ROUTING_BOUNDS,
-    ParsedStatement,
-    QueryKind,
-    classify,
-    parse_statement,
-)
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """What the log and the server tell about the session that executed a statement.
+
+    `sql_mode`: MySQL's bit mask. `thread_specific`: True if the event has LOG_EVENT_THREAD_SPECIFIC_F, the flag of
+    statements that may have used a temporary table. `lower_case_table_names`: the server's setting, 0, 1 or 2.
+    `mariadb`: True if MariaDB wrote the log. `client`, `connection`, `server`: collation ids of
+    `character_set_client`, `collation_connection` and `collation_server`, 0 if the event lacks them.
+    `database_collation`: id of `collation_database`. `time_zone`: the text of `time_zone`.
+    `explicit_defaults_for_timestamp`: the session's setting. `unknown_variable`: the code of the first status variable
+    that the parser does not know; the variables behind it were not read. The last four are None if the event lacks
+    them.
+    """
+
+    sql_mode: int = 0
+    thread_specific: bool = False
+    lower_case_table_names: int = 0
+    mariadb: bool = False
+    client: int = 0
+    connection: int = 0
+    server: int = 0
+    database_collation: int | None = None
+    time_zone: str | None = None
+    explicit_defaults_for_timestamp: bool | None = None
+    unknown_variable: int | None = None
+
+    def to_text(self) -> str:
+        """Returns the facts as JSON, without those that have the default value."""
+        facts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps(
+            {name: value for name, value in facts.items() if value != _DEFAULTS[name]}
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> SessionFacts:
+        """Returns the facts of `to_text`. Raises `ValueError` or `TypeError` for any other text."""
+        return cls(**json.loads(text))
+
+
+NO_FACTS = SessionFacts()
+_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(SessionFacts)}
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedStatement:
-    """`database`: the session's default database. `text`: see `executed_text`. `thread_specific`: True if the event has
-    LOG_EVENT_THREAD_SPECIFIC_F, the flag of statements that may have used a temporary table."""
+    """`text`: the statement as the server executed it, see `comments.executed_text`. `database`: the session's default
+    database, "" if it has none. The parsers look up names without a database there."""
 
-    database: str
     text: str
-    sql_mode: int = 0
-    thread_specific: bool = False
-
-    @classmethod
-    def of(cls, query: Query, flags: int, server: ServerVersion) -> LoggedStatement:
-        """`flags`: the flags in the event's header. `server`: the server's version, from the log's
-        FORMAT_DESCRIPTION."""
-        text = executed_text(query.query, query.status.sql_mode, server)
-        return cls(query.database, text, query.status.sql_mode, bool(flags & FLAG_THREAD_SPECIFIC))
-
-    @classmethod
-    def read(cls, body: bytes, flags: int, server: ServerVersion) -> LoggedStatement:
-        """Parse a QUERY_EVENT's body. Raises `BinlogError` MALFORMED_EVENT."""
-        return cls.of(parse_query(body), flags, server)
-
-    @property
-    def kind(self) -> QueryKind:
-        """The statement's kind. CREATE TABLE ... SELECT counts as DML, because a server that logs in row format never
-        logs this statement: it logs a CREATE TABLE and rows events."""
-        kind = classify(self.text)
-        return QueryKind.DML if kind is QueryKind.DDL and self._creates_rows() else kind
-
-    def _creates_rows(self) -> bool:
-        try:
-            return parse_create_table(
-                self.text, self.database, self.sql_mode, ROUTING_BOUNDS
-            ).selects
-        except NotUnderstoodError:
-            return False
-
-    def parsed(self, bounds: Bounds | None = None) -> ParsedStatement:
-        return parse_statement(
-            self.text, self.database, self.sql_mode, bounds, thread_specific=self.thread_specific
-        )
+    database: str = ""
+    facts: SessionFacts = NO_FACTS

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from dispatcher.binlog.sql.lexer import Bounds, Name, NotUnderstoodError, SqlTokens
+from dispatcher.binlog.sql.logged import LoggedStatement
 
 
 class QueryKind(StrEnum):
@@ -108,7 +109,7 @@ def classify(query: str) -> QueryKind:
 
 
 def _by_more_words(query: str, kind: QueryKind) -> QueryKind:
-    tokens = SqlTokens(query)
+    tokens = SqlTokens(LoggedStatement(query))
     first = tokens.word()
     if first == "ROLLBACK":
         tokens.accept("WORK")
@@ -125,7 +126,7 @@ def _by_more_words(query: str, kind: QueryKind) -> QueryKind:
 
 def _set_statement_kind(query: str) -> QueryKind:
     """Return the kind of the inner statement of SET STATEMENT ... FOR; OTHER if FOR lies outside ROUTING_BOUNDS."""
-    tokens = SqlTokens(query, bounds=ROUTING_BOUNDS)
+    tokens = SqlTokens(LoggedStatement(query), ROUTING_BOUNDS)
     if not tokens.skip_to("FOR"):
         return QueryKind.OTHER
     tokens.accept_any("(")
@@ -135,13 +136,13 @@ def _set_statement_kind(query: str) -> QueryKind:
 
 def first_word(query: str) -> str:
     """Return the statement's first word in upper case; "" if it does not begin with a word."""
-    return SqlTokens(query).word()
+    return SqlTokens(LoggedStatement(query)).word()
 
 
 def savepoint(query: str) -> tuple[str, str]:
     """Return the verb (SAVEPOINT, ROLLBACK or RELEASE) and the savepoint's name. The name is in lower case, because
     servers ignore the case of savepoint names."""
-    tokens = SqlTokens(query)
+    tokens = SqlTokens(LoggedStatement(query))
     verb = tokens.word()
     tokens.accept("WORK")
     tokens.accept("TO")
@@ -155,37 +156,26 @@ def savepoint(query: str) -> tuple[str, str]:
 
 def xa_verb(query: str) -> str:
     """Return the second word of an XA statement: START, BEGIN, END, PREPARE, COMMIT or ROLLBACK."""
-    tokens = SqlTokens(query)
+    tokens = SqlTokens(LoggedStatement(query))
     tokens.word()
     return tokens.word()
 
 
-def parse_statement(
-    query: str,
-    default_database: str,
-    sql_mode: int = 0,
-    bounds: Bounds | None = None,
-    *,
-    thread_specific: bool = False,
-) -> ParsedStatement:
+def parse_statement(statement: LoggedStatement, bounds: Bounds | None = None) -> ParsedStatement:
     """Find the objects that a statement touches.
 
-    `default_database`: the session's default database, for names without a database. `sql_mode`: the session's
-    sql_mode, from the event's status variables. `bounds`: how much of the statement is read at most; a statement that
-    exceeds the bounds is not understood. `thread_specific`: True if the event has LOG_EVENT_THREAD_SPECIFIC_F, see
-    `_maybe_temporary`.
+    `bounds`: how much of the statement is read at most; a statement that exceeds the bounds is not understood.
     """
-    tokens = SqlTokens(query, sql_mode, bounds)
-    tokens.default_database = default_database
+    tokens = SqlTokens(statement, bounds)
     try:
-        statement = _statement(tokens)
+        parsed = _statement(tokens)
     except NotUnderstoodError:
         return _UNKNOWN
     if not tokens.complete:
         return _UNKNOWN
-    if thread_specific and _maybe_temporary(statement.kind, query):
-        return replace(statement, maybe_temporary=True)
-    return statement
+    if statement.facts.thread_specific and _maybe_temporary(parsed.kind, statement.text):
+        return replace(parsed, maybe_temporary=True)
+    return parsed
 
 
 _UNKNOWN = ParsedStatement(DdlKind.OTHER, parsed=False)

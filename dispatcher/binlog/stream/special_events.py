@@ -37,7 +37,14 @@ from dispatcher.binlog.event.query import Query, parse_query
 from dispatcher.binlog.event.types import HEARTBEATS, EventType, type_name
 from dispatcher.binlog.sql.comments import ServerVersion
 from dispatcher.binlog.sql.logged import LoggedStatement
-from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, QueryKind, first_word, savepoint
+from dispatcher.binlog.sql.query_event import logged_kind, logged_statement
+from dispatcher.binlog.sql.statement import (
+    ROUTING_BOUNDS,
+    QueryKind,
+    first_word,
+    parse_statement,
+    savepoint,
+)
 from dispatcher.binlog.stream import splitter_kernel as k
 from dispatcher.binlog.stream.batch import (
     ABORTED,
@@ -284,8 +291,8 @@ class SpecialEvents:
     def _query(self, event: EventHeader, body: bytes, out: Batches) -> EmbeddedTransaction | None:
         """Read a QUERY event that the kernel leaves to Python: any statement except a plain BEGIN or COMMIT."""
         builder, st, query = self._builder, self._builder.state, parse_query(body)
-        statement = LoggedStatement.of(query, event.flags, self._server())
-        text, kind = statement.text, statement.kind
+        statement = logged_statement(query, event.flags, self._server())
+        text, kind = statement.text, logged_kind(statement)
         begun = st[k.TX] >= k.TX_BEGUN
         if st[k.TX] == k.NO_TX:
             builder.open_transaction(k.TX_STARTED, -1, 0, event.timestamp * 1_000_000)
@@ -354,7 +361,7 @@ class SpecialEvents:
     def _ddl_route(self, statement: LoggedStatement, query: Query) -> int:
         """Returns the route for the tables and databases that a DDL's text names and the databases that the event lists
         as updated. Returns `ALL` if the text is not understood and the event lists no database."""
-        parsed = statement.parsed(ROUTING_BOUNDS)
+        parsed = parse_statement(statement, ROUTING_BOUNDS)
         targets: list[Target] = [*parsed.tables, *((name, None) for name in parsed.databases)]
         if len(targets) > _TABLES_OF_ROUTE_MAX:  # a route is kept for as long as the process runs
             targets = [(database, None) for database in {database for database, _ in targets}]

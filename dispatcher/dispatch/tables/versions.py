@@ -38,8 +38,8 @@ from dispatcher.binlog.event.mariadb_compressed import plain_event
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import u32
 from dispatcher.binlog.sql.comments import ServerVersion
-from dispatcher.binlog.sql.logged import LoggedStatement
-from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, DdlKind
+from dispatcher.binlog.sql.query_event import read_statement
+from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, DdlKind, parse_statement
 from dispatcher.binlog.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch
 from dispatcher.binlog.stream.routes import ALL, Routes
 from dispatcher.model.errors import BinlogError
@@ -356,8 +356,8 @@ def altered_tables(event: bytes, format_: FormatDescription) -> AlteredTables:
     )
     if header.type != EventType.QUERY:
         return AlteredTables(any=True)
-    statement = LoggedStatement.read(body, header.flags, ServerVersion.of(format_))
-    parsed = statement.parsed(ROUTING_BOUNDS)
+    statement = read_statement(body, header.flags, ServerVersion.of(format_))
+    parsed = parse_statement(statement, ROUTING_BOUNDS)
     if not parsed.parsed:
         return AlteredTables(any=True)
     if parsed.kind in _HARMLESS:

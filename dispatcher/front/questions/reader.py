@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from dispatcher.binlog.sql.lexer import Bounds, Name, NotUnderstoodError, SqlToken, SqlTokens
+from dispatcher.binlog.sql.logged import LoggedStatement, SessionFacts
 from dispatcher.front.questions.conditions import (
     PATTERN_MAX,
     AllOf,
@@ -58,8 +59,8 @@ class Reader(SqlTokens):
     """The tokens of one statement."""
 
     def __init__(self, sql: str, sql_mode: int, database: str) -> None:
-        super().__init__(sql, sql_mode, Bounds(len(sql) + 1, TOKENS_MAX))
-        self.default_database = database
+        statement = LoggedStatement(sql, database, SessionFacts(sql_mode))
+        super().__init__(statement, Bounds(len(sql) + 1, TOKENS_MAX))
         self._sql = sql
         self._depth = 0
         self._tests = 0

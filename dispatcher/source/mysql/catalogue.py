@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from dispatcher.binlog.sql.create_table import cascades_of
 from dispatcher.binlog.sql.lexer import SqlTokens
+from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.model.subscription import TablePattern
 from dispatcher.source.mysql.answers import ask, ask_one, identifier, text_value
 from dispatcher.source.mysql.driver import Connection
@@ -95,7 +96,7 @@ def _cascades(connection: Connection, databases: list[str]) -> list[Cascade]:
     for child, of in parents.items():
         query = f"SHOW CREATE TABLE {identifier(child[0])}.{identifier(child[1])}"
         definition = ask_one(connection, query, lambda row: text_value(row[1]))
-        if actions := cascades_of(SqlTokens(definition)):
+        if actions := cascades_of(SqlTokens(LoggedStatement(definition))):
             cascades.append(Cascade(child, tuple(of), actions))
     return cascades
 

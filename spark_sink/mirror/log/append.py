@@ -244,7 +244,6 @@ class LogAppender:
 
     def _create(self) -> None:
         if delta_version(self._spark, self.log.path) >= 0:
-            self._add_columns()
             return
         table = DeltaTable.createIfNotExists(self._spark).location(self.log.path)
         for name, kind in (*COLUMNS, ("consumer", "string"), ("day", "date")):
@@ -254,14 +253,6 @@ class LogAppender:
             table = table.property(key, value)
         with _CREATING:
             create_table(self._spark, self.log.path, table)
-
-    def _add_columns(self) -> None:
-        """Add the columns that the log lacks if an older version of the mirror has created it."""
-        held = DeltaTable.forPath(self._spark, self.log.path).toDF().columns
-        lacking = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS if name not in held)
-        if lacking:
-            path = self.log.path.replace("`", "``")
-            self._spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({lacking})")
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from spark_sink.mirror.values.entries import (
     first_lsn,
     last_lsn,
 )
-from spark_sink.source.raw_entries import EntryKind
+from spark_sink.source.raw_entries import EntryKind, statement_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,9 +65,6 @@ _DEFAULTS: dict[str, Any] = {
     "deletes": 0,
     "table_map": b"",
     "payload_bytes": 0,
-    "query": "",
-    "sql_mode": 0,
-    "thread_specific": False,
     "file": "",
     "pos": 0,
     "gap": False,
@@ -303,9 +300,11 @@ def entry_of(row: dict[str, Any]) -> LogEntry:
         name: default if row[name] is None else row[name] for name, default in _DEFAULTS.items()
     }
     position = row["position"]
+    kind = EntryKind(row["kind"])
     return LogEntry(
         lsn=row["lsn"],
-        kind=EntryKind(row["kind"]),
+        kind=kind,
+        statement=statement_of(row) if kind is EntryKind.STATEMENT else None,
         payload=row["small_payload"],
         committed_at=row["committed_at"],
         position=None if position is None else Position.from_json(position),

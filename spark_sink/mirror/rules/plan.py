@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from dispatcher.binlog.sql.lexer import SqlTokens
+from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.schema.statements import (
     DropDatabase,
@@ -115,8 +116,7 @@ class LostItem:
 
 WorkItem = LogEntry | StatementItem | RenameBarrier | UnclearItem | GapItem | LostItem
 Work = RowRun | StatementItem | RenameBarrier | UnclearItem | GapItem | LostItem
-# (text, default database, sql_mode, thread_specific)
-ReadStatement = Callable[[str, str, int, bool], Sequence[TableEffect]]
+ReadStatement = Callable[[LoggedStatement], Sequence[TableEffect]]
 
 
 def route(
@@ -136,14 +136,17 @@ def route(
             name = (entry.database, entry.table)
             return [] if excluded(name) else [(name, entry)]
         case EntryKind.STATEMENT:
+            assert entry.statement is not None
             try:
-                effects = read(entry.query, entry.database, entry.sql_mode, entry.thread_specific)
+                effects = read(entry.statement)
             except MaybeTemporaryError as error:
                 return [
                     (name, UnclearItem(entry, error)) for name in _of_names(error.tables, known)
                 ]
             except BinlogError as error:
-                return [(name, UnclearItem(entry, error)) for name in _mentioned(entry, known)]
+                return [
+                    (name, UnclearItem(entry, error)) for name in _mentioned(entry.statement, known)
+                ]
             return _statement_items(entry, _expanded(effects, known), excluded)
         case EntryKind.END if entry.gap:
             return [(name, GapItem(entry)) for name in dict.fromkeys(known())]
@@ -187,15 +190,16 @@ def _of_names(
     return [name for name in tables if (name[0].lower(), name[1].lower()) in lower]
 
 
-def _mentioned(entry: LogEntry, known: Callable[[], Iterable[TableName]]) -> list[TableName]:
+def _mentioned(
+    statement: LoggedStatement, known: Callable[[], Iterable[TableName]]
+) -> list[TableName]:
     """Returns the tables whose names are words of a statement that the mirror cannot parse. If there are none, returns
     all tables of the statement's default database. If this database has no tables, returns all tables."""
     tables = list(dict.fromkeys(known()))
-    tokens = SqlTokens(entry.query, entry.sql_mode)
-    words = {name.lower() for token in tokens if (name := token.name)}
+    words = {name.lower() for token in SqlTokens(statement) if (name := token.name)}
     if named := [name for name in tables if name[1].lower() in words]:
         return named
-    return [name for name in tables if name[0] == entry.database] or tables
+    return [name for name in tables if name[0] == statement.database] or tables
 
 
 def next_work(items: Sequence[WorkItem], bytes_max: int, entries_max: int) -> tuple[Work, int]:

@@ -127,7 +127,7 @@ def change_of(
     if statement.copy_reason:
         return Recopy(statement.copy_reason)
     rules = ConversionRules(
-        statement.strict, invalid_dates, bool(statement.sql_mode & PAD_CHAR_TO_FULL_LENGTH)
+        statement.strict, invalid_dates, bool(statement.facts.sql_mode & PAD_CHAR_TO_FULL_LENGTH)
     )
     alteration = alter(old.columns, old.key, statement.clauses, invalid_dates)
     if isinstance(alteration, str):

@@ -20,6 +20,7 @@ from dispatcher.binlog.sql.lexer import (
     NotUnderstoodError,
     SqlTokens,
 )
+from dispatcher.binlog.sql.logged import NO_FACTS, LoggedStatement, SessionFacts
 from dispatcher.binlog.sql.statement import DdlKind, ParsedStatement, parse_statement
 from dispatcher.model.errors import BinlogError, ErrorKind
 
@@ -91,13 +92,14 @@ class AlterTable:
     clauses: tuple[ColumnClause, ...] = ()
     copy_reason: str = ""
     cascades: tuple[str, ...] = ()
-    sql_mode: int = 0
+    facts: SessionFacts = NO_FACTS
     ignore: bool = False
 
     @property
     def strict(self) -> bool:
         """True if a value that does not fit makes the statement fail, so no value was cut."""
-        return not self.ignore and bool(self.sql_mode & (STRICT_TRANS_TABLES | STRICT_ALL_TABLES))
+        strict = STRICT_TRANS_TABLES | STRICT_ALL_TABLES
+        return not self.ignore and bool(self.facts.sql_mode & strict)
 
     @property
     def tables(self) -> tuple[Name, ...]:
@@ -118,26 +120,24 @@ class MaybeTemporaryError(BinlogError):
         self.tables = tuple(tables)
 
 
-def effects_of(
-    query: str, database: str, sql_mode: int = 0, thread_specific: bool = False
-) -> list[TableEffect]:
-    """Returns the effects of one statement on tables, in order. `database`: the default database of the statement.
+def effects_of(statement: LoggedStatement) -> list[TableEffect]:
+    """Returns the effects of one statement on tables, in order.
 
     One statement may concern several tables: EXCHANGE PARTITION changes two, CONVERT TABLE drops one. Raises
     `BinlogError` UNSUPPORTED_CHANGE for a statement that cannot be parsed, and `MaybeTemporaryError`.
     """
-    ddl = parse_statement(query, database, sql_mode, thread_specific=thread_specific)
+    ddl = parse_statement(statement)
     if not ddl.parsed:
-        raise _not_understood(query, database, sql_mode)
+        raise _not_understood(statement)
     if ddl.maybe_temporary:
-        raise MaybeTemporaryError(ddl.tables, _beginning(query, sql_mode))
+        raise MaybeTemporaryError(ddl.tables, _beginning(statement))
     try:
-        return _effects(ddl, query, database, sql_mode)
+        return _effects(ddl, statement)
     except NotUnderstoodError:
-        raise _not_understood(query, database, sql_mode) from None
+        raise _not_understood(statement) from None
 
 
-def _effects(ddl: ParsedStatement, query: str, database: str, sql_mode: int) -> list[TableEffect]:
+def _effects(ddl: ParsedStatement, statement: LoggedStatement) -> list[TableEffect]:
     match ddl.kind:
         case kind if kind in HARMLESS:
             return []
@@ -150,7 +150,7 @@ def _effects(ddl: ParsedStatement, query: str, database: str, sql_mode: int) -> 
         case DdlKind.RENAME_TABLE:
             return [RenameTables(ddl.renamed)]
         case DdlKind.CREATE_TABLE:
-            made = parse_create_table(query, database, sql_mode)
+            made = parse_create_table(statement)
             if made.selects:
                 # The decoder refuses such a statement, because its rows are not in the log.
                 raise NotUnderstoodError
@@ -164,17 +164,17 @@ def _effects(ddl: ParsedStatement, query: str, database: str, sql_mode: int) -> 
                 )
             ]
         case DdlKind.ALTER_TABLE:
-            return _altered(parse_alter_table(query, database, sql_mode), sql_mode)
+            return _altered(parse_alter_table(statement), statement.facts)
     raise NotUnderstoodError
 
 
-def _altered(parsed: ParsedAlter, sql_mode: int) -> list[TableEffect]:
+def _altered(parsed: ParsedAlter, facts: SessionFacts) -> list[TableEffect]:
     effects: list[TableEffect] = []
     if parsed.clauses or parsed.copy_reason or parsed.cascades:
         clauses = tuple(parsed.clauses)
         effects.append(
             AlterTable(
-                parsed.table, clauses, parsed.copy_reason, parsed.cascades, sql_mode, parsed.ignore
+                parsed.table, clauses, parsed.copy_reason, parsed.cascades, facts, parsed.ignore
             )
         )
     for other, is_gone in parsed.others.items():
@@ -192,11 +192,11 @@ def _altered(parsed: ParsedAlter, sql_mode: int) -> list[TableEffect]:
     return effects
 
 
-def _not_understood(query: str, database: str, sql_mode: int) -> BinlogError:
+def _not_understood(statement: LoggedStatement) -> BinlogError:
     return BinlogError(
         ErrorKind.UNSUPPORTED_CHANGE,
-        f"a statement that is not understood: {_beginning(query, sql_mode)} ...",
-        where=f"default database {database}" if database else "",
+        f"a statement that is not understood: {_beginning(statement)} ...",
+        where=f"default database {statement.database}" if statement.database else "",
     )
 
 
@@ -207,7 +207,7 @@ HARMLESS = frozenset((
 ))  # fmt: skip
 
 
-def _beginning(query: str, sql_mode: int) -> str:
+def _beginning(statement: LoggedStatement) -> str:
     """Returns the leading keywords, which suffice to find the statement and contain no values."""
-    words = itertools.islice((token.keyword for token in SqlTokens(query, sql_mode)), 4)
+    words = itertools.islice((token.keyword for token in SqlTokens(statement)), 4)
     return " ".join(itertools.takewhile(str.isalpha, words))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.model.position import Position
 from spark_sink.source.raw_entries import INDEX_BITS, SLICE_BITS, EntryKind
 
@@ -27,10 +28,9 @@ class LogEntry:
     `first_seq`, `last_seq`: `seq` of the entry's first and last transaction, in `epoch`; `rows`: number of row changes,
     the sum of `inserts`, `updates` and `deletes`; `table_map`: body of the TABLE_MAP event; `payload`: a delivered
     binlog with the events of this table alone, None for an entry without rows or for a payload of more than
-    `INLINE_BYTES`; `query`: the text of a statement, which can be parsed only with `sql_mode`; `thread_specific`: for a
-    statement, see `Ddl`; `file`, `pos`: the entry's place in the server's log; `committed_at`: the commit time of the
-    entry's last transaction; `position`: for kind END, the position at which the append ends; `gap`: for kind END, True
-    if the server had purged changes before this append.
+    `INLINE_BYTES`; `statement`: None for other kinds; `file`, `pos`: the entry's place in the server's log;
+    `committed_at`: the commit time of the entry's last transaction; `position`: for kind END, the position at which the
+    append ends; `gap`: for kind END, True if the server had purged changes before this append.
     """
 
     lsn: int
@@ -48,14 +48,12 @@ class LogEntry:
     table_map: bytes
     payload_bytes: int
     payload: bytes | None
-    query: str
-    sql_mode: int
+    statement: LoggedStatement | None
     file: str
     pos: int
     committed_at: datetime | None
     position: Position | None
     gap: bool = False
-    thread_specific: bool = False
 
     @property
     def append(self) -> int:

@@ -69,7 +69,7 @@ class JsonSelection(_OpChoice):
             return False
         if self._filter is None:
             return True
-        touched = TouchedObjects.of_ddl(ddl)
+        touched = TouchedObjects.of(ddl.statement)
         return self._filter.selects_statement(touched)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.binlog.decode.delivered import Ddl
+from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, parse_statement
 
 
@@ -24,19 +24,11 @@ class TouchedObjects:
     databases: tuple[str, ...] | None
 
     @classmethod
-    def of(
-        cls, query: str, default_database: str, sql_mode: int, *, thread_specific: bool = False
-    ) -> TouchedObjects:
-        parsed = parse_statement(
-            query, default_database, sql_mode, ROUTING_BOUNDS, thread_specific=thread_specific
-        )
+    def of(cls, statement: LoggedStatement) -> TouchedObjects:
+        parsed = parse_statement(statement, ROUTING_BOUNDS)
         if not parsed.parsed or parsed.maybe_temporary:
             return cls(None, None)
         return cls(tuple(dict.fromkeys(parsed.tables)), parsed.databases)
-
-    @classmethod
-    def of_ddl(cls, ddl: Ddl) -> TouchedObjects:
-        return cls.of(ddl.query, ddl.database, ddl.sql_mode, thread_specific=ddl.thread_specific)
 
     @property
     def database(self) -> str | None:

@@ -75,7 +75,7 @@ class BegunTables:
         return self._selection.layout_plan(table_map)
 
     def selects_statement(self, ddl: Ddl) -> bool:
-        parsed = parse_statement(ddl.query, ddl.database, ddl.sql_mode, ROUTING_BOUNDS)
+        parsed = parse_statement(ddl.statement, ROUTING_BOUNDS)
         for name in (name for pair in parsed.renamed for name in pair):
             if self._filter.selects_table(*name):
                 raise snapshot_failure(

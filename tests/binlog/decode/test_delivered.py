@@ -35,6 +35,7 @@ from tests.support.rows_encoder import (
     rows_body,
     table_map,
 )
+from tests.support.statements import as_logged
 
 ORDERS = (
     Spec("id", Type.LONG, nullable=False),
@@ -90,7 +91,7 @@ def test_changes_carry_their_position() -> None:
     shape = [
         (part.batch["table"][0].as_py(), part.batch.num_rows)
         if isinstance(part, TableChanges)
-        else part.query
+        else part.statement.text
         for part in found
     ]
     assert shape == [
@@ -125,9 +126,7 @@ def test_ddl_carries_its_position() -> None:
         file="binlog.000007",
         pos=3000,
         committed_at=1_700_000_000_000_004,
-        database="shop",
-        query="ALTER TABLE items ADD x INT",
-        sql_mode=0,
+        statement=as_logged("ALTER TABLE items ADD x INT", "shop"),
     )
 
 

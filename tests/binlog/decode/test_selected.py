@@ -87,7 +87,7 @@ class Chosen:
         return LayoutPlan(self._columns, table_map.key, newest=self._newest)
 
     def selects_statement(self, ddl: Ddl) -> bool:
-        return "skip" not in ddl.query
+        return "skip" not in ddl.statement.text
 
 
 def rows_of(data: bytes, selection: Chosen, *metadata: Metadata, **more: Any) -> list[Any]:
@@ -95,7 +95,7 @@ def rows_of(data: bytes, selection: Chosen, *metadata: Metadata, **more: Any) ->
     found: list[Any] = []
     for item in selected_changes(data, selection, metadata, **more):
         if isinstance(item, SelectedDdl):
-            found.append((item.ddl.query, dict(item.metadata)))
+            found.append((item.ddl.statement.text, dict(item.metadata)))
             continue
         assert isinstance(item, SelectedRows)
         item.batch.validate(full=True)

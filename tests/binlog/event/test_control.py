@@ -208,10 +208,18 @@ def test_all_status_variables() -> None:
     status = e.status_variables(updated_databases=["a", "b"])
     last = b"\1" + bytes((9, *bytes(7)))  # read only if all other sizes are right
     assert parse_query(query_body("x", "", status + more + last)).status == Status(
-        sql_mode=9, client=255, time_zone="+02:00", updated_databases=("a", "b"), ddl_xid=6
+        sql_mode=9,
+        client=255,
+        connection=255,
+        server=8,
+        database_collation=33,
+        time_zone="+02:00",
+        explicit_defaults_for_timestamp=True,
+        updated_databases=("a", "b"),
+        ddl_xid=6,
     )
     unknown = parse_query(query_body("x", "", b"\xc8what" + last)).status
-    assert unknown == Status()
+    assert unknown == Status(unknown_variable=200)
 
 
 @given(st.text(st.characters(codec="gbk"), max_size=40))

@@ -30,10 +30,11 @@ from dispatcher.binlog.sql.lexer import (
     REAL_AS_FLOAT,
     NotUnderstoodError,
 )
+from tests.support.statements import as_logged
 
 
 def parsed(clauses: str, sql_mode: int = 0) -> ParsedAlter:
-    return parse_alter_table(f"ALTER TABLE t {clauses}", "db", sql_mode)
+    return parse_alter_table(as_logged(f"ALTER TABLE t {clauses}", "db", sql_mode))
 
 
 def column(definition: str, sql_mode: int = 0) -> DefinedColumn:
@@ -102,11 +103,14 @@ def test_the_reason_is_the_clause() -> None:
 
 def test_all_clauses_of_one_statement() -> None:
     found = parse_alter_table(
-        "/* c */ ALTER ONLINE TABLE IF EXISTS `a`.`b` NOWAIT ADD x INT NOT NULL FIRST,"
-        " ADD IF NOT EXISTS (y INT, KEY k (y), PRIMARY KEY (y, z(10) DESC), w INT), DROP COLUMN IF EXISTS z RESTRICT,"
-        " CHANGE COLUMN `o``o` n BIGINT AFTER `x`, MODIFY m TEXT, RENAME COLUMN p TO q, DROP PRIMARY KEY,"
-        " CONVERT TO CHARSET 'utf8' COLLATE utf8_bin, RENAME AS c.d;",
-        "db",
+        as_logged(
+            "/* c */ ALTER ONLINE TABLE IF EXISTS `a`.`b` NOWAIT ADD x INT NOT NULL FIRST,"
+            " ADD IF NOT EXISTS (y INT, KEY k (y), PRIMARY KEY (y, z(10) DESC), w INT),"
+            " DROP COLUMN IF EXISTS z RESTRICT,"
+            " CHANGE COLUMN `o``o` n BIGINT AFTER `x`, MODIFY m TEXT, RENAME COLUMN p TO q, DROP PRIMARY KEY,"
+            " CONVERT TO CHARSET 'utf8' COLLATE utf8_bin, RENAME AS c.d;",
+            "db",
+        )
     )
     assert found.table == ("a", "b")
     assert found.renamed_to == ("c", "d")
@@ -274,14 +278,14 @@ def test_sql_mode_decides_what_a_quote_means() -> None:
 
 def test_ignore_drops_duplicates() -> None:
     query = "ALTER IGNORE TABLE t ADD UNIQUE (a)"
-    assert parse_alter_table(query, "db").copy_reason
-    assert not parse_alter_table(query.replace("IGNORE ", ""), "db").copy_reason
+    assert parse_alter_table(as_logged(query, "db")).copy_reason
+    assert not parse_alter_table(as_logged(query.replace("IGNORE ", ""), "db")).copy_reason
 
 
 @pytest.mark.parametrize("query", ["UPDATE t SET a = 1", "ALTER", "ALTER TABLE t ADD 'x"])
 def test_what_is_no_alter_table(query: str) -> None:
     with pytest.raises(NotUnderstoodError):
-        parse_alter_table(query, "db")
+        parse_alter_table(as_logged(query, "db"))
 
 
 @pytest.mark.parametrize(
@@ -305,7 +309,7 @@ def test_the_time_is_linear_in_the_length(text: Callable[[int], str]) -> None:
         for _ in range(3):
             start = time.thread_time()
             with suppress(NotUnderstoodError):
-                parse_alter_table(query, "db")
+                parse_alter_table(as_logged(query, "db"))
             times.append(time.thread_time() - start)
         return min(times)
 

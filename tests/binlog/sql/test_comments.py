@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.binlog.sql.comments import COMMENTS_MAX, ServerVersion, executed_text
 from dispatcher.binlog.sql.lexer import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, SqlTokens
+from tests.support.statements import as_logged
 
 MYSQL56, MYSQL80 = ServerVersion(number=50624), ServerVersion(number=80034)
 MYSQL97, MARIADB = ServerVersion(number=90704), ServerVersion(mariadb=True, number=101118)
 
 
 def words(query: str, server: ServerVersion = MYSQL97, sql_mode: int = 0) -> str:
-    tokens = SqlTokens(executed_text(query, sql_mode, server), sql_mode)
+    tokens = SqlTokens(as_logged(executed_text(query, sql_mode, server), sql_mode=sql_mode))
     text = " ".join(token.text for token in tokens)
     return text if tokens.complete else "not understood"
 
@@ -65,7 +66,7 @@ def test_quotes_are_those_of_the_sql_mode() -> None:
     "query", ["a /*! b */", "a /*M!100000 b */", "a /*!99999 b", "x /*", "DROP /*!40005 TEMPORARY */ TABLE t"]
 )  # fmt: skip
 def test_a_comment_that_nobody_resolved_is_not_understood(query: str) -> None:
-    tokens = SqlTokens(query)
+    tokens = SqlTokens(as_logged(query))
     list(tokens)
     assert tokens.complete is ("/*!" not in query and "/*M!" not in query)
 

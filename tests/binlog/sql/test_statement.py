@@ -24,6 +24,7 @@ from dispatcher.binlog.sql.statement import (
     xa_verb,
 )
 from dispatcher.binlog.sql.statement import _statement as statement_of
+from tests.support.statements import as_logged
 
 MARIADB = ServerVersion(mariadb=True, number=110809)
 
@@ -176,7 +177,7 @@ TABLES = [
 @pytest.mark.parametrize(("query", "kind", "tables"), TABLES)
 def test_tables(query: str, kind: DdlKind, tables: list[Name]) -> None:
     text = executed_text(query, 0, MARIADB)
-    assert parse_statement(text, "shop") == ParsedStatement(kind, tuple(tables))
+    assert parse_statement(as_logged(text, "shop")) == ParsedStatement(kind, tuple(tables))
     assert classify(text) is Q.DDL
 
 
@@ -199,8 +200,8 @@ MAYBE_TEMPORARY = [
 def test_statements_of_which_the_log_does_not_tell_whether_the_table_is_temporary(
     query: str, maybe: bool
 ) -> None:
-    assert parse_statement(query, "shop", thread_specific=True).maybe_temporary is maybe
-    assert not parse_statement(query, "shop").maybe_temporary
+    assert parse_statement(as_logged(query, "shop", thread_specific=True)).maybe_temporary is maybe
+    assert not parse_statement(as_logged(query, "shop")).maybe_temporary
 
 
 A, B, C = ("shop", "a"), ("shop", "b"), ("o", "c")
@@ -224,7 +225,7 @@ A, B, C = ("shop", "a"), ("shop", "b"), ("o", "c")
     ],
 )
 def test_renames(query: str, kind: DdlKind, pairs: list[tuple[Name, Name]]) -> None:
-    seen = parse_statement(query, "shop")
+    seen = parse_statement(as_logged(query, "shop"))
     assert seen.kind is kind and seen.parsed
     assert seen.renamed == tuple(pairs)
     assert set(seen.tables) == {name for pair in pairs for name in pair}
@@ -232,12 +233,12 @@ def test_renames(query: str, kind: DdlKind, pairs: list[tuple[Name, Name]]) -> N
 
 def test_sql_mode_decides_what_a_backslash_means() -> None:
     query = r"ALTER TABLE a COMMENT 'x\', RENAME b, COMMENT 'y'"
-    assert parse_statement(query, "shop").renamed == ()
-    assert parse_statement(query, "shop", sql_mode=1 << 20).renamed == ((A, B),)
+    assert parse_statement(as_logged(query, "shop")).renamed == ()
+    assert parse_statement(as_logged(query, "shop", sql_mode=1 << 20)).renamed == ((A, B),)
     both = r'ALTER TABLE a COMMENT "x\\", RENAME b'
     assert (
-        parse_statement(both, "shop").renamed
-        == parse_statement(both, "shop", 1 << 20).renamed
+        parse_statement(as_logged(both, "shop")).renamed
+        == parse_statement(as_logged(both, "shop", 1 << 20)).renamed
         == ((A, B),)
     )
 
@@ -269,7 +270,9 @@ def test_sql_mode_decides_what_a_backslash_means() -> None:
     ],
 )  # fmt: skip
 def test_databases(query: str, kind: DdlKind, databases: list[str]) -> None:
-    assert parse_statement(query, "shop") == ParsedStatement(kind, databases=tuple(databases))
+    assert parse_statement(as_logged(query, "shop")) == ParsedStatement(
+        kind, databases=tuple(databases)
+    )
 
 
 @pytest.mark.parametrize(
@@ -299,7 +302,7 @@ def test_databases(query: str, kind: DdlKind, databases: list[str]) -> None:
 )
 def test_statements_that_touch_no_table(query: str, kind: DdlKind) -> None:
     text = executed_text(query, 0, MARIADB)
-    assert parse_statement(text, "shop") == ParsedStatement(kind)
+    assert parse_statement(as_logged(text, "shop")) == ParsedStatement(kind)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +331,7 @@ def test_statements_that_touch_no_table(query: str, kind: DdlKind) -> None:
     ],
 )
 def test_an_unknown_statement_is_not_parsed(query: str) -> None:
-    assert parse_statement(query, "shop") == ParsedStatement(K.OTHER, parsed=False)
+    assert parse_statement(as_logged(query, "shop")) == ParsedStatement(K.OTHER, parsed=False)
 
 
 identifiers = st.text(
@@ -344,8 +347,8 @@ def test_any_quoted_name_is_read_back(database: str, table: str) -> None:
         f"ALTER TABLE {name} ADD a INT",
         f"TRUNCATE {name}",
     ):
-        assert parse_statement(query, "shop").tables == ((database, table),)
-    assert parse_statement(f"RENAME TABLE {name} TO {name}", "").renamed == (
+        assert parse_statement(as_logged(query, "shop")).tables == ((database, table),)
+    assert parse_statement(as_logged(f"RENAME TABLE {name} TO {name}", "")).renamed == (
         ((database, table),) * 2,
     )
 
@@ -353,24 +356,30 @@ def test_any_quoted_name_is_read_back(database: str, table: str) -> None:
 @given(st.text())
 def test_any_text_is_parsed_without_an_exception(text: str) -> None:
     classify(text)
-    parse_statement(text, "shop")
-    parse_statement(f"ALTER TABLE t {text}", "shop")
+    parse_statement(as_logged(text, "shop"))
+    parse_statement(as_logged(f"ALTER TABLE t {text}", "shop"))
 
 
 @given(st.text(st.sampled_from("`'\"/*!#-- \nab.,()\\;"), max_size=30))
 def test_any_quoting_is_parsed_without_an_exception(text: str) -> None:
     classify(text)
-    assert parse_statement(f"/* {text.replace('*/', '')} */ DROP TABLE t", "shop").tables == (T,)
+    assert parse_statement(
+        as_logged(f"/* {text.replace('*/', '')} */ DROP TABLE t", "shop")
+    ).tables == (T,)
 
 
 def test_a_clause_behind_5000_columns_is_found() -> None:
     columns = ", ".join(f"c{n} INT COMMENT 'it''s ({n})'" for n in range(5000))
-    assert parse_statement(f"ALTER TABLE a ADD ({columns}), RENAME b", "shop").renamed == ((A, B),)
+    assert parse_statement(
+        as_logged(f"ALTER TABLE a ADD ({columns}), RENAME b", "shop")
+    ).renamed == ((A, B),)
 
 
 @pytest.mark.parametrize("quote", ["'a\\'", '"', "`"])
 def test_a_statement_with_an_unclosed_quote_is_not_parsed(quote: str) -> None:
-    assert not parse_statement(f"ALTER TABLE a COMMENT {quote}, RENAME TO b", "shop").parsed
+    assert not parse_statement(
+        as_logged(f"ALTER TABLE a COMMENT {quote}, RENAME TO b", "shop")
+    ).parsed
 
 
 @given(
@@ -380,7 +389,10 @@ def test_a_statement_with_an_unclosed_quote_is_not_parsed(quote: str) -> None:
 )
 def test_skip_clause_ends_where_skip_to_comma_does(text: str, sql_mode: int, peeked: int) -> None:
     """`skip_clause` reads larger pieces than `skip_to`, but must stop at the same place."""
-    fast, slow = SqlTokens(text, sql_mode), SqlTokens(text, sql_mode)
+    fast, slow = (
+        SqlTokens(as_logged(text, sql_mode=sql_mode)),
+        SqlTokens(as_logged(text, sql_mode=sql_mode)),
+    )
     more = True
     while more:
         fast.peek(peeked)
@@ -412,7 +424,7 @@ LONG: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("kind", LONG)
 def test_the_number_of_pieces_is_linear_in_the_length(kind: str) -> None:
     def pieces(n: int) -> int:
-        tokens = SqlTokens(LONG[kind](n))
+        tokens = SqlTokens(as_logged(LONG[kind](n)))
         with contextlib.suppress(NotUnderstoodError):
             statement_of(tokens)
         return tokens.pieces
@@ -439,7 +451,7 @@ def test_the_time_is_linear_in_the_length(kind: str) -> None:
         def work() -> None:
             executed = executed_text(text, 0, MARIADB)
             classify(executed)
-            parse_statement(executed, "shop")
+            parse_statement(as_logged(executed, "shop"))
 
         return seconds(work)
 
@@ -451,7 +463,7 @@ def test_the_time_is_linear_in_the_length(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in LONG if kind not in ("brackets", "view")])
 def test_the_bounds_limit_the_pieces_read(kind: str) -> None:
-    tokens = SqlTokens(LONG[kind](300_000), bounds=ROUTING_BOUNDS)
+    tokens = SqlTokens(as_logged(LONG[kind](300_000)), ROUTING_BOUNDS)
     with contextlib.suppress(NotUnderstoodError):
         statement_of(tokens)
     assert tokens.pieces <= ROUTING_BOUNDS.pieces
@@ -459,13 +471,13 @@ def test_the_bounds_limit_the_pieces_read(kind: str) -> None:
 
 def test_a_statement_that_exceeds_the_bounds_is_not_parsed() -> None:
     bounds = Bounds(characters=20, pieces=100)
-    assert parse_statement("DROP TABLE a, b", "shop", bounds=bounds).tables == (A, B)
-    assert not parse_statement("DROP TABLE a, b, long_name", "shop", bounds=bounds).parsed
+    assert parse_statement(as_logged("DROP TABLE a, b", "shop"), bounds).tables == (A, B)
+    assert not parse_statement(as_logged("DROP TABLE a, b, long_name", "shop"), bounds).parsed
 
 
 def test_text_behind_the_names_may_exceed_the_bounds() -> None:
     found = parse_statement(
-        "CREATE VIEW a AS SELECT " + "1," * 2**20, "shop", bounds=ROUTING_BOUNDS
+        as_logged("CREATE VIEW a AS SELECT " + "1," * 2**20, "shop"), ROUTING_BOUNDS
     )
     assert (found.kind, found.tables) == (DdlKind.VIEW, (A,))
 
@@ -494,7 +506,7 @@ def test_sql_mode_decides_quotes_and_backslashes(
     query: str, sql_mode: int, tables: list[str]
 ) -> None:
     text = executed_text(query, sql_mode, MARIADB)
-    assert parse_statement(text, "shop", sql_mode).tables == tuple(
+    assert parse_statement(as_logged(text, "shop", sql_mode)).tables == tuple(
         ("shop", table) for table in tables
     )
 

@@ -22,6 +22,7 @@ from spark_sink.mirror.schema.signature import Recopy, Signature, change_of
 from spark_sink.mirror.schema.statements import AlterTable, effects_of
 from tests.servers import Server
 from tests.support.server_log import delivered_log, fresh_log
+from tests.support.statements import as_logged
 
 TYPES = [
     *("TINYINT", "TINYINT UNSIGNED", "BOOL", "SMALLINT", "MEDIUMINT", "INT", "INT(3) ZEROFILL", "INT UNSIGNED"),
@@ -119,7 +120,9 @@ def predicted(form: Form) -> Predicted | None:
     """Returns the value that the mirror computes; None if it needs a copy of the table."""
     sql_mode = sum(_BITS.get(mode, 0) for mode in form.sql_mode.split(","))
     try:
-        (effect,) = effects_of(f"ALTER TABLE t ADD COLUMN c {form.definition}", "db", sql_mode)
+        (effect,) = effects_of(
+            as_logged(f"ALTER TABLE t ADD COLUMN c {form.definition}", "db", sql_mode)
+        )
     except BinlogError:
         return None
     assert isinstance(effect, AlterTable)

@@ -74,13 +74,15 @@ def test_random_statements(
     signature, checked, pending = Signature(()), 0, False
     for part in delivered.changes(delivered_log(server, log)):
         if isinstance(part, Ddl):
-            for effect in effects_of(part.query, part.database, part.sql_mode):
+            for effect in effects_of(part.statement):
                 if not isinstance(effect, AlterTable) or not signature.columns:
                     continue
-                assert effect.copy_reason == "", part.query
+                assert effect.copy_reason == "", part.statement.text
                 change = change_of(signature, effect, InvalidDates.NULL)
                 if isinstance(change, Recopy):
-                    assert "the values" in change.reason or "digits" in change.reason, part.query
+                    assert "the values" in change.reason or "digits" in change.reason, (
+                        part.statement.text
+                    )
                     signature = Signature(())
                 else:
                     signature, pending = change.signature, True

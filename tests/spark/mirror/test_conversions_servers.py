@@ -258,7 +258,7 @@ def refused_row(cursor: Cursor, case: Case, error: Exception) -> str:
 def read(server: Server, log: str, cases: dict[str, Case]) -> None:
     for part in delivered.changes(delivered_log(server, log)):
         if isinstance(part, Ddl):
-            for effect in effects_of(part.query, part.database, part.sql_mode):
+            for effect in effects_of(part.statement):
                 case = cases.get(effect.tables[0][1]) if effect.tables else None
                 if isinstance(effect, AlterTable) and case is not None:
                     assert case.layout is not None

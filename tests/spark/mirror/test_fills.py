@@ -17,6 +17,7 @@ from spark_sink.mirror.schema.signature import Recopy, Signature, change_of, dif
 from spark_sink.mirror.schema.statements import AlterTable, effects_of
 from tests.servers import Server
 from tests.support.server_log import delivered_log, fresh_log
+from tests.support.statements import as_logged
 
 NewDatabase = Callable[[Server], str]
 
@@ -78,7 +79,7 @@ def adding(
     statements: dict[str, AlterTable] = {}
     for part in delivered.changes(delivered_log(server, log)):
         if isinstance(part, Ddl):
-            for effect in effects_of(part.query, part.database, part.sql_mode):
+            for effect in effects_of(part.statement):
                 if isinstance(effect, AlterTable):
                     statements[effect.name[1]] = effect
         elif isinstance(part, TableChanges):
@@ -126,7 +127,9 @@ def test_the_fill_is_the_servers_value(
 
 @pytest.mark.parametrize("definition", UNKNOWN)
 def test_values_that_the_statement_does_not_tell(definition: str) -> None:
-    (effect,) = effects_of(f"ALTER TABLE t ADD c {definition}", "db", STRICT_TRANS_TABLES)
+    (effect,) = effects_of(
+        as_logged(f"ALTER TABLE t ADD c {definition}", "db", STRICT_TRANS_TABLES)
+    )
     assert isinstance(effect, AlterTable)
     change = change_of(Signature(()), effect, InvalidDates.NULL)
     assert isinstance(change, Recopy)
@@ -156,7 +159,7 @@ def test_values_that_the_statement_does_not_tell(definition: str) -> None:
     ],
 )
 def test_invalid_dates(definition: str, invalid_dates: InvalidDates, expected: object) -> None:
-    (effect,) = effects_of(f"ALTER TABLE t ADD c {definition}", "db")
+    (effect,) = effects_of(as_logged(f"ALTER TABLE t ADD c {definition}", "db"))
     assert isinstance(effect, AlterTable)
     change = change_of(Signature(()), effect, invalid_dates)
     assert (change if isinstance(change, Recopy) else change.columns[0].fill) == expected

@@ -65,6 +65,7 @@ from tests.spark.mirror.test_row_versions import (
     key_of,
 )
 from tests.support.rows_encoder import Spec, table_map
+from tests.support.statements import as_logged
 
 NAME = ("shop", "t")
 LONG, VARCHAR = 3, 15
@@ -93,9 +94,15 @@ def seconds(lsn: int) -> int:
 def entry(lsn: int, kind: EntryKind, query: str = "", rows: int = 0) -> LogEntry:
     values: dict[str, Any] = {f.name: "" for f in fields(LogEntry)}
     values |= dict.fromkeys(("first_seq", "last_seq", "inserts", "updates", "deletes", "pos"), 0)
-    values |= {"lsn": lsn, "kind": kind, "database": "shop", "table": "t", "query": query}
-    values |= {"rows": rows, "payload_bytes": 1 << 19, "payload": b"", "epoch": 1, "sql_mode": 0}
-    values |= {"table_map": TABLE_MAP, "layout": "id/part/v", "thread_specific": False}
+    values |= {
+        "lsn": lsn,
+        "kind": kind,
+        "database": "shop",
+        "table": "t",
+        "statement": as_logged(query, "shop"),
+    }
+    values |= {"rows": rows, "payload_bytes": 1 << 19, "payload": b"", "epoch": 1}
+    values |= {"table_map": TABLE_MAP, "layout": "id/part/v"}
     at = datetime.fromtimestamp(seconds(lsn), UTC)
     return LogEntry(
         **values

@@ -17,7 +17,8 @@ from spark_sink.mirror.lake.delta_log import delta_version
 from spark_sink.mirror.log.append import LogAppender
 from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.values.entries import INLINE_BYTES, LogEnd, append_of, first_lsn, last_lsn
-from spark_sink.source.raw_entries import EntryKind, entry_number
+from spark_sink.source.raw_entries import EntryKind, entry_number, statement_columns
+from tests.support.statements import as_logged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,13 +56,11 @@ def statement(query: str, index: int) -> dict[str, Any]:
     return {
         "entry": entry_number(0, index),
         "kind": "statement",
-        "database": "shop",
         "epoch": 7,
         "first_seq": 3,
         "last_seq": 3,
         "rows": 0,
-        "query": query,
-        "sql_mode": 4,
+        **statement_columns(as_logged(query, "shop", 4)),
         "file": "binlog.000001",
         "pos": 99,
         "committed_at": COMMITTED,
@@ -124,7 +123,10 @@ def test_what_is_appended_is_read_back(
     assert (first.payload, first.payload_bytes) == (b"payload", 7)
     assert first.committed_at == COMMITTED
     assert (second.payload, second.payload_bytes) == (None, INLINE_BYTES + 1)
-    assert (third.kind, third.query, third.sql_mode) == (EntryKind.STATEMENT, "DROP TABLE t", 4)
+    assert (third.kind, third.statement) == (
+        EntryKind.STATEMENT,
+        as_logged("DROP TABLE t", "shop", 4),
+    )
     assert (third.file, third.pos, third.payload_bytes) == ("binlog.000001", 99, 0)
     assert (end.kind, end.position, end.gap) == (EntryKind.END, position(3), True)
     assert log.end("shop") == LogEnd(2, position(3))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.model.position import Position
 from spark_sink.cli import app
 from spark_sink.mirror.rules.remedies import CommandOptions, completed
@@ -105,11 +106,9 @@ def test_a_copy_that_ends_at_the_same_difference_is_not_made_again(
 def test_the_commands_of_a_statement_that_is_not_understood_work(
     mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def reading(
-        query: str, database: str, sql_mode: int, thread_specific: bool
-    ) -> Sequence[TableEffect]:
-        text = query.replace("ALTER TABLE odd COMMENT", "FROBNICATE odd")
-        return effects_of(text, database, sql_mode, thread_specific)
+    def reading(statement: LoggedStatement) -> Sequence[TableEffect]:
+        text = statement.text.replace("ALTER TABLE odd COMMENT", "FROBNICATE odd")
+        return effects_of(replace(statement, text=text))
 
     for module in (log_tasks, replay_task):
         monkeypatch.setattr(module, "effects_of", reading)
@@ -159,11 +158,9 @@ def test_a_statement_on_a_temporary_table_stops_the_table_of_its_name(
 def test_a_statement_that_is_not_understood_waits_for_a_table_that_is_stopped(
     mirror: Mirror, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def reading(
-        query: str, database: str, sql_mode: int, thread_specific: bool
-    ) -> Sequence[TableEffect]:
-        text = query.replace("ALTER TABLE odd COMMENT", "FROBNICATE odd")
-        return effects_of(text, database, sql_mode, thread_specific)
+    def reading(statement: LoggedStatement) -> Sequence[TableEffect]:
+        text = statement.text.replace("ALTER TABLE odd COMMENT", "FROBNICATE odd")
+        return effects_of(replace(statement, text=text))
 
     for module in (log_tasks, replay_task):
         monkeypatch.setattr(module, "effects_of", reading)

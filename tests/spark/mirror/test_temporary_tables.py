@@ -26,6 +26,7 @@ from tests.mirror_rules.test_plan import entry
 from tests.servers import Server
 from tests.support.dumps import Share, shared
 from tests.support.server_log import fresh_log, read_log
+from tests.support.statements import as_logged
 
 NewDatabase = Callable[[Server], str]
 FORMATS = ["STATEMENT", "MIXED", "ROW"]
@@ -70,7 +71,7 @@ def statements_of(share: Share) -> list[Ddl]:
 
 
 def read(ddl: Ddl) -> list[TableEffect]:
-    return effects_of(ddl.query, ddl.database, ddl.sql_mode, ddl.thread_specific)
+    return effects_of(ddl.statement)
 
 
 @pytest.mark.parametrize("binlog_format", FORMATS)
@@ -84,7 +85,7 @@ def test_no_statement_on_a_temporary_table_has_an_effect(
         try:
             effects += read(ddl)
         except MaybeTemporaryError:
-            assert TouchedObjects.of_ddl(ddl) == TouchedObjects(None, None)
+            assert TouchedObjects.of(ddl.statement) == TouchedObjects(None, None)
             assert ddl.maybe_temporary
     assert effects == []
 
@@ -154,7 +155,9 @@ T, U = ("db", "t"), ("db", "u")
 def test_an_undecided_statement_stops_the_tables_of_its_names_alone(
     query: str, names: list[tuple[str, str]]
 ) -> None:
-    item = entry(1, kind=EntryKind.STATEMENT, query=query, database="db", thread_specific=True)
+    item = entry(
+        1, kind=EntryKind.STATEMENT, statement=as_logged(query, "db", thread_specific=True)
+    )
     items = route(item, effects_of, lambda: [T, U], lambda _: False)
     assert [name for name, _ in items] == names
     assert all(isinstance(work, UnclearItem) for _, work in items)
@@ -164,4 +167,4 @@ def test_an_undecided_statement_is_an_error() -> None:
     with pytest.raises(
         BinlogError, match=r"TRUNCATE T \.\.\. was executed on this table or on a temp"
     ):
-        effects_of("TRUNCATE t", "db", STRICT_TRANS_TABLES, thread_specific=True)
+        effects_of(as_logged("TRUNCATE t", "db", STRICT_TRANS_TABLES, thread_specific=True))

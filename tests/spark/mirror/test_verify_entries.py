@@ -24,6 +24,7 @@ from spark_sink.mirror.verify.verify import (
 from spark_sink.source.raw_entries import EntryKind
 from tests.mirror_rules.test_plan import entry
 from tests.support.hostile_text import HOSTILE, SHOWN, acts
+from tests.support.statements import as_logged
 
 RECORD = TableRecord("m", "shop", "shop", "t")
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -89,7 +90,7 @@ def test_a_log_that_has_not_reached_the_position_is_waited_for_until_the_deadlin
 @pytest.mark.parametrize("statement", ["ALTER TABLE t ADD COLUMN a INT", "TRUNCATE TABLE t"])
 def test_the_table_has_to_reach_a_statement_before_the_position(statement: str) -> None:
     changed, end = append(2, rows=1)
-    ddl = replace(changed, kind=EntryKind.STATEMENT, database="shop", query=statement)
+    ddl = replace(changed, kind=EntryKind.STATEMENT, statement=as_logged(statement, "shop"))
     log = Log(append(1, rows=1), [ddl, end])
     found = entries_of(log, first_lsn(1), 20)
     found.read_to_position(time.monotonic())
@@ -98,7 +99,9 @@ def test_the_table_has_to_reach_a_statement_before_the_position(statement: str) 
 
 def test_a_statement_of_another_table_is_not_waited_for() -> None:
     changed, end = append(2, rows=1)
-    ddl = replace(changed, kind=EntryKind.STATEMENT, database="shop", query="TRUNCATE TABLE u")
+    ddl = replace(
+        changed, kind=EntryKind.STATEMENT, statement=as_logged("TRUNCATE TABLE u", "shop")
+    )
     found = entries_of(Log(append(1, rows=1), [ddl, end]), first_lsn(1), 20)
     found.read_to_position(time.monotonic())
     assert found.last_before == first_lsn(1)
@@ -106,7 +109,9 @@ def test_a_statement_of_another_table_is_not_waited_for() -> None:
 
 def test_a_version_behind_a_statement_beyond_the_position_is_beyond() -> None:
     changed, end = append(3, rows=1)
-    ddl = replace(changed, kind=EntryKind.STATEMENT, database="shop", query="TRUNCATE TABLE t")
+    ddl = replace(
+        changed, kind=EntryKind.STATEMENT, statement=as_logged("TRUNCATE TABLE t", "shop")
+    )
     found = entries_of(Log(append(1, rows=1), append(2, rows=1), [ddl, end]), first_lsn(1), 20)
     found.read_to_position(time.monotonic())
     assert found.beyond(ddl.lsn)

@@ -6,12 +6,13 @@ import pytest
 
 from spark_sink.source.selection.table_filter import TableFilter
 from spark_sink.source.selection.touched import TouchedObjects
+from tests.support.statements import as_logged
 
 TABLES = (("shop", "order*"), ("billing", "invoices"), ("logs_?", "*"))
 
 
 def touched(query: str, database: str = "shop") -> TouchedObjects:
-    return TouchedObjects.of(query, database, 0)
+    return TouchedObjects.of(as_logged(query, database, 0))
 
 
 @pytest.mark.parametrize(

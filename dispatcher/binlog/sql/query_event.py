@@ -1,0 +1,50 @@
+"""Makes the `LoggedStatement` of a QUERY_EVENT: the statement as the server that wrote the log executed it."""
+
+from __future__ import annotations
+
+from dispatcher.binlog.event.header import FLAG_THREAD_SPECIFIC
+from dispatcher.binlog.event.query import Query, parse_query
+from dispatcher.binlog.sql.comments import ServerVersion, executed_text
+from dispatcher.binlog.sql.create_table import parse_create_table
+from dispatcher.binlog.sql.lexer import NotUnderstoodError
+from dispatcher.binlog.sql.logged import LoggedStatement, SessionFacts
+from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, QueryKind, classify
+
+
+def logged_statement(query: Query, flags: int, server: ServerVersion) -> LoggedStatement:
+    """`flags`: the flags in the event's header. `server`: the server's version, from the log's FORMAT_DESCRIPTION."""
+    status = query.status
+    facts = SessionFacts(
+        sql_mode=status.sql_mode,
+        thread_specific=bool(flags & FLAG_THREAD_SPECIFIC),
+        mariadb=server.mariadb,
+        client=status.client,
+        connection=status.connection,
+        server=status.server,
+        database_collation=status.database_collation,
+        time_zone=status.time_zone,
+        explicit_defaults_for_timestamp=status.explicit_defaults_for_timestamp,
+        unknown_variable=status.unknown_variable,
+    )
+    return LoggedStatement(
+        executed_text(query.query, status.sql_mode, server), query.database, facts
+    )
+
+
+def read_statement(body: bytes, flags: int, server: ServerVersion) -> LoggedStatement:
+    """Parse a QUERY_EVENT's body. Raises `BinlogError` MALFORMED_EVENT."""
+    return logged_statement(parse_query(body), flags, server)
+
+
+def logged_kind(statement: LoggedStatement) -> QueryKind:
+    """Returns the statement's kind. CREATE TABLE ... SELECT counts as DML, because a server that logs in row format
+    never logs this statement: it logs a CREATE TABLE and rows events."""
+    kind = classify(statement.text)
+    return QueryKind.DML if kind is QueryKind.DDL and _creates_rows(statement) else kind
+
+
+def _creates_rows(statement: LoggedStatement) -> bool:
+    try:
+        return parse_create_table(statement, ROUTING_BOUNDS).selects
+    except NotUnderstoodError:
+        return False

@@ -1,0 +1,12 @@
+"""Statements for the parsers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dispatcher.binlog.sql.logged import LoggedStatement, SessionFacts
+
+
+def as_logged(text: str, database: str = "", sql_mode: int = 0, **facts: Any) -> LoggedStatement:
+    """`facts`: other fields of `SessionFacts`."""
+    return LoggedStatement(text, database, SessionFacts(sql_mode, **facts))
