@@ -44,8 +44,7 @@ def position_text(row: Row, key: str = "acknowledged") -> str:
 
 def consumer_text(row: Row) -> str:
     """The name of a row's consumer, marked if a token has declared it."""
-    # A daemon of an earlier version sends rows without the key `declared_by`.
-    return row["name"] if row.get("declared_by") is None else f"{row['name']} (declared)"
+    return row["name"] if row["declared_by"] is None else f"{row['name']} (declared)"
 
 
 def queue_share(row: Row) -> float:

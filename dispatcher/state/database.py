@@ -55,7 +55,7 @@ from dispatcher.state.server.parts import (
     unnamed_parts,
     write_parts,
 )
-from dispatcher.state.server.schema import upgrade_tables
+from dispatcher.state.server.schema import create_tables
 from dispatcher.state.server.session import DatabaseSession, SessionLimits
 from dispatcher.state.statements import Statements
 from dispatcher.state.version_rows import load_versions, save_versions
@@ -83,7 +83,7 @@ _INSTALLATION = "SELECT id, epoch FROM installation"
 
 
 class DatabaseStore:
-    """An open store, under one term of the lease. Creates or upgrades the tables.
+    """An open store, under one term of the lease. Creates the tables if there are none.
 
     Every method raises BinlogError: NOT_LEADER if another daemon has taken the lease, or if the database has lost
     writes; STORED_POSITION if only one consumer's row cannot be read; STATE_STORE for every other error.
@@ -108,7 +108,7 @@ class DatabaseStore:
         self._waiting_streams: dict[str, StoreVersions] = {}
         try:
             with self._calling():
-                upgrade_tables(self._session)
+                create_tables(self._session)
                 self._fence = Fence(self._session, holder, term)
                 self.warnings = self._session.run(durability_warnings)
                 installation, self.epoch = self._session.run(_installation)

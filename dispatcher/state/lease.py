@@ -27,7 +27,7 @@ from functools import partial
 from dispatcher.leadership.lease import LeaseRow, campaigned, released, renewed
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.settings.model import StateSettings
-from dispatcher.state.server.schema import create
+from dispatcher.state.server.schema import create_tables
 from dispatcher.state.server.session import READ_ONLY_VARIABLES, DatabaseSession, SessionLimits
 from dispatcher.state.statements import Statements
 
@@ -56,9 +56,9 @@ class LeaseTable:
 
     def campaign(self, holder: str, address: str, duration_s: float) -> LeaseRow:
         """Take the lease, in the next term, if it is free. Returns the resulting row."""
-        # At the first start this creates the tables. It also refuses a newer schema, so that an older version never
-        # leads.
-        create(self._session)
+        # At the first start this creates the tables. It also refuses a schema of another version of the program, which
+        # then never leads.
+        create_tables(self._session)
         return self._change(lambda row: campaigned(row, holder, address, duration_s))
 
     def renew(self, holder: str, term: int, duration_s: float) -> LeaseRow:
@@ -71,7 +71,7 @@ class LeaseTable:
 
     def read(self) -> LeaseRow:
         if not self._created:
-            create(self._session)
+            create_tables(self._session)
             self._created = True
         return self._session.run(self._row)
 

@@ -1,4 +1,4 @@
-"""The schema of the state store's SQLite file, and its migrations."""
+"""The schema of the state store's SQLite file."""
 
 from __future__ import annotations
 
@@ -9,25 +9,22 @@ from uuid import uuid4
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.state.statements import Statements
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 1
 # "BiDi" in ASCII: distinguishes a state store from other SQLite files, also for the command `file`.
 APPLICATION_ID = 0x42694469
 # "BiDm": marks a state store whose contents were moved to another store. No version of the daemon opens such a file.
 MOVED_ID = 0x4269446D
 
 _SCHEMA = """
-CREATE TABLE installation (id TEXT NOT NULL);
+CREATE TABLE installation (id TEXT NOT NULL, epoch INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE consumer (
   name         TEXT PRIMARY KEY,
   session      INTEGER NOT NULL DEFAULT 0,
   acknowledged TEXT,               -- positions as JSON, NULL until the first save
   covered      TEXT,
-  file_created INTEGER NOT NULL DEFAULT 0
+  file_created INTEGER NOT NULL DEFAULT 0,
+  paused       INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
-"""
-# For each version: the statements that upgrade the schema of the previous version.
-_MIGRATIONS: dict[int, str] = {
-    2: """
 CREATE TABLE stream (
   client  TEXT PRIMARY KEY,
   server  TEXT NOT NULL,
@@ -49,8 +46,6 @@ CREATE TABLE table_version (
   definition    TEXT NOT NULL      -- JSON
 );
 CREATE INDEX table_version_of ON table_version (client);
-""",
-    3: """
 CREATE TABLE prepared (
   client      TEXT NOT NULL,
   number      INTEGER NOT NULL,
@@ -68,14 +63,6 @@ CREATE TABLE prepared (
   rows        BLOB,
   PRIMARY KEY (client, number)
 );
-""",
-    4: """
-ALTER TABLE installation ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
-""",
-    5: """
-ALTER TABLE consumer ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;
-""",
-    6: """
 CREATE TABLE declaration (
   name        TEXT PRIMARY KEY,
   owner       TEXT NOT NULL,       -- the name of the token
@@ -83,34 +70,31 @@ CREATE TABLE declaration (
   declared_at INTEGER NOT NULL,    -- seconds since 1970
   read_at     INTEGER NOT NULL
 ) WITHOUT ROWID;
-""",
-}
+"""
 _REMEDY = "set state.path to another file"
 
 
-def upgrade(db: sqlite3.Connection, path: Path) -> bool:
-    """Create or upgrade the schema within the caller's transaction. Returns True if the file had no schema.
+def create(db: sqlite3.Connection, path: Path) -> bool:
+    """Create the schema within the caller's transaction. Returns True if the file had no schema.
 
-    Raises BinlogError (STATE_STORE) for a database of another program or of a newer version, and for a state that was
+    Raises BinlogError (STATE_STORE) for a database of another program or of another version, and for a state that was
     moved to another store.
     """
-    application, version = _pragma(db, "application_id"), _pragma(db, "user_version")
-    empty: bool = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-    if empty:
-        _run(db, _SCHEMA)
-        version = 1
+    if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+        # `executescript` would commit the caller's transaction.
+        for statement in _SCHEMA.strip().split(";\n"):
+            db.execute(statement)
         db.execute("INSERT INTO installation (id) VALUES (?)", (str(uuid4()),))
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    elif application != APPLICATION_ID:
+        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        return True
+    if _pragma(db, "application_id") != APPLICATION_ID:
         raise not_a_store(db, path)
-    elif version > SCHEMA_VERSION:
+    if (version := _pragma(db, "user_version")) != SCHEMA_VERSION:
         what = f"the file has schema {version}; this version of binlog-dispatcher supports {SCHEMA_VERSION}"
-        remedy = f"run the newer binlog-dispatcher that wrote the file, or {_REMEDY}"
+        remedy = f"run the binlog-dispatcher that wrote the file, or {_REMEDY}"
         raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy)
-    for newer in range(version + 1, SCHEMA_VERSION + 1):
-        _run(db, _MIGRATIONS[newer])
-    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    return empty
+    return False
 
 
 def not_a_store(db: sqlite3.Connection, path: Path) -> BinlogError:
@@ -128,12 +112,6 @@ def mark_moved(db: Statements, target: str) -> None:
     db.execute("CREATE TABLE moved (target TEXT NOT NULL)")
     db.execute("INSERT INTO moved VALUES (?)", (target,))
     db.execute(f"PRAGMA application_id = {MOVED_ID}")
-
-
-def _run(db: sqlite3.Connection, statements: str) -> None:
-    """Execute the statements one by one: `executescript` would commit the caller's transaction."""
-    for statement in statements.strip().split(";\n"):
-        db.execute(statement)
 
 
 def _pragma(db: sqlite3.Connection, name: str) -> int:

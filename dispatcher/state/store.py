@@ -50,7 +50,7 @@ from dispatcher.state.files import beside, identity, make_private, resolved, syn
 from dispatcher.state.lock import FileLock, StoreLock, refuse_hard_links
 from dispatcher.state.newest import EpochSeq, Loss, NewestPositions
 from dispatcher.state.private import FILE_MODE
-from dispatcher.state.schema import SCHEMA_VERSION, upgrade
+from dispatcher.state.schema import SCHEMA_VERSION, create
 from dispatcher.state.space import FULL_REMEDY, what_failed
 from dispatcher.state.statements import Statements
 from dispatcher.state.version_rows import load_versions, save_versions
@@ -374,7 +374,7 @@ class StateStore:
 
     def _open(self) -> UUID:
         with self._transaction("EXCLUSIVE") as db:
-            if upgrade(db, self._path):
+            if create(db, self._path):
                 self._begin_epoch(db)
         with self._converted_errors():
             self._set_up()

@@ -25,7 +25,7 @@ from dispatcher.state.newest import Loss
 from dispatcher.state.pages import rows_in_pages
 from dispatcher.state.schema import mark_moved
 from dispatcher.state.server.parts import PartRows, read_parts, write_parts
-from dispatcher.state.server.schema import create, readable
+from dispatcher.state.server.schema import create_tables, readable
 from dispatcher.state.server.session import DatabaseSession
 from dispatcher.state.statements import Statements
 from dispatcher.state.store import StateStore
@@ -188,7 +188,7 @@ def _file(path: Path, *, new: bool) -> Iterator[_Place]:
 @contextmanager
 def _database(state: StateSettings, *, new: bool) -> Iterator[_Place]:
     with closing(DatabaseSession(state)) as session:
-        (create if new else readable)(session)
+        (create_tables if new else readable)(session)
         with session.transaction() as db:
             row = lease_row(db, lock=True)
             if not row.free:

@@ -88,6 +88,7 @@ def answering(status: int, body: bytes, *, token: str = "", port: int = 0) -> It
 
 ROW: dict[str, Any] = {
     "name": "shop[eu]",
+    "declared_by": None,
     "binlog_client_name": "repl@db1:3306",
     "dispatcher_name": "shop:2",
     "state": "paused",

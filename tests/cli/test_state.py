@@ -98,5 +98,5 @@ def test_check_names_the_database_of_the_state_and_its_leader(
         begun = call("check", "--config", file)
     assert begun.returncode == 0
     assert begun.stdout.startswith(f"{database.label}: 9.7.")
-    assert ", schema 6, http://a:8085 leads, in term 1\nOK: 1 consumer checked" in begun.stdout
+    assert ", schema 1, http://a:8085 leads, in term 1\nOK: 1 consumer checked" in begun.stdout
     assert f"warning: {database.label}: sync_binlog=0: " in begun.stderr

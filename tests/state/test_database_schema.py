@@ -1,5 +1,4 @@
-"""A daemon creates the tables of the state's database once, the leader upgrades them, and no daemon uses tables of
-another program."""
+"""A daemon creates the tables of the state's database once, and no daemon uses tables of another program."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ import pytest
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.settings.model import StateSettings
 from dispatcher.state.lease import LeaseTable
-from dispatcher.state.schema import SCHEMA_VERSION
 from dispatcher.state.server import schema
 from dispatcher.state.server.session import DatabaseSession
 from tests.servers.server import Server
@@ -70,11 +68,11 @@ def test_a_database_of_another_program_is_refused(database: DatabaseOf, theirs: 
     assert "tables of another program" in error.what and "another database" in error.remedy
 
 
-def test_tables_of_a_newer_version_are_refused(database: DatabaseOf) -> None:
+def test_tables_of_another_version_are_refused(database: DatabaseOf) -> None:
     take_lease(database.settings)
     database.execute("UPDATE installation SET version = 99")
     error = refusal(database.settings)
-    assert "schema 99" in error.what and "newer binlog-dispatcher" in error.remedy
+    assert "schema 99" in error.what and "the binlog-dispatcher that wrote" in error.remedy
 
 
 def test_a_state_that_was_moved_is_refused(database: DatabaseOf) -> None:
@@ -124,35 +122,10 @@ def test_tables_whose_creation_ends_after_any_statement_are_completed(
             survived += 1
         with closing(leading_store(database.settings)) as store:
             assert store.next_session("shop") > 0
-    assert survived == sent > len(schema.STEPS[SCHEMA_VERSION])
+    assert survived == sent > len(schema.TABLES)
 
 
-def test_the_newest_version_has_its_statements() -> None:
-    assert max(schema.STEPS) == SCHEMA_VERSION
-
-
-def test_the_leader_alone_upgrades_the_tables(
-    database: DatabaseOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with closing(leading_store(database.settings)) as store:
-        session = store.next_session("shop")
-    newer = SCHEMA_VERSION + 1
-    steps = ("ALTER TABLE consumer ADD COLUMN more INT NOT NULL DEFAULT 7",)
-    monkeypatch.setitem(schema.STEPS, newer, steps)
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", newer)
-    with closing(LeaseTable(database.settings)) as standby:
-        standby.read()
-        standby.campaign("standby", "address", 60)
-    assert database.value("SELECT version FROM installation") == SCHEMA_VERSION
-    for _ in range(2):  # the second round is like an upgrade after an interrupted upgrade
-        with closing(leading_store(database.settings)) as store:
-            assert store.session("shop") == session
-        assert database.value("SELECT version FROM installation") == newer
-        assert database.value("SELECT more FROM consumer") == 7
-        database.execute(f"UPDATE installation SET version = {SCHEMA_VERSION}")
-
-
-def test_an_upgrade_waits_for_another_one(
+def test_a_creation_waits_for_another_one(
     database: DatabaseOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema, "_LOCK_WAIT_S", 0)

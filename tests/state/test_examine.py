@@ -9,6 +9,7 @@ import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.settings.model import StateSettings
+from dispatcher.state.schema import SCHEMA_VERSION
 from dispatcher.state.server.examine import examine_state
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import DURABLE, Instance, Server
@@ -56,7 +57,7 @@ def test_a_database_that_is_fit(database: DatabaseOf) -> None:
     assert not database.execute("SHOW TABLES")
     leading_store(database.settings).close()
     report = examine_state(database.settings)
-    assert (report.errors, report.warnings, report.schema) == ((), (), 6)
+    assert (report.errors, report.warnings, report.schema) == ((), (), SCHEMA_VERSION)
 
 
 def test_a_missing_privilege_is_named_with_its_grant(database: DatabaseOf) -> None:

@@ -13,39 +13,9 @@ import pytest
 from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from dispatcher.state.schema import SCHEMA_VERSION
 from dispatcher.state.store import StateStore
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-INSTALLATION = "6d9f3a52-4a7b-4c1e-9f53-0c5d8b1a0242"
-
-# The schema that commit 264e40b wrote, as `.schema` shows it.
-OLD_SCHEMA = """
-CREATE TABLE installation (id TEXT NOT NULL);
-CREATE TABLE consumer (
-  name         TEXT PRIMARY KEY,
-  session      INTEGER NOT NULL DEFAULT 0,
-  acknowledged TEXT,
-  covered      TEXT,
-  file_created INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-CREATE TABLE stream (
-  client  TEXT PRIMARY KEY, server TEXT NOT NULL, file TEXT NOT NULL, offset INTEGER NOT NULL, created INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE table_version (
-  client TEXT NOT NULL, database_name TEXT NOT NULL, table_name TEXT NOT NULL, start_file TEXT NOT NULL,
-  start_offset INTEGER NOT NULL, start_created INTEGER NOT NULL, end_file TEXT NOT NULL, end_offset INTEGER NOT NULL,
-  end_created INTEGER NOT NULL, open INTEGER NOT NULL, definition TEXT NOT NULL
-);
-CREATE INDEX table_version_of ON table_version (client);
-CREATE TABLE prepared (
-  client TEXT NOT NULL, number INTEGER NOT NULL, xid TEXT NOT NULL, server TEXT NOT NULL, file TEXT NOT NULL,
-  offset INTEGER NOT NULL, created INTEGER NOT NULL, source TEXT NOT NULL, gno INTEGER NOT NULL, ended TEXT,
-  flaws TEXT NOT NULL, compression INTEGER, size INTEGER, rows BLOB, PRIMARY KEY (client, number)
-);
-PRAGMA application_id = 0x42694469;
-PRAGMA user_version = 3;
-"""
 
 
 def position(seq: int, epoch: int = 0) -> Position:
@@ -166,24 +136,3 @@ def test_session_numbers_do_not_repeat_after_an_older_copy_was_restored(path: Pa
     store = StateStore(path, clock=lambda: 107.5)
     assert store.next_session("shop") > newest
     store.close()
-
-
-def test_a_store_of_the_previous_version_is_upgraded(path: Path) -> None:
-    path.parent.mkdir()
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript(OLD_SCHEMA)
-        row = ("shop", 3, position(7).to_json(), position(8).to_json(), 5)
-        db.execute("INSERT INTO consumer VALUES (?, ?, ?, ?, ?)", row)
-        db.execute("INSERT INTO installation VALUES (?)", (INSTALLATION,))
-        db.commit()
-    store = StateStore(path, clock=lambda: 1.0)
-    assert str(store.installation_id) == INSTALLATION
-    assert store.load("shop") == Progress(position(7), position(8), 5)
-    assert store.session("shop") == 3
-    assert store.next_session("shop") == 1000
-    assert store.next_session("shop") == 1001
-    save(store, 9)
-    store.close()
-    with closing(sqlite3.connect(path)) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
-    assert acknowledged(path) == 9

@@ -1,13 +1,12 @@
-"""The tables of a state store in a database, and their migrations.
+"""The tables of a state store in a database.
 
 The database has the same tables as the file (`dispatcher/state/schema.py`), with the same version. It also has `lease`,
 a table of one row, and `prepared_part`, which contains the rows of prepared transactions in parts, because a server
 limits the size of a packet.
 
-A DDL statement commits implicitly, so a crash may stop a migration between two statements. Therefore all statements of
-a migration can be repeated. The first daemon that starts creates the tables. After an update of the program, the daemon
-that holds the lease upgrades them. If two daemons start at the same time, one waits for the other with GET_LOCK. A
-cluster may refuse this function; then both daemons create the same tables.
+A DDL statement commits implicitly, so a crash may interrupt the creation between two statements. Therefore all
+statements can be repeated. The first daemon that starts creates the tables. If two daemons start at the same time, one
+waits for the other with GET_LOCK. A cluster may refuse this function; then both daemons create the same tables.
 """
 
 from __future__ import annotations
@@ -40,10 +39,8 @@ CREATE TABLE IF NOT EXISTS installation (
 _FIRST_ROW = """
 INSERT IGNORE INTO installation VALUES (1, ?, 0, '', ?, UNIX_TIMESTAMP())
 """
-# The statements that upgrade the tables to each version.
-STEPS: dict[int, tuple[str, ...]] = {
-    5: (
-        """
+TABLES = (
+    """
 CREATE TABLE IF NOT EXISTS lease (
   place   TINYINT NOT NULL PRIMARY KEY,    -- 1: there is one row
   holder  VARCHAR(64) NOT NULL,
@@ -53,8 +50,8 @@ CREATE TABLE IF NOT EXISTS lease (
   writes  BIGINT NOT NULL                  -- how often the store was written
 )
 """,
-        "INSERT IGNORE INTO lease VALUES (1, '', '', 0, NOW(6), 0)",
-        """
+    "INSERT IGNORE INTO lease VALUES (1, '', '', 0, NOW(6), 0)",
+    """
 CREATE TABLE IF NOT EXISTS consumer (
   name         VARBINARY(1024) NOT NULL PRIMARY KEY,
   session      BIGINT NOT NULL DEFAULT 0,
@@ -64,7 +61,7 @@ CREATE TABLE IF NOT EXISTS consumer (
   paused       TINYINT NOT NULL DEFAULT 0
 )
 """,
-        """
+    """
 CREATE TABLE IF NOT EXISTS stream (
   client   VARBINARY(2048) NOT NULL PRIMARY KEY,
   server   VARCHAR(64) NOT NULL,
@@ -73,7 +70,7 @@ CREATE TABLE IF NOT EXISTS stream (
   created  BIGINT NOT NULL
 )
 """,
-        """
+    """
 CREATE TABLE IF NOT EXISTS table_version (
   rowid         BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
   client        VARBINARY(2048) NOT NULL,
@@ -90,7 +87,7 @@ CREATE TABLE IF NOT EXISTS table_version (
   KEY table_version_of (client)
 )
 """,
-        """
+    """
 CREATE TABLE IF NOT EXISTS prepared (
   client      VARBINARY(2048) NOT NULL,
   number      BIGINT NOT NULL,
@@ -110,7 +107,7 @@ CREATE TABLE IF NOT EXISTS prepared (
   KEY prepared_rows ("rows")
 )
 """,
-        """
+    """
 CREATE TABLE IF NOT EXISTS prepared_part (
   id   BINARY(16) NOT NULL,
   part INT NOT NULL,                       -- counts from 0
@@ -118,9 +115,7 @@ CREATE TABLE IF NOT EXISTS prepared_part (
   PRIMARY KEY (id, part)
 )
 """,
-    ),
-    6: (
-        """
+    """
 CREATE TABLE IF NOT EXISTS declaration (
   name        VARBINARY(1024) NOT NULL PRIMARY KEY,
   owner       TEXT NOT NULL,               -- the name of the token
@@ -129,35 +124,24 @@ CREATE TABLE IF NOT EXISTS declaration (
   read_at     BIGINT NOT NULL
 )
 """,
-    ),
-}
+)
 _OTHER_DATABASE = "create another database and name it in state.mysql"
 _LOCK_WAIT_S = 20
-# The error numbers for a column that exists already (1060), and for a key that exists already (1061).
-_REPEATED = frozenset({1060, 1061})
 
 
-def create(session: DatabaseSession) -> None:
-    """Create the tables if there are none. Tables of an older version stay as they are.
+def create_tables(session: DatabaseSession) -> None:
+    """Create the tables if there are none.
 
-    Raises BinlogError (STATE_STORE) for a database of another program, tables of a newer version, a state that was
+    Raises BinlogError (STATE_STORE) for a database of another program, tables of another version, a state that was
     moved to another store, and a server that is too old.
     """
     if _version(session) == 0:
         with _lock(session):
-            _upgrade(session)
-
-
-def upgrade_tables(session: DatabaseSession) -> None:
-    """Create the tables, or upgrade them to this version. The caller holds the lease. Raises BinlogError as `create`
-    does."""
-    if _version(session) < SCHEMA_VERSION:
-        with _lock(session):
-            _upgrade(session)
+            _create(session)
 
 
 def _version(session: DatabaseSession) -> int:
-    """The version of the tables; 0 if there are none yet. Raises BinlogError as `create` does."""
+    """The version of the tables; 0 if there are none yet. Raises BinlogError as `create_tables` does."""
     refuse_old(session)
     installed = installed_of(session)
     if installed is None:
@@ -167,25 +151,21 @@ def _version(session: DatabaseSession) -> int:
 
 
 def refuse_unusable(session: DatabaseSession, version: int, moved_to: str) -> None:
-    """Raises BinlogError (STATE_STORE) for a state that was moved to another store, and for a newer version."""
+    """Raises BinlogError (STATE_STORE) for a state that was moved to another store, and for another version."""
     if moved_to:
         what = f"the state was moved to {moved_to}"
         remedy = f"name that store in the settings (state), or {_OTHER_DATABASE}"
         raise session.error(what, remedy)
-    if version > SCHEMA_VERSION:
+    if version != SCHEMA_VERSION:
         what = f"the database has schema {version}; this version of binlog-dispatcher supports {SCHEMA_VERSION}"
-        remedy = f"run the newer binlog-dispatcher that wrote it, or {_OTHER_DATABASE}"
+        remedy = f"run the binlog-dispatcher that wrote it, or {_OTHER_DATABASE}"
         raise session.error(what, remedy)
 
 
 def readable(session: DatabaseSession) -> None:
     """Raises BinlogError (STATE_STORE) unless the database holds a state of this version."""
-    version = _version(session)
-    if version == 0:
+    if _version(session) == 0:
         raise session.error("the database holds no state yet", "start a daemon with these settings")
-    if version < SCHEMA_VERSION:
-        what = f"the database has schema {version}, and this version of binlog-dispatcher {SCHEMA_VERSION}"
-        raise session.error(what, "use the version of the daemon that runs with it")
 
 
 def refuse_old(session: DatabaseSession) -> None:
@@ -229,28 +209,21 @@ def _installation_row(session: DatabaseSession) -> tuple[str, int, str] | None:
         return "", 0, ""
 
 
-def _upgrade(session: DatabaseSession) -> None:
-    installed = installed_of(session)
-    version = 0 if installed is None else installed[0]
-    if not version:
-        _run(session, _INSTALLATION)
-        _run(session, _FIRST_ROW, PROGRAM, str(uuid4()))
-    # When other daemons read the new version, they use the tables of this version at once. So store the version after
-    # all tables exist.
-    for newer in sorted(step for step in STEPS if step > version):
-        for statement in STEPS[newer]:
-            _run(session, statement)
-        _run(session, "UPDATE installation SET version = ? WHERE version < ?", newer, newer)
+def _create(session: DatabaseSession) -> None:
+    if installed_of(session) is not None:  # another daemon has created the tables meanwhile
+        return
+    _run(session, _INSTALLATION)
+    _run(session, _FIRST_ROW, PROGRAM, str(uuid4()))
+    for statement in TABLES:
+        _run(session, statement)
+    # Other daemons use the tables as soon as they read the version, so it is stored last.
+    _run(session, "UPDATE installation SET version = ?", SCHEMA_VERSION)
 
 
 def _run(session: DatabaseSession, statement: str, *values: object) -> None:
     if "CREATE TABLE" in statement:
         statement = f"{statement.rstrip()} {_LIKE}"
-    try:
-        session.run(lambda db: db.execute(statement, values))
-    except BinlogError as error:
-        if number_of(error) not in _REPEATED:
-            raise
+    session.run(lambda db: db.execute(statement, values))
 
 
 @contextlib.contextmanager
