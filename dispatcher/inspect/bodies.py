@@ -7,7 +7,7 @@ once. The cache is bounded.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -304,7 +304,15 @@ def _mariadb_gtid(_kind: int, raw: bytes, body: bytes) -> Fields:
         data["xid"] = _xid(gtid.xid)
     if gtid.alter_of is not None:
         data["alter_of"] = gtid.alter_of
-    return Fields(data, gtid=str(gtid), note=" ".join((f"{gtid} ", *flags)))
+    return Fields(data, gtid=str(gtid), note=" ".join((f"{gtid} ", *flags, *_alter(gtid))))
+
+
+def _alter(gtid: gtid_events.MariadbGtid) -> Iterator[str]:
+    """Yield the words that say which phase of a DDL in two transactions this is, as mariadb-binlog prints it."""
+    if gtid.alter_phase:
+        yield f"{str(gtid.alter_phase.name).lower()} alter"
+    if gtid.alter_of is not None:
+        yield f"id={gtid.alter_of}"
 
 
 def _xid(xid: gtid_events.Xid) -> dict[str, Any]:

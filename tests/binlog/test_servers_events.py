@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.event.gtid import parse_previous_gtids
-from dispatcher.binlog.event.query import parse_query
+from dispatcher.binlog.event.query import AlterPhase, parse_query
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.sql.comments import ServerVersion
 from dispatcher.binlog.sql.query_event import logged_statement
@@ -273,6 +274,47 @@ GROUPS = (
     ("INSERT INTO i SELECT a + 100 FROM i", "UPDATE i, m SET i.a = 51, m.a = 52 WHERE i.a = 3 AND m.a = 1"),
     ("XA START 'q'", "INSERT INTO i VALUES (60)", "XA END 'q'", "XA COMMIT 'q' ONE PHASE"),
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["mariadb118", "mariadb1011"])
+def test_a_ddl_in_two_transactions_counts_once_and_only_if_it_succeeds(
+    server_factory: ServerFactory, kind: Kind, tmp_path: Path
+) -> None:
+    """MariaDB with binlog_alter_two_phase=ON logs START ALTER, and then COMMIT ALTER or ROLLBACK ALTER."""
+    server = server_factory(kind, "--binlog-alter-two-phase=ON")
+    server.execute(
+        "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, a INT, b INT, e INT)"
+    )
+    file = fresh_log(server)
+    server.execute("INSERT INTO t VALUES (1, 10, 20, 5), (2, 11, 21, 5)", database="d")
+    with pytest.raises(pymysql.err.IntegrityError):
+        server.execute("ALTER TABLE t RENAME TO z, ADD UNIQUE (e)", database="d")
+    server.execute(
+        "ALTER TABLE t CHANGE a b INT, CHANGE b a INT AFTER id",
+        "CREATE INDEX i ON t (b)",
+        "DROP INDEX i ON t",
+        "INSERT INTO t VALUES (3, 1, 2, 3)",
+        database="d",
+    )
+    log = read_log(server, file)
+    share = shared(log, "d")
+    phases = [parse_query(body).status.alter_phase for kind, body in events(log) if kind == 2]
+    begun, ended = AlterPhase.START, AlterPhase.COMMIT
+    assert [p for p in phases if p] == [begun, AlterPhase.ROLLBACK, *(begun, ended) * 3]
+    parts = list(delivered.changes(share.data))
+    assert [
+        p.statement.text if isinstance(p, delivered.Ddl) else p.batch.num_rows for p in parts
+    ] == [
+        2,
+        "ALTER TABLE t CHANGE a b INT, CHANGE b a INT AFTER id",
+        "CREATE INDEX i ON t (b)",
+        "DROP INDEX i ON t",
+        1,
+    ]
+    # The consumer's log still holds the statements: a replica of it needs both.
+    statements = [body for kind, body in events(share.data) if kind == 2]
+    assert sum(b"CHANGE a b INT" in body for body in statements) == 2
+    assert printed(server, share.data, tmp_path).count("CHANGE a b INT") == 2
 
 
 @pytest.mark.parametrize(

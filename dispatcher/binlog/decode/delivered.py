@@ -117,12 +117,14 @@ class TableSlice:
     payload: memoryview
 
 
+# Statements that change no table by themselves.
 _CONTROL = (
     QueryKind.BEGIN,
     QueryKind.COMMIT,
     QueryKind.ROLLBACK,
     QueryKind.SAVEPOINT,
     QueryKind.XA,
+    QueryKind.DDL_WITHOUT_EFFECT,
 )
 
 
@@ -189,7 +191,8 @@ def decode_table(
 
 
 def read_ddl(index: Index, line: int) -> Ddl | None:
-    """Returns the statement at an index of the events array, None for transaction control. Raises `BinlogError`."""
+    """Returns the statement at an index of the events array, None for transaction control and for a DDL
+    that did not take effect, see `LoggedStatement.kind`. Raises `BinlogError`."""
     offset, end, _, number, txn = index.events[line, :5].tolist()
     flags = EventHeader.read(index.buf[offset : offset + HEADER_SIZE].tobytes()).flags
     body = index.buf[offset + HEADER_SIZE : end].tobytes()

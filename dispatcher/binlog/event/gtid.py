@@ -19,6 +19,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from dispatcher.binlog.event.cursor import ByteCursor, malformed
+from dispatcher.binlog.event.query import AlterPhase
 from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GNO_MAX, TAG, GtidSet, MariadbGtids
@@ -162,9 +163,6 @@ GROUP_COMMIT_ID = 0x02
 DDL = 0x20
 PREPARED_XA = 0x40  # the event implies XA START; the group ends with XA_PREPARE
 COMPLETED_XA = 0x80  # XA COMMIT or XA ROLLBACK
-_COMMIT_ALTER, _ROLLBACK_ALTER = 0x04, 0x08  # bits of the extra flags
-
-
 _XID = re.compile(r"\bX'((?:[0-9a-fA-F]{2})*)',X'((?:[0-9a-fA-F]{2})*)',(\d{1,20})\s*$")
 
 
@@ -201,7 +199,8 @@ class Xid:
 class MariadbGtid:
     """A MariaDB GTID event. `flags`: STANDALONE and the flags after it above. `commit_id`: the id of the group commit.
     `xid`: set with PREPARED_XA and COMPLETED_XA. `alter_of`: the sequence number of the START ALTER that this event
-    ends. A field that the event does not have is None."""
+    ends; `alter_phase`: NONE if the event is not of a DDL that is logged in two transactions. Any other field that the
+    event does not have is None."""
 
     domain: int
     server: int
@@ -210,6 +209,7 @@ class MariadbGtid:
     commit_id: int | None = None
     xid: Xid | None = None
     alter_of: int | None = None
+    alter_phase: AlterPhase = AlterPhase.NONE
 
     @property
     def name(self) -> str:
@@ -226,6 +226,7 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
     sequence, domain, flags = cursor.number(8), cursor.number(4), cursor.number(1)
     commit_id = cursor.number(8) if flags & GROUP_COMMIT_ID else None
     xid = alter_of = None
+    phase = AlterPhase.NONE
     if flags & (PREPARED_XA | COMPLETED_XA):
         format_id, gtrid, bqual = cursor.number(4), cursor.number(1), cursor.number(1)
         xid = Xid(format_id, cursor.read(gtrid), cursor.read(bqual))
@@ -233,9 +234,10 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
         extra = cursor.number(1)
         if extra & 1:  # several storage engines take part; the count of engines follows
             cursor.number(1)
-        if extra & (_COMMIT_ALTER | _ROLLBACK_ALTER):
+        phase = AlterPhase.of(extra)
+        if phase & AlterPhase.ENDS:
             alter_of = cursor.number(8)
-    return MariadbGtid(domain, server_id, sequence, flags, commit_id, xid, alter_of)
+    return MariadbGtid(domain, server_id, sequence, flags, commit_id, xid, alter_of, phase)
 
 
 def parse_mariadb_gtid_list(body: bytes) -> tuple[MariadbGtid, ...]:

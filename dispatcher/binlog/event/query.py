@@ -11,11 +11,30 @@ Sources: MySQL source, libs/mysql/binlog/event/statement_events.cpp; MariaDB, sq
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntFlag
 from typing import Any
 
 from dispatcher.binlog.charset import transcode
 from dispatcher.binlog.charset.collations import charset_of
 from dispatcher.binlog.event.cursor import ByteCursor, malformed
+
+
+class AlterPhase(IntFlag):
+    """The phases of a DDL that MariaDB logs in two transactions (binlog_alter_two_phase=ON): START when the DDL begins,
+    and COMMIT or ROLLBACK when it ends. The bits are those of the GTID event's extra flags, which Q_GTID_FLAGS3
+    repeats. Source: MariaDB, sql/log_event.h, Gtid_log_event::FL_START_ALTER_E1 and the flags after it."""
+
+    NONE = 0
+    START = 0x02
+    COMMIT = 0x04
+    ROLLBACK = 0x08
+
+    ENDS = COMMIT | ROLLBACK
+
+    @classmethod
+    def of(cls, flags: int) -> AlterPhase:
+        """`flags`: the extra flags, of which other bits are ignored."""
+        return cls(flags & (cls.START | cls.ENDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +46,7 @@ class Status:
     `database_collation`: collation id of the default database. `updated_databases`: the databases that the statement
     touches; None if the server does not list them, or if there are too many. `ddl_xid`: the transaction's number.
     `unknown_variable`: the code of the first variable that the parser does not know; the variables behind it are not
-    read.
+    read. `alter_phase`: NONE if the statement is logged in one transaction.
     """
 
     sql_mode: int = 0
@@ -40,6 +59,7 @@ class Status:
     updated_databases: tuple[str, ...] | None = None
     ddl_xid: int | None = None
     unknown_variable: int | None = None
+    alter_phase: AlterPhase = AlterPhase.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +130,14 @@ _UNUSED = {
     21: 1,  # whether cascades fire triggers
     128: 3,  # MariaDB: Q_HRNOW, microseconds
 }
+# Fields of `Status` that are numbers, with their sizes in bytes, by code. 129: MariaDB's Q_XID.
+_NUMBERS = {
+    1: ("sql_mode", 8),
+    8: ("database_collation", 2),
+    17: ("ddl_xid", 8),
+    129: ("ddl_xid", 8),
+}
 _OVER_MAX_DATABASES = 254
-_ALTER_ENDS = 0x04 | 0x08  # FL_COMMIT_ALTER, FL_ROLLBACK_ALTER
 
 
 def _status(cursor: ByteCursor) -> Status:
@@ -120,26 +146,32 @@ def _status(cursor: ByteCursor) -> Status:
         code = cursor.number(1)
         if code in _UNUSED:
             cursor.read(_UNUSED[code])
-        elif code == 1:
-            found["sql_mode"] = cursor.number(8)
+        elif code in _NUMBERS:
+            name, size = _NUMBERS[code]
+            found[name] = cursor.number(size)
         elif code == 4:
             found |= {name: cursor.number(2) for name in ("client", "connection", "server")}
         elif code == 5:
             found["time_zone"] = cursor.sized_text()
-        elif code == 8:
-            found["database_collation"] = cursor.number(2)
         elif code == 12:
             count = cursor.number(1)
             if count < _OVER_MAX_DATABASES:
                 found["updated_databases"] = tuple(_null_terminated(cursor) for _ in range(count))
         elif code == 16:
             found["explicit_defaults_for_timestamp"] = bool(cursor.number(1))
-        elif code in (17, 129):  # 129: MariaDB's Q_XID
-            found["ddl_xid"] = cursor.number(8)
+        elif code == 130:
+            found["alter_phase"] = _alter_phase(cursor)
         elif not _skip(cursor, code):
             found["unknown_variable"] = code
             break
     return Status(**found)
+
+
+def _alter_phase(cursor: ByteCursor) -> AlterPhase:
+    """Parse MariaDB's Q_GTID_FLAGS3: flags, and the sequence number of the START that a DDL ends."""
+    phase = AlterPhase.of(cursor.number(1))
+    cursor.read(8 if phase & AlterPhase.ENDS else 0)
+    return phase
 
 
 def _skip(cursor: ByteCursor, code: int) -> bool:
@@ -152,8 +184,6 @@ def _skip(cursor: ByteCursor, code: int) -> bool:
     elif code == 11:  # the invoker: user, host
         cursor.read(cursor.number(1))
         cursor.read(cursor.number(1))
-    elif code == 130:  # MariaDB: Q_GTID_FLAGS3, and the number of the ALTER that ends
-        cursor.read(8 if cursor.number(1) & _ALTER_ENDS else 0)
     elif (
         code == 131
     ):  # MariaDB: Q_CHARACTER_SET_COLLATIONS, pairs of a character set and its default collation

@@ -13,7 +13,8 @@ class SessionFacts:
     """What the log and the server tell about the session that executed a statement.
 
     `sql_mode`: MySQL's bit mask. `thread_specific`: True if the event has LOG_EVENT_THREAD_SPECIFIC_F, the flag of
-    statements that may have used a temporary table. `lower_case_table_names`: the server's setting, 0, 1 or 2.
+    statements that may have used a temporary table. `takes_effect`: False for the START ALTER and ROLLBACK ALTER of
+    MariaDB, see `logged_kind`. `lower_case_table_names`: the server's setting, 0, 1 or 2.
     `mariadb`: True if MariaDB wrote the log. `client`, `connection`, `server`: collation ids of
     `character_set_client`, `collation_connection` and `collation_server`, 0 if the event lacks them.
     `database_collation`: id of `collation_database`. `time_zone`: the text of `time_zone`.
@@ -24,6 +25,7 @@ class SessionFacts:
 
     sql_mode: int = 0
     thread_specific: bool = False
+    takes_effect: bool = True
     lower_case_table_names: int = 0
     mariadb: bool = False
     client: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dispatcher.binlog.event.header import FLAG_THREAD_SPECIFIC
-from dispatcher.binlog.event.query import Query, parse_query
+from dispatcher.binlog.event.query import AlterPhase, Query, parse_query
 from dispatcher.binlog.sql.comments import ServerVersion, executed_text
 from dispatcher.binlog.sql.create_table import parse_create_table
 from dispatcher.binlog.sql.lexer import NotUnderstoodError
@@ -17,6 +17,7 @@ def logged_statement(query: Query, flags: int, server: ServerVersion) -> LoggedS
     facts = SessionFacts(
         sql_mode=status.sql_mode,
         thread_specific=bool(flags & FLAG_THREAD_SPECIFIC),
+        takes_effect=not status.alter_phase & ~AlterPhase.COMMIT,
         mariadb=server.mariadb,
         client=status.client,
         connection=status.connection,
@@ -38,7 +39,13 @@ def read_statement(body: bytes, flags: int, server: ServerVersion) -> LoggedStat
 
 def logged_kind(statement: LoggedStatement) -> QueryKind:
     """Returns the statement's kind. CREATE TABLE ... SELECT counts as DML, because a server that logs in row format
-    never logs this statement: it logs a CREATE TABLE and rows events."""
+    never logs this statement: it logs a CREATE TABLE and rows events.
+
+    MariaDB with binlog_alter_two_phase=ON logs a DDL twice. Only COMMIT ALTER is a DDL here: START ALTER shows that the
+    statement began, and ROLLBACK ALTER that it failed. Until COMMIT ALTER the log holds rows of the old definition.
+    """
+    if not statement.facts.takes_effect:
+        return QueryKind.DDL_WITHOUT_EFFECT
     kind = classify(statement.text)
     return QueryKind.DML if kind is QueryKind.DDL and _creates_rows(statement) else kind
 

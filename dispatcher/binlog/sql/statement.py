@@ -29,6 +29,7 @@ class QueryKind(StrEnum):
     XA = "xa"
     DML = "dml"  # a change of data that was not logged in row format
     DDL = "ddl"
+    DDL_WITHOUT_EFFECT = "ddl without effect"  # MariaDB's START ALTER and ROLLBACK ALTER
     OTHER = "other"  # SET, an empty or unknown statement
 
 

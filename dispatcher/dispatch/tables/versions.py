@@ -38,8 +38,8 @@ from dispatcher.binlog.event.mariadb_compressed import plain_event
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import u32
 from dispatcher.binlog.sql.comments import ServerVersion
-from dispatcher.binlog.sql.query_event import read_statement
-from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, DdlKind, parse_statement
+from dispatcher.binlog.sql.query_event import logged_kind, read_statement
+from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, DdlKind, QueryKind, parse_statement
 from dispatcher.binlog.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch
 from dispatcher.binlog.stream.routes import ALL, Routes
 from dispatcher.model.errors import BinlogError
@@ -357,6 +357,8 @@ def altered_tables(event: bytes, format_: FormatDescription) -> AlteredTables:
     if header.type != EventType.QUERY:
         return AlteredTables(any=True)
     statement = read_statement(body, header.flags, ServerVersion.of(format_))
+    if logged_kind(statement) is QueryKind.DDL_WITHOUT_EFFECT:
+        return AlteredTables()
     parsed = parse_statement(statement, ROUTING_BOUNDS)
     if not parsed.parsed:
         return AlteredTables(any=True)

@@ -22,8 +22,11 @@ from dispatcher.binlog.event.gtid import (
     parse_gtid_event,
     parse_mariadb_gtid,
 )
-from dispatcher.binlog.event.query import Status, parse_query
+from dispatcher.binlog.event.query import AlterPhase, Status, parse_query
 from dispatcher.binlog.event.types import EventType as E
+from dispatcher.binlog.sql.comments import ServerVersion
+from dispatcher.binlog.sql.query_event import logged_kind, logged_statement
+from dispatcher.binlog.sql.statement import QueryKind
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from tests.support import control_encoder as c
@@ -189,7 +192,9 @@ def test_mariadb_gtid(domain: int, sequence: int, number: int) -> None:
         sequence, domain, 0xC2, commit_id=number, xid=XID, extra=5, alter_of=number
     )
     full = parse_mariadb_gtid(body, 9)
-    assert full == MariadbGtid(domain, 9, sequence, 0xC2, number, Xid(*XID), number)
+    assert full == MariadbGtid(
+        domain, 9, sequence, 0xC2, number, Xid(*XID), number, AlterPhase.COMMIT
+    )
     assert str(full) == f"{domain}-9-{sequence}"
     listed = gtid.parse_mariadb_gtid_list(c.mariadb_gtid_list_body([(domain, 9, sequence)]))
     assert listed == (MariadbGtid(domain, 9, sequence, 0),)
@@ -217,6 +222,7 @@ def test_all_status_variables() -> None:
         explicit_defaults_for_timestamp=True,
         updated_databases=("a", "b"),
         ddl_xid=6,
+        alter_phase=AlterPhase.COMMIT,
     )
     unknown = parse_query(query_body("x", "", b"\xc8what" + last)).status
     assert unknown == Status(unknown_variable=200)
@@ -303,3 +309,19 @@ def test_events_about_the_server() -> None:
     assert context == control.TransactionContext("uuid", 5, (b"w",), (b"r", b""))
     view = control.parse_view_change(c.view_change_body("v:1", 5, {b"k": b"v" * 300}))
     assert view == control.ViewChange("v:1", 5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "phase"), [(2, AlterPhase.START), (4, AlterPhase.COMMIT), (8, AlterPhase.ROLLBACK)]
+)
+def test_the_phases_of_a_ddl_of_mariadb(flags: int, phase: AlterPhase) -> None:
+    number = bytes((7, *bytes(7))) if flags > 2 else b""
+    status = b"\x82" + bytes((flags,)) + number
+    query = parse_query(query_body("alter table t add a int", "shop", status))
+    assert query.status.alter_phase is phase
+    gtid = parse_mariadb_gtid(c.mariadb_gtid_more_body(5, 1, 0x29, extra=flags, alter_of=7), 9)
+    assert (gtid.alter_phase, gtid.alter_of) == (phase, 7 if number else None)
+    kind = logged_kind(logged_statement(query, 0, ServerVersion()))
+    takes_effect = phase is AlterPhase.COMMIT
+    assert (kind is QueryKind.DDL) == takes_effect
+    assert (kind is QueryKind.DDL_WITHOUT_EFFECT) != takes_effect

@@ -30,7 +30,7 @@ from dispatcher.dispatch.values.executed_position import Mode
 from dispatcher.dispatch.values.specs import ConsumerSpec, Earliest, Latest, Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position, packed_seq
-from tests.support.event_encoder import SERVER, LogWriter, opaque_rows_body
+from tests.support.event_encoder import SERVER, LogWriter, opaque_rows_body, status_variables
 from tests.support.fake_server import SERVER_NAME, Server, gtid_set
 from tests.support.random_log import OTHER_SERVER
 from tests.support.rows_encoder import Spec, table_map
@@ -49,6 +49,7 @@ class History:
 
     def __init__(self, rng: random.Random, mode: Mode) -> None:
         self.rng = rng
+        self.mode = mode
         self.log = LogWriter(gtid=WRITER[mode], checksum=rng.random() < 0.7, first_file=3)
         self.tables: dict[Name, str | None] = dict.fromkeys(TABLES)
         self.altered: list[tuple[int, tuple[Name, ...] | None]] = []
@@ -104,6 +105,9 @@ class History:
     def _alter(self) -> None:
         name = self.rng.choice(TABLES)
         there = self.tables[name] is not None
+        if there and self.mode is Mode.MARIADB and self.rng.random() < 0.3:
+            self._alter_in_two_phases(name)
+            return
         what = self.rng.random()
         if what < 0.07:
             self._ddl("FROBNICATE it", name[0], *[n for n in TABLES if self.tables[n]], known=False)
@@ -127,6 +131,21 @@ class History:
             self._ddl(f"CREATE INDEX i ON {name[1]} (id)", name[0], name)
         else:
             self._ddl(f"alter table {name[0].upper()}.{name[1].upper()} change a b int", "", name)
+
+    def _alter_in_two_phases(self, name: Name) -> None:
+        """Write an ALTER as MariaDB logs it with binlog_alter_two_phase=ON. Until COMMIT ALTER the table has its old
+        definition. ROLLBACK ALTER, or a crash of the server, leaves the old definition in force."""
+        log, statement = self.log, f"ALTER TABLE {name[1]} CHANGE a b INT"
+        log.ddl(statement, name[0], tables=(name,), status=status_variables() + b"\x82\2")
+        for _ in range(self.rng.randrange(3)):
+            self._rows()
+        how = self.rng.choice((b"\4", b"\4", b"\x08", None))
+        if how == b"\4":
+            self._make(name)
+            self.altered.append((packed_seq(log.file.name, log.file.size), (name,)))
+        if how is not None:
+            status = status_variables() + b"\x82" + how + bytes((9, *bytes(7)))
+            log.ddl(statement, name[0], tables=(name,), status=status)
 
     def _create_select(self, name: Name) -> None:
         """Write CREATE TABLE ... SELECT as MySQL 8.0 and MariaDB log it: one transaction with the statement and the
