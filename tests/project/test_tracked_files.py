@@ -12,7 +12,7 @@ SIZE_MAX = 300_000  # bytes
 KINDS = {
     *(".py", ".md", ".txt", ".yaml", ".yml", ".toml", ".json", ".jsonl", ".lock", ".xml", ".tpl"),
     *(".sh", ".js", ".mjs", ".java", ".css", ".html", ".svg", ".png", ".typed"),
-    *(".service", ".properties", ".binlog", ".zst", ".LICENSE"),
+    *(".service", ".properties", ".binlog", ".zst", ".sql", ".LICENSE"),
 }
 NAMES = {"Dockerfile", "LICENSE", "Makefile"}
 HIDDEN = {".dockerignore", ".gitignore", ".hadolint.yaml", ".helmignore"}
