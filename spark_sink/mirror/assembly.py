@@ -54,6 +54,7 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
         parallel=settings.parallel_tables,
         invalid_dates=settings.invalid_dates,
         step_bytes_max=settings.max_bytes_per_step,
+        held_bytes_max=settings.max_bytes_waiting,
         log_days=settings.log_days,
         catalog=CatalogTemplate.parse(settings.catalog) if settings.catalog else None,
         iceberg=iceberg_options(settings),

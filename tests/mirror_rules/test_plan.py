@@ -21,7 +21,8 @@ from spark_sink.mirror.rules.plan import (
     next_work,
     route,
 )
-from spark_sink.mirror.rules.queues import ENTRIES_MAX, TableQueues
+from spark_sink.mirror.rules.queues import TableQueues
+from spark_sink.mirror.rules.table_queue import ENTRIES_MAX
 from spark_sink.mirror.schema.statements import (
     AlterTable,
     CreateTable,
@@ -198,7 +199,7 @@ def test_tables_are_independent_and_the_oldest_goes_first() -> None:
     assert third.work.lsn == 4
     q.done(second)
     q.done(third)
-    assert (q.watermark(4), q.items, q.inline_bytes, list(q.names())) == (4, 0, 0, [])
+    assert (q.watermark(4), q.items, q.held, list(q.names())) == (4, 0, 0, [])
 
 
 def test_a_pause_and_a_failure() -> None:
@@ -213,10 +214,13 @@ def test_a_pause_and_a_failure() -> None:
     assert isinstance(alone.work, RowRun)
     assert len(alone.work.entries) == 1
     q.done(alone, 9.0)
-    assert q.start(8.0) is None
-    rest = q.start(9.0)
+    rest = q.start(5.0)
     assert rest is not None
     assert rest.work.lsn == 3
+    q.done(rest, 9.0)
+    q.add(A, entry(4, "a"))
+    assert q.start(8.0) is None
+    assert q.start(9.0) is not None
     assert ENTRIES_MAX > 2
 
 

@@ -61,6 +61,14 @@ class ServerChanges:
         change = next(change for until, change in self._changes if roll < until)
         change(name)
 
+    def change_table(self, name: TableName) -> None:
+        """Change one table, without a RENAME."""
+        if name not in self._server.tables:
+            self._server.create(name)
+            return
+        change = self._rng.choice((self._insert, self._insert, self._change_rows, self._add_column))
+        change(name)
+
     # -- rows --------------------------------------------------------------------------------------------------
 
     def _row(self, name: TableName, key: int | None = None) -> Row:

@@ -6,6 +6,7 @@ from spark_sink.mirror.rules.effects import StoreRecords
 from spark_sink.mirror.values.names import TableName
 from tests.mirror_simulation.control import Control
 from tests.mirror_simulation.lake import Lake
+from tests.mirror_simulation.queue_rules import QueueRules
 from tests.mirror_simulation.server import Server
 from tests.mirror_simulation.table_rules import TableRules
 from tests.mirror_simulation.watermark_rules import WatermarkRules
@@ -21,6 +22,7 @@ class Judge:
         self.tables = TableRules(server, lake, control, excluded)
         self.works = WorkRules(control, excluded)
         self.watermark = WatermarkRules(lake, control, excluded)
+        self.queues = QueueRules()
         self._control = control
         self._applied = 0
 

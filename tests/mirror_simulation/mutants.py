@@ -208,7 +208,7 @@ _RECORDS = (
     _mutant(
         "failures are not told",
         "after three failures in a row the record says so",
-        "tasks.step_task.StepTask.failed",
+        "tasks.task.table_failed",
         If("REPORTED_AFTER", "False"),
         tests=f"{_PLAYS}[failed_steps]",
     ),
@@ -226,6 +226,88 @@ _RECORDS = (
     ),
 )
 
+_QUEUES = (
+    _mutant(
+        "a waiting table keeps its memory",
+        "a table that can go on goes on",
+        "queues.TableQueues.is_full",
+        Drop("queue.leave()"),
+    ),
+    _mutant(
+        "a table takes all memory",
+        "a table has at most its share of the memory",
+        "table_queue.TableQueue.add",
+        Assign("over", "False"),
+    ),
+    _mutant(
+        "the log is read without end",
+        "the log is read while there is memory",
+        "queues.TableQueues.is_full",
+        Return("False"),
+    ),
+    _mutant(
+        "the reader takes the last memory",
+        "memory is kept for the tables that read again what they left",
+        "queues.TableQueues.reserves",
+        Return("False"),
+        tests="tests/mirror_rules/test_queues.py::test_memory_is_reserved_for_tables_that_read_again",
+    ),
+    _mutant(
+        "left items are not read again",
+        "a table reads again what it left in the log",
+        "queues.TableQueues.next_left",
+        Return("None"),
+    ),
+    _mutant(
+        "a RENAME stays in the log",
+        "a RENAME is one barrier in the queues of all its tables",
+        "table_queue._can_stay",
+        Return("not isinstance(item, LostItem)"),
+    ),
+    _mutant(
+        "items that do not fit are skipped",
+        "what is read again and does not fit stays in the log",
+        "table_queue.TableQueue.takes",
+        Replace("_begin(item) - 1", "to"),
+    ),
+    _mutant(
+        "items are read again twice",
+        "an answer about items that were left anew since then is not used",
+        "queues.TableQueues.takes",
+        Replace("queue.left.first == asked.first", "True"),
+        tests="tests/mirror_rules/test_queues.py::test_an_answer_that_comes_too_late_is_not_used",
+    ),
+    _mutant(
+        "lost items are passed",
+        "a table stops where items that it left in the log are lost",
+        "table_queue.TableQueue.splits",
+        Drop("self.rest.extendleft(reversed(parts))"),
+        tests="tests/mirror_rules/test_queues.py::test_items_that_are_lost_stop_their_table_only",
+    ),
+    _mutant(
+        "the watermark passes left items",
+        "the watermark is before each item that is only in the log",
+        "table_queue.TableQueue.begin",
+        Return(
+            "None if self.head is None else self.head.last if isinstance(self.head, LeftItems) else self.head.first if isinstance(self.head, LostItem) else self.head.lsn"
+        ),
+    ),
+    _mutant(
+        "a table with many changes pauses",
+        "a queue pauses only when its steps have taken what waits",
+        "queues.TableQueues.done",
+        Assign("not_before", "not_before"),
+        tests="tests/mirror_rules/test_queues.py::test_a_queue_does_not_pause_while_more_waits_than_a_step_may_have",
+    ),
+    _mutant(
+        "a failed read is repeated at once",
+        "after a failed read of left items there is a pause",
+        "queues.TableQueues.not_read",
+        If("not queue.items", "False"),
+        tests="tests/mirror_rules/test_queues.py::test_a_failed_read_is_repeated_after_a_pause",
+    ),
+)
+
 _LOG = (
     _mutant(
         "the watermark passes what waits",
@@ -236,8 +318,10 @@ _LOG = (
     _mutant(
         "the watermark passes lost entries",
         "the watermark is before all entries that are lost, until the tables say so",
-        "queues._begin",
-        Return("item.lsn"),
+        "table_queue.TableQueue.begin",
+        Return(
+            "None if self.head is None else self.head.first if isinstance(self.head, LeftItems) else self.head.lsn"
+        ),
     ),
     _mutant(
         "queues are dealt with when they are read",
@@ -295,11 +379,8 @@ _LOG = (
     _mutant(
         "a barrier does not wait",
         "a RENAME is executed when all its tables have reached it",
-        "queues.TableQueues.start",
-        Replace(
-            "all(other in free and free[other].items[0] is head for other in head.names)",
-            "all(other in free for other in head.names)",
-        ),
+        "queues.TableQueues._start_barrier",
+        Replace("queue.is_free(now) and queue.head is barrier", "queue.is_free(now)"),
     ),
     _mutant(
         "forgets the pause of a queue",
@@ -972,7 +1053,7 @@ _COPIES = (
     _mutant(
         "steps wait for moves",
         "tables whose move fails do not keep other tables waiting",
-        "mirror.Mirror._without_place",
+        "mirror_state.MirrorState.without_place",
         Return("[]"),
         tests=_FAULTS + "test_tables_whose_moves_fail_do_not_keep_others_waiting",
     ),
@@ -1124,6 +1205,7 @@ _DRAINS = (
 MUTANTS: tuple[Mutant, ...] = (
     *_REQUESTS,
     *_RECORDS,
+    *_QUEUES,
     *_LOG,
     *_TABLES,
     *_RENAMES,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import Wish
@@ -19,6 +20,7 @@ from spark_sink.mirror.values.policies import (
 from tests.mirror_simulation.changes import ServerChanges
 from tests.mirror_simulation.choices import RandomChoices
 from tests.mirror_simulation.lake import FOREIGN, LakeTable
+from tests.mirror_simulation.queue_rules import is_of
 from tests.mirror_simulation.transcript import Transcript
 from tests.mirror_simulation.world import FAILURES, World
 
@@ -27,6 +29,7 @@ OUT = NAMES[-1]  # the settings may exclude this name
 MOVES = (40, 80, 160)
 RESOLVED_MAX = 10  # after so many resolved stops, people request copies
 TAKEN_S = 600.0  # how long foreign folders stay at the end of a history
+HINDERED_S = 2000.0  # the pause of a table whose steps have to wait
 FINISH_MAX = 4000  # the most works that may run until no work is left
 
 
@@ -57,7 +60,10 @@ class _History:
         self.calm = rng.random() < 0.3
         self.failing = 0.0 if self.calm else rng.choice((0.03, 0.06, 0.3))
         policy = _random_policy(rng)
+        self.policy = policy
         self.world = world = World(RandomChoices(rng), lambda _: policy, transcript)
+        world.held_bytes_max = rng.choice((8 << 10, 32 << 10, 256 << 20))
+        world.parallel = rng.choice((1, 2, 2))
         self.world.works.by_files = rng.random() < 0.3
         self.may_leave = rng.random() < 0.7
         if self.may_leave and rng.random() < 0.7:
@@ -207,8 +213,57 @@ class _History:
         self._rest()
         world.judge.tables.at_rest()
         world.judge.watermark.at_rest()
+        if self.rng.random() < 0.5:
+            self._hinder()
+            self._rest()
+            world.judge.tables.at_rest()
+            world.judge.watermark.at_rest()
         world.kill()
         self._drain()
+
+    def _hinder(self) -> None:
+        """Let tables be unable to go on: their works fail, or their steps have to wait, or the works of one of them
+        hang. All other tables go on to the end of the log."""
+        world, rng = self.world, self.rng
+        ways = ("fails", "waits", "hangs") if world.parallel > 1 else ("fails", "waits")
+        way = rng.choice(ways)
+        hindered = rng.sample(NAMES[:-1], 1 if way == "hangs" else rng.randrange(1, 4))
+        if way == "waits":
+            waits = replace(self.policy, interval_s=HINDERED_S)
+            world.policy = lambda name: waits if name in hindered else self.policy
+        for _ in range(rng.randrange(10, 60)):
+            self.changes.change_table(rng.choice((*hindered, *NAMES)))
+            if rng.random() < 0.3:
+                self.append()
+            if rng.random() < 0.5:
+                self._work_beside(hindered, way)
+        self.append()
+        self._work_on_beside(hindered, way)
+        until = world.now + HINDERED_S / 2
+        while (wakeup := world.mirror.next_wakeup()) is not None and wakeup < until:
+            world.tick(wakeup - world.now)
+            self._work_on_beside(hindered, way)
+        others = [n for n in NAMES if n not in hindered and n not in world.excluded]
+        world.judge.queues.go_on(others, world.mirror.state)
+        world.policy = lambda _: self.policy
+
+    def _work_on_beside(self, hindered: list[TableName], way: str) -> None:
+        for _ in range(FINISH_MAX):
+            if not self._work_beside(hindered, way):
+                return
+        raise AssertionError("works do not end beside a table that cannot go on")
+
+    def _work_beside(self, hindered: list[TableName], way: str) -> bool:
+        """Let a running work end. Works of the tables `hindered` fail or hang. Returns False if no work can end."""
+        world = self.world
+        records = world.known_records()
+        running = [(effect, is_of(effect, hindered, records)) for effect in world.running()]
+        running = [(effect, own) for effect, own in running if not (own and way == "hangs")]
+        if not running:
+            return False
+        effect, own = self.rng.choice(running)
+        world.finish(effect, fails="before" if own and way == "fails" else "")
+        return True
 
     def _drain(self) -> None:
         """Make a few more changes on the server, and perhaps a request. Then start a job that applies everything and

@@ -7,7 +7,7 @@ written as append.index. `judge` checks each step, as in the simulation.
 The moves:
 
     settings [unknown=copy|partial|stop] [unfollowed=recopy|stop|new_column] [purged=copy|partial] [history=yes]
-             [files=yes]            first; `files`: folders move as in an object store
+             [files=yes] [held=KIB] first; `files`: folders move as in an object store; `held`: memory of what waits
     old NAME KEY=VALUE ...          a table that is older than the mirror, with these rows; `keyless=yes`: without a key
     create NAME                     CREATE TABLE, with the columns `id` and `a`; `keyless=yes`: without a key;
                                     `absent=yes`: IF NOT EXISTS, for a table that exists
@@ -128,6 +128,7 @@ class Stage:
         purged: str = "copy",
         history: str = "",
         files: str = "",
+        held: str = "",
     ) -> None:
         self.policy = TablePolicy(
             unknown=UnknownTables(unknown),
@@ -136,6 +137,8 @@ class Stage:
             history=bool(history),
         )
         self.world.works.by_files = bool(files)
+        if held:
+            self.world.held_bytes_max = int(held) << 10
 
     def _exclude(self, name: str) -> None:
         self.world.excluded.add(_name(name))

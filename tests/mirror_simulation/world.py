@@ -67,7 +67,7 @@ _WITH_FAULTS = (AskTable, ChangeTable, ClearCopy, CommitRows, MoveFolders)
 class World:
     """`excluded`: names whose tables the settings exclude; `owners`: other consumers, by the names of their tables;
     `drain`: True if the next job drains the log; `makes_missing`: True if people create the tables that a copy does not
-    find."""
+    find; `held_bytes_max`, `parallel`: see `MirrorOptions`."""
 
     def __init__(
         self,
@@ -88,6 +88,7 @@ class World:
         self.owners: dict[TableName, str] = {}
         self.drain = False
         self.makes_missing = False
+        self.held_bytes_max, self.parallel = 256 << 20, 2
         self.stats: Counter[str] = Counter()
         self._mirror: Mirror | None = None
         self._running: list[Effect] = []  # the running works, without copies
@@ -116,15 +117,20 @@ class World:
     def _options(self) -> MirrorOptions:
         return MirrorOptions(
             CONSUMER,
-            self.policy,
+            self._policy_of,
             lambda name: name in self.excluded,
             lambda folder: f"/lake/{folder}",
             can_copy=True,
             copies=True,
             new_id=self._new_id,
             step_bytes_max=50,
+            held_bytes_max=self.held_bytes_max,
+            parallel=self.parallel,
             watermark_s=5.0,
         )
+
+    def _policy_of(self, name: TableName) -> TablePolicy:
+        return self.policy(name)
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -170,6 +176,7 @@ class World:
 
     def step(self, event: Event) -> None:
         effects = self.mirror.step(event, self.now)
+        self.judge.queues.stepped(event, self.mirror.state)
         self.transcript.stepped(self.now, event, effects)
         for effect in effects:
             match effect:
@@ -187,6 +194,7 @@ class World:
 
     def _begin(self, effect: Effect) -> None:
         self.judge.works.begins(effect, self.running(), self.mirror.state.records)
+        self.judge.queues.begins(effect, self.mirror.state)
         if isinstance(effect, CopyTable):
             self.copies.begin(effect, self.choices.chunks())
         else:

@@ -54,7 +54,7 @@ from spark_sink.mirror.rules.states import (
 from spark_sink.mirror.rules.table_record import Request, TableRecord, Wish, answering, handled
 from spark_sink.mirror.rules.tasks.copy_task import CopyTask
 from spark_sink.mirror.rules.tasks.history_task import NEWEST, HistoryTask, history_of
-from spark_sink.mirror.rules.tasks.log_tasks import ReadTask, RepairTask, lasting
+from spark_sink.mirror.rules.tasks.log_tasks import LeftTask, ReadTask, RepairTask, lasting
 from spark_sink.mirror.rules.tasks.rename_task import RenameTask
 from spark_sink.mirror.rules.tasks.replay_task import ReplayTask
 from spark_sink.mirror.rules.tasks.step_task import StepTask
@@ -67,6 +67,7 @@ from spark_sink.mirror.values.names import TableName, table_label
 
 COPIES = 2  # how many tables are copied at the same time
 REPLAYS = 2  # how many tables are replayed at the same time
+LEFTS = 2  # for how many tables entries are read again at the same time
 
 
 class Mirror:
@@ -75,6 +76,7 @@ class Mirror:
     def __init__(self, options: MirrorOptions) -> None:
         self.state = MirrorState(options)
         self._steps: list[StepTask | RenameTask] = []
+        self._lefts: list[LeftTask] = []
         self._replays: dict[str, ReplayTask] = {}
         self._copies: dict[str, CopyTask] = {}
         self._histories: dict[str, HistoryTask] = {}
@@ -256,6 +258,7 @@ class Mirror:
         yield from [self._repair] if self._repair else []
         yield from [self._reader] if self._reader else []
         yield from list(self._steps)
+        yield from list(self._lefts)
         yield from list(self._replays.values())
         yield from list(self._copies.values())
         yield from list(self._histories.values())
@@ -297,12 +300,13 @@ class Mirror:
         state, options = self.state, self.state.options
         started: list[Task] = []
         while len(self._steps) < options.parallel:
-            step = state.queues.start(state.now, self._without_place())
+            step = state.queues.start(state.now, state.without_place())
             if step is None:
                 break
             is_rename = isinstance(step.work, RenameBarrier)
             self._steps.append(RenameTask(state, step) if is_rename else StepTask(state, step))
             started.append(self._steps[-1])
+        started += self._start_reads()
         waiting = [state.records[table_id] for table_id in state.aside]
         for record in sorted(waiting, key=lambda record: record.serial):
             started += self._start_replay(record)
@@ -310,11 +314,15 @@ class Mirror:
         started += self._start_histories()
         return bool(started)
 
-    def _without_place(self) -> list[TableName]:
-        """Returns the names of tables whose folder is being moved, or could not be moved. A step of such a table would
-        have to wait, but would count as one of the `parallel` steps, so that other tables would wait, too."""
-        unsure = [self.state.records[table_id] for table_id in self.state.unsure]
-        return [n for r in unsure for n in (r.name, *(former.name for former in r.names))]
+    def _start_reads(self) -> list[Task]:
+        state, started = self.state, list[Task]()
+        while len(self._lefts) < LEFTS:
+            queue = state.queues.next_left(state.now, state.without_place())
+            if queue is None:
+                break
+            self._lefts.append(LeftTask(state, queue))
+            started.append(self._lefts[-1])
+        return started
 
     def _start_replay(self, record: TableRecord) -> list[Task]:
         wanted = isinstance(record.state, CatchingUp | Replaying)
@@ -361,6 +369,7 @@ class Mirror:
 
     def _forget_ended(self) -> None:
         self._steps = [task for task in self._steps if not task.ended]
+        self._lefts = [task for task in self._lefts if not task.ended]
         for tasks in (self._replays, self._copies):
             for table_id in [i for i, task in tasks.items() if task.ended]:
                 del cast("dict[str, Task]", tasks)[table_id]

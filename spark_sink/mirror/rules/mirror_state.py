@@ -36,7 +36,8 @@ class MirrorOptions:
 
     `policy`: returns the policy of a table, by its name; `excluded`: returns True for a table's name if the settings
     exclude it; `can_copy`: True if the settings name a server to copy from; `copies`: True if this job can copy;
-    `parallel`: how many steps of tables run at the same time; `path`: returns the path of a folder; `new_id`: returns a
+    `parallel`: how many steps of tables run at the same time; `held_bytes_max`: memory of the entries that wait in the
+    queues; `path`: returns the path of a folder; `new_id`: returns a
     new id for a table.
     """
 
@@ -49,6 +50,7 @@ class MirrorOptions:
     parallel: int = 2
     invalid_dates: InvalidDates = InvalidDates.NULL
     step_bytes_max: int = 256 << 20
+    held_bytes_max: int = 256 << 20
     retry_first_s: float = 0.5
     watermark_s: float = 30.0
     new_id: Callable[[], str] = new_table_id
@@ -80,7 +82,8 @@ class MirrorState:
     failure: BinlogError | None = None
 
     def __post_init__(self) -> None:
-        self.queues = TableQueues(self.options.step_bytes_max)
+        options = self.options
+        self.queues = TableQueues(options.step_bytes_max, options.held_bytes_max, options.parallel)
         self.effects: list[Effect] = []
         self.asked: dict[str, None] = {}
         self.aside: dict[str, None] = {}
@@ -185,6 +188,12 @@ class MirrorState:
 
     def is_unsaved(self, table_id: str) -> bool:
         return table_id in self.unsaved or table_id in self.saving
+
+    def without_place(self) -> list[TableName]:
+        """Returns the names of tables whose folder is being moved, or could not be moved. A step of such a table would
+        have to wait, but would count as one of the `parallel` steps, so that other tables would wait, too."""
+        unsure = [self.records[table_id] for table_id in self.unsure]
+        return [n for r in unsure for n in (r.name, *(former.name for former in r.names))]
 
     # -- Delta tables ------------------------------------------------------------------------------------------
 

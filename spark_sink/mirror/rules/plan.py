@@ -214,7 +214,7 @@ def next_work(items: Sequence[WorkItem], bytes_max: int, entries_max: int) -> tu
     run = [first]
     size = first.payload_bytes
     for item in items[1:entries_max]:
-        if not isinstance(item, LogEntry) or not _continues(first, item):
+        if not isinstance(item, LogEntry) or not continues(first, item):
             break
         size += item.payload_bytes
         if size > bytes_max:
@@ -223,5 +223,6 @@ def next_work(items: Sequence[WorkItem], bytes_max: int, entries_max: int) -> tu
     return RowRun(tuple(run)), len(run)
 
 
-def _continues(first: LogEntry, other: LogEntry) -> bool:
+def continues(first: LogEntry, other: LogEntry) -> bool:
+    """True if one step can apply both entries of rows of a table."""
     return (first.epoch, first.layout) == (other.epoch, other.layout)

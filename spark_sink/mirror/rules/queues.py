@@ -1,117 +1,153 @@
 """The queues of work items of one consumer's tables. An item is an entry of rows, or what a statement does to the
-table. The queues decide which table's step is executed next. Pure, not thread-safe.
+table. The queues decide which table's step is executed next, and which items wait in memory. Pure, not thread-safe.
 
 A queue is free if none of its items is running, and if its pause is over. The first item (the head) of a free queue can
 run if it is not a barrier (see `plan`). A barrier can run if it is the head of the queues of all its names, and if all
 these queues are free. All queues contain their barriers in the log's order, so the oldest barrier becomes the head of
 all its queues when the items before it are executed.
+
+Memory. A table that cannot go on must not hold up the others, so the log is read on while it waits. The memory of all
+items is limited (`held_max`), and each table has a share of it: the items behind a table's share stay in the log (see
+`table_queue`). If the limit is reached, the items of the queues that cannot run now leave the memory, too. The queues
+whose steps run have at most half of the limit. So if the limit is still reached then, the other half are items of
+queues that can run, and their steps will free memory: the log is read no further until then.
+
+No method takes a time in proportion to the number of tables: a queue is put into a heap when its head changes. An entry
+of a heap is valid if the queue is still as it was then.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from heapq import heapify, heappop, heappush
 
-from spark_sink.mirror.rules.plan import LostItem, RenameBarrier, Work, WorkItem, next_work
+from spark_sink.mirror.rules.plan import LostItem, RenameBarrier, WorkItem
+from spark_sink.mirror.rules.table_queue import LeftItems, QueuedStep, TableQueue
 from spark_sink.mirror.values.names import TableName
-
-ENTRIES_MAX = 10_000  # most entries of one step
-
-
-@dataclass(slots=True)
-class _Queue:
-    items: deque[WorkItem] = field(default_factory=deque)
-    running: int = 0  # number of items at the head that are being executed
-    not_before: float = 0.0
-    entries_max: int = ENTRIES_MAX
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedStep:
-    """A step that is being executed: items of one name, or a barrier of several names."""
-
-    names: tuple[TableName, ...]
-    work: Work
 
 
 class TableQueues:
-    """`bytes_max`: most payload bytes of a step with several entries. Times are seconds of a monotonic clock."""
+    """Times are seconds of a monotonic clock. `items`: number of items that wait or run, with those that are only in
+    the log; `held`: bytes of memory of the items that could stay in the log."""
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._queues: dict[TableName, _Queue] = {}
+    def __init__(self, step_bytes_max: int, held_max: int = 256 << 20, parallel: int = 2) -> None:
+        """`step_bytes_max`: most payload bytes of a step with several entries; `held_max`: bytes of items in memory
+        from which on the log is not read; `parallel`: how many steps run at the same time."""
+        self._step_bytes_max, self._held_max = step_bytes_max, held_max
+        self._share = held_max // (2 * parallel)
+        self._queues: dict[TableName, TableQueue] = {}
+        self._last_number = 0
+        # Heaps, whose entries end with the number and the name of a queue.
+        self._pausing: list[tuple[float, int, TableName]] = []  # by the end of the pause
+        self._ready: list[tuple[int, int, TableName]] = []  # free queues, by their begin
+        self._begins: list[tuple[int, int, TableName]] = []  # all queues, by their begin
+        self._idle: dict[
+            TableName, None
+        ] = {}  # queues with items in memory that may be unable to run
+        self._wanting: dict[
+            TableName, None
+        ] = {}  # queues that want to read items from the log again
         self.items = 0
-        self.inline_bytes = 0
+        self.held = 0
 
     def add(self, name: TableName, item: WorkItem) -> None:
-        self._queues.setdefault(name, _Queue()).items.append(item)
+        queue = self._queues.get(name)
+        if queue is None:
+            self._last_number += 1
+            queue = self._queues[name] = TableQueue(name, self._last_number)
+        was_empty, held = queue.head is None, queue.held
+        queue.add(item, self._share)
         self.items += 1
-        self.inline_bytes += _inline_bytes(item)
+        self._count(queue, held)
+        if was_empty:
+            self._schedule(queue)
+        elif queue.not_before or isinstance(queue.head, RenameBarrier):
+            self._idle[name] = None
 
     def names(self) -> Iterator[TableName]:
         """The names that have work."""
-        return (name for name, queue in self._queues.items() if queue.items)
+        return (name for name, queue in self._queues.items() if queue.count)
 
     def watermark(self, read: int) -> int:
         """Returns the lsn up to which no queue has items left; `read`: the lsn up to which entries were added."""
-        heads = (_begin(queue.items[0]) for queue in self._queues.values() if queue.items)
-        return min(read, min(heads, default=read + 1) - 1)
+        while self._begins:
+            begin, number, name = self._begins[0]
+            queue = self._queues.get(name)
+            if queue is not None and (queue.number, queue.begin) == (number, begin):
+                return min(read, begin - 1)
+            heappop(self._begins)
+        return read
 
     def dealt_with(self, name: TableName, read: int) -> int:
         """Returns the lsn up to which the queue of a name has no items left; `read`: the lsn up to which entries were
         added."""
         queue = self._queues.get(name)
-        return min(read, _begin(queue.items[0]) - 1) if queue and queue.items else read
+        begin = None if queue is None else queue.begin
+        return read if begin is None else min(read, begin - 1)
 
-    def lag(self, name: TableName) -> int:
-        """Returns how many items wait for a name."""
-        queue = self._queues.get(name)
-        return len(queue.items) if queue else 0
+    # -- steps -------------------------------------------------------------------------------------------------
 
     def start(self, now: float, busy: Iterable[TableName] = ()) -> QueuedStep | None:
         """Returns, of the steps that can run, the step with the oldest entry, and marks it as running. `busy`: names
         whose steps must not begin now, except barriers.
         """
-        kept = set(busy)
-        free = {
-            name: queue
-            for name, queue in self._queues.items()
-            if queue.items and not queue.running and queue.not_before <= now
-        }
-        for name in sorted(free, key=lambda name: free[name].items[0].lsn):
-            queue = free[name]
-            head = queue.items[0]
-            if not isinstance(head, RenameBarrier):
-                if name in kept:
-                    continue
-                window = list(islice(queue.items, queue.entries_max))
-                work, queue.running = next_work(window, self._bytes_max, queue.entries_max)
-                return QueuedStep((name,), work)
-            if all(other in free and free[other].items[0] is head for other in head.names):
-                for other in head.names:
-                    free[other].running = 1
-                return QueuedStep(head.names, head)
-        return None
+        self._wake(now)
+        kept, skipped = set(busy), []
+        step: QueuedStep | None = None
+        while self._ready and step is None:
+            entry = heappop(self._ready)
+            queue = self._free(entry, now)
+            if queue is None:
+                continue
+            match queue.head:
+                case RenameBarrier() as barrier:
+                    step = self._start_barrier(barrier, now)
+                    if step is None:
+                        # The last queue that reaches the barrier starts it.
+                        self._idle[queue.name] = None
+                case _ if queue.name in kept:
+                    skipped.append(entry)
+                    self._idle[queue.name] = None
+                case LeftItems():
+                    self._wanting[queue.name] = None
+                case _:
+                    step = queue.start(self._step_bytes_max)
+                    self._want(queue)
+        for entry in skipped:
+            heappush(self._ready, entry)
+        return step
+
+    def _start_barrier(self, barrier: RenameBarrier, now: float) -> QueuedStep | None:
+        queues = [self._queues[name] for name in barrier.names]
+        if not all(queue.is_free(now) and queue.head is barrier for queue in queues):
+            return None
+        for queue in queues:
+            queue.running = 1
+        return QueuedStep(barrier.names, barrier)
 
     def next_time(self, now: float) -> float | None:
         """Returns the earliest time at which a queue's pause ends; None if no queue pauses."""
-        times = (q.not_before for q in self._queues.values() if q.items and not q.running)
-        return min((time for time in times if time > now), default=None)
+        self._wake(now)
+        while self._pausing:
+            if self._paused(self._pausing[0]) is not None:
+                return self._pausing[0][0]
+            heappop(self._pausing)
+        return None
 
     def done(self, step: QueuedStep, not_before: float = 0.0) -> None:
-        """Remove the items of an executed step. The queue pauses until `not_before`."""
+        """Remove the items of an executed step. The queue pauses until `not_before`, but not if more items wait than
+        one step may have."""
+        not_before = 0.0 if step.is_cut else not_before
         for name in step.names:
             queue = self._queues[name]
-            for _ in range(queue.running):
-                item = queue.items.popleft()
-                self.items -= 1
-                self.inline_bytes -= _inline_bytes(item)
-            queue.running, queue.not_before = 0, not_before
-            queue.entries_max = min(ENTRIES_MAX, queue.entries_max * 2)
-            if not queue.items and not_before == 0.0:
+            held = queue.held
+            self.items -= queue.running
+            queue.done(not_before)
+            self._count(queue, held)
+            if queue.head is None and not_before == 0.0:
                 del self._queues[name]
+            else:
+                self._schedule(queue)
 
     def again(self, step: QueuedStep, not_before: float, *, alone: bool = False) -> None:
         """Schedule another attempt of a failed step for `not_before`; `alone`: the next attempt has only the step's
@@ -121,13 +157,126 @@ class TableQueues:
             queue.running, queue.not_before = 0, not_before
             if alone:
                 queue.entries_max = 1
+            self._schedule(queue)
 
+    # -- memory ------------------------------------------------------------------------------------------------
 
-def _begin(item: WorkItem) -> int:
-    """Returns the first lsn that an item covers."""
-    return item.first if isinstance(item, LostItem) else item.lsn
+    def is_full(self, now: float, busy: Iterable[TableName] = ()) -> bool:
+        """True if no more items fit into memory. Before, the items of queues that cannot run now leave the memory.
+        `busy`: see `start`."""
+        if self.held < self._held_max:
+            return False
+        idle, self._idle, kept = self._idle, {}, set(busy)
+        for name in idle:
+            queue = self._queues.get(name)
+            if queue is None or queue.running or self._can_run(queue, now, kept):
+                continue
+            held = queue.held
+            queue.leave()
+            self._count(queue, held)
+        return self.held >= self._held_max
 
+    def _can_run(self, queue: TableQueue, now: float, busy: set[TableName]) -> bool:
+        match queue.head:
+            case RenameBarrier(names=names) as barrier:
+                queues = [self._queues[name] for name in names]
+                return all(q.is_free(now) and q.head is barrier for q in queues)
+        return queue.is_free(now) and queue.name not in busy
 
-def _inline_bytes(item: WorkItem) -> int:
-    payload = getattr(item, "payload", None)
-    return len(payload) if payload else 0
+    def reserves(self) -> bool:
+        """True if the memory that is left is for the queues that want to read items from the log again."""
+        return bool(self._wanting) and self.held * 2 >= self._held_max
+
+    def next_left(self, now: float, busy: Iterable[TableName] = ()) -> TableQueue | None:
+        """Returns a queue that needs items that are only in the log, and that has memory for them. `takes`, `lost` or
+        `not_read` follow. `busy`: see `start`."""
+        if not self._wanting or self.is_full(now, busy):
+            return None
+        while self._wanting:
+            name = next(iter(self._wanting))
+            del self._wanting[name]
+            queue = self._queues.get(name)
+            if queue is not None and queue.not_before <= now and queue.wants(self._share):
+                queue.is_read = True
+                return queue
+        return None
+
+    def takes(
+        self, queue: TableQueue, asked: LeftItems, to: int, items: Iterable[WorkItem]
+    ) -> bool:
+        """Take items of a queue that were read again. `asked`: the items of which the read was; `to`, `items`: see
+        `TableQueue.takes`. Returns False if the queue can take no more."""
+        held, count, was = queue.held, queue.count, queue.begin
+        goes_on = queue.left is not None and queue.left.first == asked.first
+        goes_on = goes_on and queue.takes(to, items, self._share)
+        self._changed(queue, held, count, was)
+        return goes_on
+
+    def lost(self, queue: TableQueue, asked: LeftItems, item: LostItem) -> None:
+        """Record that some of the items `asked` are lost. `item`: the lost ones."""
+        held, count, was = queue.held, queue.count, queue.begin
+        if queue.left is not None and queue.left.first == asked.first:
+            queue.splits(item)
+        self._changed(queue, held, count, was)
+
+    def reads_on(self, queue: TableQueue) -> bool:
+        """True if the queue can take more items that are only in the log."""
+        return queue.left is not None and queue.held < self._share and self.held < self._held_max
+
+    def not_read(self, queue: TableQueue, not_before: float = 0.0) -> None:
+        """Record that a queue reads no more items now; `not_before`: after a failure, the time of the next attempt."""
+        queue.is_read = False
+        if not queue.items and not queue.running:
+            queue.not_before = max(queue.not_before, not_before)
+        self._schedule(queue)
+
+    def _changed(self, queue: TableQueue, held: int, count: int, begin: int | None) -> None:
+        self.items += queue.count - count
+        self._count(queue, held)
+        if queue.begin != begin and queue.begin is not None:
+            heappush(self._begins, (queue.begin, queue.number, queue.name))
+
+    # -- heaps -------------------------------------------------------------------------------------------------
+
+    def _count(self, queue: TableQueue, before: int) -> None:
+        self.held += queue.held - before
+
+    def _want(self, queue: TableQueue) -> None:
+        if queue.wants(self._share):
+            self._wanting[queue.name] = None
+
+    def _schedule(self, queue: TableQueue) -> None:
+        begin = queue.begin
+        if begin is None:
+            return
+        heappush(self._begins, (begin, queue.number, queue.name))
+        if len(self._begins) > 2 * len(self._queues) + 100:
+            self._begins = [
+                (q.begin, q.number, q.name) for q in self._queues.values() if q.begin is not None
+            ]
+            heapify(self._begins)
+        if not queue.running:
+            heappush(self._pausing, (queue.not_before, queue.number, queue.name))
+        if queue.not_before:
+            self._idle[queue.name] = None
+
+    def _wake(self, now: float) -> None:
+        """Put the queues whose pause is over into `_ready`."""
+        while self._pausing and self._pausing[0][0] <= now:
+            queue = self._paused(heappop(self._pausing))
+            if queue is not None and queue.begin is not None:
+                heappush(self._ready, (queue.begin, queue.number, queue.name))
+
+    def _paused(self, entry: tuple[float, int, TableName]) -> TableQueue | None:
+        """Returns the queue of a valid entry of `_pausing`."""
+        not_before, number, name = entry
+        queue = self._queues.get(name)
+        is_valid = queue is not None and queue.number == number and queue.not_before == not_before
+        return queue if queue and is_valid and queue.head and not queue.running else None
+
+    def _free(self, entry: tuple[int, int, TableName], now: float) -> TableQueue | None:
+        """Returns the queue of a valid entry of `_ready`."""
+        begin, number, name = entry
+        queue = self._queues.get(name)
+        is_valid = queue is not None and (queue.number, queue.begin) == (number, begin)
+        return queue if queue and is_valid and queue.is_free(now) else None

@@ -28,6 +28,11 @@ def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
     return replace(record, state=replace(record.state, failing=note), reason=f"tried again: {text}")
 
 
+def says_so(record: TableRecord) -> bool:
+    """True if the record says that a step fails, or is of a table that is not live, and so says something else."""
+    return not isinstance(record.state, Live) or record.state.failing is not None
+
+
 def recovered(record: TableRecord) -> TableRecord:
     """Returns the record as it was before `failing` changed it: without `Failing`, and with the reason before the first
     failure."""

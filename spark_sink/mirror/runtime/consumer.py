@@ -60,6 +60,7 @@ def mirror_options(consumer: str, options: ApplyOptions, *, copies: bool) -> Mir
         parallel=options.parallel,
         invalid_dates=options.invalid_dates,
         step_bytes_max=options.step_bytes_max,
+        held_bytes_max=options.held_bytes_max,
         retry_first_s=options.retry_first_s,
         watermark_s=options.watermark_s,
     )

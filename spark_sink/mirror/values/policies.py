@@ -104,6 +104,7 @@ class ApplyOptions:
     policy of a table, by its name; `excludes`: returns True if a consumer (first argument) does not mirror the table
     with a name (second argument); `can_copy`: True if the settings name a server from which tables can be copied;
     `parallel`: how many steps of tables run at the same time; `step_bytes_max`: the most payload bytes of one step;
+    `held_bytes_max`: memory of each consumer for entries that wait for a step;
     `poll_s`: time between two reads of the log for new entries; `log_days`: the log is kept for at least so many days;
     `catalog`: the template of the tables' names in a catalog; `iceberg`: None if this catalog is a catalog of Spark,
     not None if it is an Iceberg catalog.
@@ -117,6 +118,7 @@ class ApplyOptions:
     parallel: int = 2
     invalid_dates: InvalidDates = InvalidDates.NULL
     step_bytes_max: int = 256 << 20
+    held_bytes_max: int = 256 << 20
     poll_s: float = 0.2
     watermark_s: float = 30.0
     retry_first_s: float = 0.5

@@ -349,6 +349,12 @@ class MirrorSettings(SettingsSection):
         ge=2**20,
         description="Largest size of the part of the log that one step applies to a table",
     )
+    max_bytes_waiting: ByteSize = Field(
+        default=256 * 2**20,
+        ge=2**20,
+        description="Memory of each consumer for changes that wait for a step of their table; each table has a"
+        " share of it, and its further changes wait in the log",
+    )
     # YAML parses an unquoted `null` as None, not as a text.
     invalid_dates: Annotated[
         InvalidDates, BeforeValidator(lambda value: "null" if value is None else value)

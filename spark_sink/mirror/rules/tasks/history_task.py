@@ -43,10 +43,10 @@ from spark_sink.mirror.rules.plan import (
     next_work,
     route,
 )
-from spark_sink.mirror.rules.queues import ENTRIES_MAX
 from spark_sink.mirror.rules.records import name_at
 from spark_sink.mirror.rules.renames import folder_of
 from spark_sink.mirror.rules.states import Creating, Live, Stopped, TableState
+from spark_sink.mirror.rules.table_queue import ENTRIES_MAX
 from spark_sink.mirror.rules.table_record import TableRecord, handled
 from spark_sink.mirror.rules.tasks.task import Task
 from spark_sink.mirror.schema.statements import (

@@ -12,14 +12,12 @@ from spark_sink.mirror.rules.events import Answer, EntriesRead, Failure, Folders
 from spark_sink.mirror.rules.mirror_state import MirrorState
 from spark_sink.mirror.rules.plan import LostItem, route
 from spark_sink.mirror.rules.retries import LASTING_AFTER
+from spark_sink.mirror.rules.table_queue import TableQueue, of_left
 from spark_sink.mirror.rules.tasks.folder_move import begin_move
-from spark_sink.mirror.rules.tasks.task import Task
+from spark_sink.mirror.rules.tasks.task import Task, table_failed
 from spark_sink.mirror.schema.statements import effects_of
 from spark_sink.mirror.values.entries import LogEntry, append_of, first_lsn, last_lsn
 from spark_sink.source.raw_entries import EntryKind
-
-ITEMS_MAX = 200_000  # the log is read only while fewer items wait in memory
-INLINE_BYTES_MAX = 256 << 20
 
 
 class RepairTask(Task):
@@ -62,9 +60,9 @@ class ReadTask(Task):
 
     def go(self) -> None:
         state = self.state
-        queues = state.queues
-        full = queues.items >= ITEMS_MAX or queues.inline_bytes >= INLINE_BYTES_MAX
-        if full or state.newest <= state.append_seen:
+        if state.newest <= state.append_seen or state.queues.reserves():
+            return
+        if state.queues.is_full(state.now, state.without_place()):
             return
         newest, after = state.newest, state.read_to
 
@@ -115,6 +113,50 @@ class ReadTask(Task):
             self._fail(failure.fault)
         elif state.draining and self.failures >= LASTING_AFTER:
             self._fail(lasting(failure, state.options.consumer))
+
+
+class LeftTask(Task):
+    """Reads items of one queue from the log again, until the table's share of the memory is used, or no item is left
+    that is only in the log."""
+
+    def __init__(self, state: MirrorState, queue: TableQueue) -> None:
+        super().__init__(state)
+        self._queue = queue
+
+    def go(self) -> None:
+        queues, queue, excluded = self.state.queues, self._queue, self.state.options.excluded
+        left, name = queue.left, queue.name
+        if left is None or not queues.reads_on(queue):
+            self._end()
+            return
+
+        def read(answer: Answer) -> None:
+            if isinstance(answer, LogLost):
+                first = max(left.first, first_lsn(answer.first))
+                last = min(left.last, last_lsn(answer.last))
+                queues.lost(queue, left, LostItem(first, last, answer.error))
+                return
+            assert isinstance(answer, EntriesRead)
+            items = [
+                item
+                for entry in answer.entries
+                for item in of_left(route(entry, effects_of, lambda: [name], excluded), name)
+            ]
+            to = answer.entries[-1].lsn if answer.entries else left.last
+            if not queues.takes(queue, left, to, items):
+                self._end()
+
+        self.begin([], lambda run: ReadLog(run, left.first - 1, left.last + 1, (name,)), read)
+
+    def failed(self, failure: Failure) -> None:
+        state, name = self.state, self._queue.name
+        begin = self._queue.begin
+        wait_s = table_failed(state, name, begin or 0, failure)
+        self._end(state.now + wait_s)
+
+    def _end(self, not_before: float = 0.0) -> None:
+        self.state.queues.not_read(self._queue, not_before)
+        self.ended = True
 
 
 def lasting(failure: Failure, consumer: str) -> BinlogError:

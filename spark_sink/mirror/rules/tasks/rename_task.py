@@ -23,7 +23,6 @@ from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.rules.events import Failure, FoldersMoved
 from spark_sink.mirror.rules.mirror_state import MirrorState
 from spark_sink.mirror.rules.plan import RenameBarrier
-from spark_sink.mirror.rules.queues import QueuedStep
 from spark_sink.mirror.rules.renames import (
     crossings,
     names_after,
@@ -32,6 +31,7 @@ from spark_sink.mirror.rules.renames import (
     records_after,
 )
 from spark_sink.mirror.rules.states import CatchingUp, Creating, Dropped, LeftOut, Live, Stopped
+from spark_sink.mirror.rules.table_queue import QueuedStep
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.rules.table_work import (
     Ask,

@@ -29,11 +29,11 @@ from spark_sink.mirror.rules.plan import (
     next_work,
     route,
 )
-from spark_sink.mirror.rules.queues import ENTRIES_MAX
 from spark_sink.mirror.rules.records import name_at
 from spark_sink.mirror.rules.renames import folder_of, misses
 from spark_sink.mirror.rules.retries import REPORTED_AFTER
 from spark_sink.mirror.rules.states import CatchingUp, Live, Replaying, Stopped
+from spark_sink.mirror.rules.table_queue import ENTRIES_MAX
 from spark_sink.mirror.rules.table_record import Move, TableRecord
 from spark_sink.mirror.rules.table_work import Ask, Done, Leave, next_action
 from spark_sink.mirror.rules.tasks.folder_move import PLACE_AGAIN_S, begin_move, must_wait

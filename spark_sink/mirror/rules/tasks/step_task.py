@@ -17,15 +17,15 @@ from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.rules.events import Failure
 from spark_sink.mirror.rules.mirror_state import MirrorState
 from spark_sink.mirror.rules.plan import RowRun, StatementItem, Work
-from spark_sink.mirror.rules.queues import QueuedStep
-from spark_sink.mirror.rules.retries import REPORTED_AFTER, failing, recovered
+from spark_sink.mirror.rules.retries import recovered
+from spark_sink.mirror.rules.table_queue import QueuedStep
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.rules.table_work import Done, Leave, Save, next_action
 from spark_sink.mirror.rules.tasks.table_task import TableTask
-from spark_sink.mirror.rules.tasks.task import pause_s
+from spark_sink.mirror.rules.tasks.task import table_failed
 from spark_sink.mirror.rules.transitions import faulted
 from spark_sink.mirror.schema.statements import CreateTable
-from spark_sink.mirror.values.names import TableName, table_label
+from spark_sink.mirror.values.names import TableName
 
 
 class StepTask(TableTask):
@@ -93,14 +93,7 @@ class StepTask(TableTask):
             self._fault(failure.fault)
             return
         state = self.state
-        state.counts[self.name] += 1
-        count = state.counts[self.name]
-        record = state.find(self.name, self.step.work.lsn)
-        if count == REPORTED_AFTER and record is not None:
-            state.save(failing(record, self.step.work.lsn, failure.text))
-        wait_s = pause_s(state.options.retry_first_s, count, failure)
-        said = {"consumer": state.options.consumer, "table": table_label(self.name)}
-        state.note("retry", said | {"seconds": wait_s, "error": failure.text}, "warning")
+        wait_s = table_failed(state, self.name, self.step.work.lsn, failure)
         state.queues.again(self.step, state.now + wait_s)
         self.ended = True
 

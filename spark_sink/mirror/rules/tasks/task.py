@@ -14,7 +14,14 @@ from collections.abc import Callable, Sequence
 from spark_sink.mirror.rules.effects import Effect
 from spark_sink.mirror.rules.events import Answer, Failure, WorkFailed
 from spark_sink.mirror.rules.mirror_state import MirrorState
-from spark_sink.mirror.rules.retries import CONFLICTS_MAX, backoff_s
+from spark_sink.mirror.rules.retries import (
+    CONFLICTS_MAX,
+    REPORTED_AFTER,
+    backoff_s,
+    failing,
+    says_so,
+)
+from spark_sink.mirror.values.names import TableName, table_label
 
 
 class Task(ABC):
@@ -74,6 +81,20 @@ class Task(ABC):
         wait_s = pause_s(self.state.options.retry_first_s, self.failures, failure)
         self.not_before = self.state.now + wait_s
         return wait_s
+
+
+def table_failed(state: MirrorState, name: TableName, lsn: int, failure: Failure) -> float:
+    """Count a failure of the entry `lsn` of a table. Returns how many seconds to wait before the next attempt."""
+    state.counts[name] += 1
+    count = state.counts[name]
+    record = state.find(name, lsn)
+    is_known = record is not None and not state.is_busy(record.table_id)
+    if count >= REPORTED_AFTER and record is not None and is_known and not says_so(record):
+        state.save(failing(record, lsn, failure.text))
+    wait_s = pause_s(state.options.retry_first_s, count, failure)
+    said = {"consumer": state.options.consumer, "table": table_label(name)}
+    state.note("retry", said | {"seconds": wait_s, "error": failure.text}, "warning")
+    return wait_s
 
 
 def pause_s(first_s: float, failures: int, failure: Failure) -> float:
