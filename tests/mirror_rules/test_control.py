@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.model.position import Position
-from spark_sink.mirror.rules.control_rows import ClaimedStage, latest_rows, row_of, superseded
+from spark_sink.mirror.rules.control_rows import (
+    ClaimedStage,
+    latest_rows,
+    row_of,
+    rows_after,
+    superseded,
+)
 from spark_sink.mirror.rules.records import (
     doubled,
     find_record,
@@ -157,6 +163,37 @@ def test_compaction_changes_nothing_that_counts(
     gone = superseded(rows)
     before, after = latest_rows(rows), latest_rows([r for r in rows if r["serial"] not in gone])
     assert after == before
+
+
+kinds = st.sampled_from(["record", "handled", "answered", "history", "by id", "by name", "claim"])
+
+
+@given(st.lists(st.tuples(kinds, st.sampled_from("xy")), max_size=20), st.data())
+def test_rows_that_are_read_later_count_as_if_all_were_read_together(
+    written: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    rows, found, last = list[dict[str, Any]](), latest_rows([]), 0
+    for number, (kind, of) in enumerate(written, 1):
+        asked = f"r{data.draw(st.integers(1, number))}"
+        made = record(of, from_lsn=number)
+        of_name = {"consumer": "shop", "database": "db", "table": of, "table_id": ""}
+        new = {
+            "record": row_of(made),
+            "handled": row_of(replace(made, handled=asked)),
+            "answered": row_of(answering(made, f"db.{of}", asked)),
+            "history": row_of(replace(made, table_id=f"h{of}", history=True)),
+            "by id": row(
+                0, "request", table_id=of, request="retry", detail=f'{{"id": "r{number}"}}'
+            ),
+            "by name": row(
+                0, "request", **of_name, request="copy", detail=f'{{"id": "r{number}"}}'
+            ),
+            "claim": row(0, "claim", consumer="shop", state="log", request=f"{number}"),
+        }[kind]
+        rows.append(new | {"serial": number, "at": AT})
+        if data.draw(st.booleans()):
+            found, last = rows_after(found, rows[last:]), number
+    assert rows_after(found, rows[last:]) == latest_rows(rows)
 
 
 def test_a_table_is_found_by_the_name_that_it_had() -> None:

@@ -51,6 +51,7 @@ from spark_sink.mirror.rules.control_rows import (
     control_row,
     latest_rows,
     row_of,
+    rows_after,
     superseded,
 )
 from spark_sink.mirror.rules.table_record import TableRecord, Wish
@@ -192,7 +193,9 @@ class ControlTable:
             with self._lock:
                 # If another process has written rows in between, the next call of `rows` reads them.
                 if delta_version(self._spark, self.path) == version + 1:
-                    self._hold(version + 1, [*self._raw, *rows])
+                    self._version = version + 1
+                    self._raw += rows
+                    self._rows = rows_after(self._rows, rows)
 
     def _newest(self) -> tuple[int, int]:
         """Returns the newest version of the table, and its largest serial. Makes the table if it is missing."""

@@ -437,7 +437,7 @@ class Mirror:
         if self._writing is not None:
             self._written, self._writing = self._writing, None
         for table_id, (serial, at) in event.written.items():
-            state.records[table_id] = replace(state.records[table_id], serial=serial, at=at)
+            state.stored(table_id, serial, at)
 
     # -- progress ----------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError
@@ -85,6 +86,8 @@ class MirrorState:
         options = self.options
         self.queues = TableQueues(options.step_bytes_max, options.held_bytes_max, options.parallel)
         self.effects: list[Effect] = []
+        self._every: tuple[TableRecord, ...] | None = None
+        self._histories: dict[str, None] = {}
         self.asked: dict[str, None] = {}
         self.aside: dict[str, None] = {}
         self.changed: dict[str, None] = {}
@@ -102,7 +105,13 @@ class MirrorState:
 
     def histories(self) -> Iterator[TableRecord]:
         """The histories that are not dropped."""
-        return (r for r in self.records.values() if r.history and not r.is_dropped)
+        return (self.records[table_id] for table_id in self._histories)
+
+    def snapshot(self) -> tuple[TableRecord, ...]:
+        """Returns all records; the same object until a record changes."""
+        if self._every is None:
+            self._every = tuple(self.records.values())
+        return self._every
 
     def find(self, name: TableName, lsn: int) -> TableRecord | None:
         """Returns the table that had the name at `lsn`."""
@@ -124,13 +133,19 @@ class MirrorState:
     def hold(self, record: TableRecord) -> None:
         """Put the record in the place of the former record of its table, without marking it as unsaved."""
         table_id = record.table_id
-        self.records[table_id] = record
+        self.records[table_id], self._every = record, None
         self.changed[table_id] = None
+        _mark(self._histories, table_id, holds=record.history and not record.is_dropped)
         _mark(self.asked, table_id, holds=record.request is not None)
         _mark(self.aside, table_id, holds=isinstance(record.state, ASIDE) and not record.history)
         if not record.history:
             for name in (record.name, *(former.name for former in record.names)):
                 self._named.setdefault(name, {})[record.table_id] = None
+
+    def stored(self, table_id: str, serial: int, at: datetime | None) -> None:
+        """Note when a record was stored, and with which serial."""
+        self.records[table_id] = replace(self.records[table_id], serial=serial, at=at)
+        self._every = None
 
     def save(self, *records: TableRecord, why: str = "") -> None:
         """Replace records and mark them as unsaved. One commit will write them all."""

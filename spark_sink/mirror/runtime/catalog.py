@@ -256,12 +256,12 @@ class _Names:
     """The ids of tables, by name in the catalog, during one round. `wanted`: the tables that should have the name
     according to their records; `held`: the tables that are registered under the name."""
 
-    def __init__(self, records: Iterable[TableRecord], template: CatalogTemplate) -> None:
+    def __init__(self, records: Iterable[TableRecord], wants: Callable[[TableRecord], str]) -> None:
         self.wanted: dict[str, set[str]] = {}
         self.held: dict[str, set[str]] = {}
         self.labels: dict[str, str] = {}
         for record in records:
-            if name := wanted_name(record, template):
+            if name := wants(record):
                 self.wanted.setdefault(name, set()).add(record.table_id)
             if record.registered:
                 self.held.setdefault(record.registered, set()).add(record.table_id)
@@ -306,9 +306,14 @@ class CatalogEntries:
     # The last event that was posted for each table. Until the rules have handled it, its values are newer than the
     # record.
     _told: dict[str, Registered] = field(default_factory=dict)
-    _seen: Snapshots | None = None
+    _seen: Snapshots = field(default_factory=dict)  # the snapshots of the last call of `forward`
+    _records: dict[str, TableRecord] = field(default_factory=dict)  # their records, by table id
+    _changed: bool = True  # True if a record has changed since the last round began
+    _began: bool = False  # True if a round has begun
     # By table id: the record for which the last call of `register` or `refresh` succeeded.
     _brought: dict[str, TableRecord] = field(default_factory=dict)
+    # By table id: a record, and the name that it should have in the catalog.
+    _wanted: dict[str, tuple[TableRecord, str]] = field(default_factory=dict)
     _retry_at: float = float("inf")
     _refresh_at: float = float("inf")
     _touched: bool = (
@@ -345,25 +350,50 @@ class CatalogEntries:
         """Begin a round if records have changed, if the last round failed or was paused, or if a refresh is due.
         `at_rest`: True if the caller waits for the last round, so that a refresh is due as soon as a table may have
         changed. Returns True if no round is needed now, and the records contain the results of all rounds."""
+        self._look_at(snapshots)
         if self.is_running:
             return False
         now = time.monotonic()
         refreshes = self.refresh_s < float("inf")
         refresh = refreshes and (now >= self._refresh_at or (at_rest and self._touched))
-        seen = {consumer: tuple(map(_relevant, of)) for consumer, of in snapshots.items()}
-        settled = seen == self._seen and not self._paused and now < self._retry_at
+        settled = not (self._changed or self._paused) and now < self._retry_at
         if settled and not refresh:
-            return not any(self._newest(r) != r for records in snapshots.values() for r in records)
-        if refresh or self._seen is None or self._paused:
+            return self._is_told(snapshots)
+        if refresh or not self._began or self._paused:
             refresh, self._touched = refreshes, False
             self._refresh_at = now + self.refresh_s
-        self._seen, self._paused = seen, False
+        self._changed, self._began, self._paused = False, True, False
         # The process can end while a catalog does not answer.
         self._round = threading.Thread(
             target=self._guarded, args=(dict(snapshots), refresh), name="catalog", daemon=True
         )
         self._round.start()
         return False
+
+    def _look_at(self, snapshots: Snapshots) -> None:
+        """Look for records that have changed since the last call. The rules return the same tuple until a record
+        changes, and replace only the records that change."""
+        before, self._seen = self._seen, dict(snapshots)
+        self._changed |= before.keys() != snapshots.keys()
+        for consumer, records in snapshots.items():
+            if before.get(consumer) is records:
+                continue
+            for record in records:
+                known = self._records.get(record.table_id)
+                if known is not record:
+                    self._records[record.table_id] = record
+                    is_same = known is not None and _relevant(known) == _relevant(record)
+                    self._changed |= not is_same
+
+    def _is_told(self, snapshots: Snapshots) -> bool:
+        """True if the rules have handled all events that were posted. No round may be running."""
+        for told in list(self._told.values()):
+            record = self._records[told.table_id]
+            if (record.registered, record.refused) == (told.name, told.refused):
+                del self._told[told.table_id]
+            elif record.consumer in snapshots:
+                return False
+        return True
 
     def _guarded(self, snapshots: Snapshots, refresh: bool) -> None:
         try:
@@ -389,25 +419,38 @@ class CatalogEntries:
         `refresh` also for entries that agree already. A failure at one table does not affect other tables."""
         self._retry_at = float("inf")
         records = [self._newest(record) for of in snapshots.values() for record in of]
-        names = _Names(records, self.template)
+        names = _Names(records, self._wants)
         for record in records:
             if self._paused:
                 return
-            want, has = wanted_name(record, self.template), record.registered
+            want, has = self._wants(record), record.registered
             settled = want == has == self._verified.get(record.table_id, "")
             # The folder may be moving. The record changes when the move has ended.
             if record.move is not None:
                 continue
             try:
-                relevant = _relevant(record)
                 if not settled or record.refused:
                     self._bring(record, want, names)
-                elif want and (refresh or self._brought.get(record.table_id) != relevant):
+                elif want and (refresh or self._differs(record)):
                     # The table may be in another folder, or its folder may contain a copy of it.
                     self.catalog.refresh(want, self._path(record))
-                self._brought[record.table_id] = relevant
+                self._brought[record.table_id] = record
             except Exception as error:  # noqa: BLE001 - the catalog never ends the mirror
                 self._failed(record, want or has, error)
+
+    def _differs(self, record: TableRecord) -> bool:
+        """True if the record differs from the one for which the last call of the catalog succeeded."""
+        brought = self._brought.get(record.table_id)
+        if brought is record:
+            return False
+        return brought is None or _relevant(brought) != _relevant(record)
+
+    def _wants(self, record: TableRecord) -> str:
+        """Returns the name that a table should have in the catalog; "" for none."""
+        known = self._wanted.get(record.table_id)
+        if known is None or known[0] is not record:
+            known = self._wanted[record.table_id] = record, wanted_name(record, self.template)
+        return known[1]
 
     def _bring(self, record: TableRecord, want: str, names: _Names) -> None:
         has = record.registered

@@ -194,7 +194,7 @@ class AppliedConsumer:
         return Standing(
             state.watermark(),
             state.queues.items,
-            tuple(state.records.values()),
+            state.snapshot(),
             mirror.failing(),
             mirror.histories_cursor(),
         )

@@ -136,13 +136,14 @@ class Maintenance:
         self._vacuum(self.control.path)
 
     def _vacuum(self, path: str) -> None:
-        """Delete files that Delta no longer needs, once a day for each table."""
+        """Delete files that Delta no longer needs, once a day for each table. The next round repeats a VACUUM that has
+        failed."""
         now = time.monotonic()
         if (last := self._vacuumed.get(path)) is not None and now < last + VACUUM_EVERY_S:
             return
-        self._vacuumed[path] = now
         if delta_log.delta_version(self._session.spark, path) >= 0:
             DeltaTable.forPath(self._session.spark, path).vacuum()
+        self._vacuumed[path] = now
 
     def _maintain(self, record: TableRecord, table: MirroredTable) -> None:
         spark = self._session.spark

@@ -116,3 +116,32 @@ def test_a_checkpoint_is_written_once_in_some_commits(
     # Another object finds the existing checkpoint.
     assert not Checkpoints(spark).write(path)
     assert newest_checkpoint(Path(path)) == 5
+
+
+def test_a_vacuum_that_fails_is_repeated_in_the_next_round(
+    mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror.appender.claim("shop")
+    attempts: list[str] = []
+
+    class Vacuumed:
+        @staticmethod
+        def forPath(_: SparkSession, path: str) -> Vacuumed:  # noqa: N802
+            attempts.append(path)
+            return Vacuumed()
+
+        def vacuum(self) -> None:
+            if len(attempts) == 1:
+                raise OSError("the storage does not answer")
+
+    monkeypatch.setattr(maintenance, "DeltaTable", Vacuumed)
+    of_application = Maintenance(
+        mirror.spark,
+        mirror.options(maintenance_s=0.0),
+        mirror.control,
+        lambda _consumer, _event: None,
+        BusyFolders(),
+    )
+    for _ in range(3):
+        of_application.run([])
+    assert attempts.count(mirror.log.path) == 2
