@@ -108,6 +108,8 @@ SESSION_FILES = tuple(
         "mirror/test_driver_commit",
         "mirror/test_histories",
         "mirror/test_keyless_copy",
+        "mirror/test_negative_zero",
+        "mirror/test_recomputed",
         "mirror/test_log",
         "mirror/test_log_append",
         "mirror/test_lost_files",

@@ -26,6 +26,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.lake import delta_log
 from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.tables.delta import MirroredTable, StepSession
+from spark_sink.mirror.tables.whole_rows import equal_rows, grouped
 from spark_sink.mirror.values.iceberg_types import promotes
 from spark_sink.mirror.values.names import quoted
 from spark_sink.source.schemas import spark_schema
@@ -156,10 +157,13 @@ class HistoryTable:
         The comparison uses all columns of a row, so it needs no key, and the key columns may have changed.
         """
         names = [quoted(name) for name in rows.columns]
-        current = self.table.frame(session.spark).where("is_current").select(*names)
-        equal = [F.col(f"o.{name}").eqNullSafe(F.col(f"n.{name}")) for name in names]
-        gone = current.alias("o").join(rows.alias("n"), equal, "left_anti").distinct()
-        new = rows.alias("n").join(current.alias("o"), equal, "left_anti")
+        row = F.struct(*names).alias("row")
+        current = self.table.frame(session.spark).where("is_current").select(row)
+        now = rows.select(row)
+        equal = F.expr(equal_rows(rows.schema, "o.row", "n.row"))
+        gone = current.alias("o").join(now.alias("n"), equal, "left_anti")
+        gone = grouped(gone, rows.schema, "row", [])
+        new = now.alias("n").join(current.alias("o"), equal, "left_anti")
         point = {"lsn": F.lit(version), "position": F.lit(0).cast("long"), "at": _time(at)}
         nothing = {name: F.lit(None).cast(value_type) for name, value_type in _POINT_TYPES.items()}
 
@@ -167,12 +171,10 @@ class HistoryTable:
             begin, end = (nothing, point) if closes else (point, nothing)
             points = [value.alias(f"from_{name}") for name, value in begin.items()]
             points += [value.alias(f"to_{name}") for name, value in end.items()]
-            return found.select(
-                F.lit(closes).alias("closes"), F.struct(*names).alias("row"), *points
-            )
+            return found.select(F.lit(closes).alias("closes"), "row", *points)
 
         frame = lines(gone, closes=True).unionByName(lines(new, closes=False))
-        self._merge(session, version, frame, [f"t.{name} <=> e.row.{name}" for name in names])
+        self._merge(session, version, frame, [equal_rows(rows.schema, "t", "e.row")])
 
     def _merge(
         self, session: StepSession, version: int, lines: DataFrame, same: Sequence[str]

@@ -27,6 +27,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.lake import delta_commit, delta_log
 from spark_sink.mirror.lake.checkpoints import BACKSTOP
 from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.tables.whole_rows import equal_rows
 from spark_sink.mirror.values.iceberg_types import COMPATIBLE
 from spark_sink.mirror.values.names import quoted
 from spark_sink.mirror.values.small_tables import SMALL_TABLES
@@ -315,7 +316,7 @@ class MirroredTable:
         """Replace groups of equal rows: a line with `removes` deletes all rows that equal its `row`, any other line
         inserts its `row`."""
         names = [quoted(column.name) for column in columns]
-        equal = " AND ".join(["e.removes", *(f"t.{name} <=> e.row.{name}" for name in names)])
+        equal = f"e.removes AND {equal_rows(columns, 't', 'e.row')}"
         values: dict[str, Any] = {name: F.col(f"e.row.{name}") for name in names}
         with session.recording(self.app_id, version):
             builder = DeltaTable.forPath(session.spark, self.path).alias("t")

@@ -3,9 +3,12 @@ else.
 
 An event writes or removes the row with one key. An insert or update writes a row under the key of its after-image. A
 delete removes the row under the key of its before-image. An update that changes the key makes two events: first the
-removal, then the write. The last of all events of one key determines the row in the Delta table. Keys are compared byte
-by byte, which is stricter than a column's collation. If an update changes a key to a spelling that is equal in MySQL,
-the result is one removal and one row, because the log contains both images of the change in full.
+removal, then the write. The last of all events of one key determines the row in the Delta table.
+
+Texts in keys are compared byte by byte, which is stricter than a column's collation. If an update changes a key to a
+spelling that is equal in MySQL, the result is one removal and one row, because the log contains both images of the
+change in full. Numbers are compared as the servers and Spark compare them: -0.0 and 0.0 are one key. So the keys of
+events contain 0.0 for both, while the rows keep the sign.
 
 For a table without a key, `row_counts_of` counts whole rows: +1 for each after-image, -1 for each before-image. The
 step applies the sum for each distinct row. Sums do not depend on the order of changes.
@@ -191,14 +194,24 @@ def event_keys(
     changes: pa.RecordBatch, key: Sequence[str], writes: np.ndarray, removals: np.ndarray
 ) -> list[pa.Array]:
     """Returns the key columns of the rows that changes write, followed by the key columns of the rows that changes
-    remove. `writes`, `removals`: indices of changes with an after-image and with a before-image."""
+    remove, with 0.0 in place of -0.0. `writes`, `removals`: indices of changes with an after-image and with a
+    before-image."""
     images = ((changes.column("after"), writes), (changes.column("before"), removals))
     return [
         pa.concat_arrays(
-            [pc.struct_field(image, name).take(pa.array(chosen)) for image, chosen in images]
+            [
+                _without_negative_zero(pc.struct_field(image, name)).take(pa.array(chosen))
+                for image, chosen in images
+            ]
         )
         for name in key
     ]
+
+
+def _without_negative_zero(values: pa.Array) -> pa.Array:
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.add(values, pa.scalar(0.0, values.type))  # -0.0 + 0.0 is 0.0 (IEEE 754)
 
 
 def _last_of_batch(changes: pa.RecordBatch, form: EventForm, base: int) -> pa.Table:

@@ -48,6 +48,7 @@ from spark_sink.mirror.tables import keyed
 from spark_sink.mirror.tables.delta import MergeForm, MirroredTable, StepSession
 from spark_sink.mirror.tables.driver_commit import DriverTable
 from spark_sink.mirror.tables.table_checks import require_table
+from spark_sink.mirror.tables.whole_rows import equal_rows, grouped
 from spark_sink.mirror.values.names import quoted
 from spark_sink.mirror.values.policies import Deletes, MetadataColumn, TablePolicy
 from spark_sink.mirror.values.step_clock import StepPhase
@@ -266,7 +267,8 @@ class RowStep:
         session.expect(self.run.payload_bytes, -1)
         with session.clock.phase(StepPhase.READ):
             counts = self._counts(session, log)
-        sums = counts.groupBy("row").agg(F.sum("count").alias("change")).where("change != 0")
+        change = F.sum("count").alias("change")
+        sums = grouped(counts, self.layout.columns, "row", [change]).where("change != 0")
         lines = self._count_lines(session, sums)
         with session.clock.phase(StepPhase.WRITE):
             self.table.merge_counts(session, self.run.lsn, lines, self.layout.columns)
@@ -292,9 +294,10 @@ class RowStep:
         whole_row = F.struct(*names).alias("row")
         target = self.table.frame(session.spark).select(whole_row).alias("t")
         fewer = sums.where("change < 0").alias("s")
-        same = F.expr(" AND ".join(f"t.row.{name} <=> s.row.{name}" for name in names) or "true")
-        matched = fewer.join(target, same, "left").groupBy("s.row", "s.change")
-        present = matched.agg(F.count("t.row").alias("present")).persist()
+        same = F.expr(equal_rows(self.layout.columns, "t.row", "s.row"))
+        found = [F.first("s.change").alias("change"), F.count("t.row").alias("present")]
+        matched = fewer.join(target, same, "left")
+        present = grouped(matched, self.layout.columns, "s.row", found).persist()
         try:
             lacking = (
                 present.where("present + change < 0").agg(F.sum(F.expr("present + change"))).head()
