@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dispatcher.binlog.charset.collations import BINARY
+from dispatcher.binlog.sql.generated import GeneratedColumn
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.column_types import (
     CHARACTER_TYPES,
@@ -25,6 +27,17 @@ _ESTIMATES = """
 SELECT ENGINE, TABLE_ROWS, AVG_ROW_LENGTH, TABLE_TYPE FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
 """
+_EXTRA = """
+SELECT COLUMN_NAME, EXTRA FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
+"""
+# MySQL 5.6 has no generated columns, and its information_schema lacks this column.
+_EXPRESSIONS = """
+SELECT COLUMN_NAME, GENERATION_EXPRESSION FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
+"""
+# MySQL's DEFAULT_GENERATED is a default that is an expression. MariaDB before 10.2 writes VIRTUAL or PERSISTENT.
+_GENERATED = re.compile(r"\b(?:VIRTUAL|STORED|PERSISTENT)\b")
 # Since MySQL 8.0.30, a table may have a generated invisible primary key: the log contains its column, but
 # information_schema may hide it.
 _HIDDEN_KEY = "show_gipk_in_create_table_and_information_schema"
@@ -37,7 +50,8 @@ class SourceTable:
     `key`: indices in `columns` of the key that identifies rows, () without a key; `key_name`: the name of the index
     over these columns, "" if there is none; `charsets`: the character set of each column, by the server's name; `rows`,
     `row_bytes`: the server's estimates of the number of rows and the bytes of one row; `versioned`: True if MariaDB
-    keeps old versions of rows in the table. The binlog contains these versions, too.
+    keeps old versions of rows in the table. The binlog contains these versions, too; `generated`: its generated
+    columns.
     """
 
     database: str
@@ -50,6 +64,7 @@ class SourceTable:
     rows: int
     row_bytes: int
     versioned: bool
+    generated: tuple[GeneratedColumn, ...] = ()
 
     @property
     def label(self) -> str:
@@ -121,7 +136,31 @@ def read_source_table(connection: Connection, database: str, table: str) -> Sour
         rows,
         row_bytes,
         kind == "SYSTEM VERSIONED",
+        _generated(connection, database, table),
     )
+
+
+def _generated(connection: Connection, database: str, table: str) -> tuple[GeneratedColumn, ...]:
+    def pair(row: object) -> tuple[str, str]:
+        assert isinstance(row, tuple)
+        return text_value(row[0]), optional_text(row[1]) or ""
+
+    extra = ask(connection, _EXTRA, pair, (database, table))
+    if not any(_GENERATED.search(text.upper()) for _, text in extra):
+        return ()
+    names = [name for name, _ in extra]
+    expressions = dict(ask(connection, _EXPRESSIONS, pair, (database, table)))
+    return tuple(
+        GeneratedColumn(name, _sources(expressions[name], names))
+        for name, text in extra
+        if _GENERATED.search(text.upper())
+    )
+
+
+def _sources(expression: str, names: Sequence[str]) -> tuple[str, ...] | None:
+    """Returns the names in lower case that the expression may contain. The servers quote names with backticks."""
+    text = expression.lower()
+    return tuple(n.lower() for n in names if quoted_name(n.lower()) in text) if text else None
 
 
 def _as_logged(column: Column, entry: Mapping[str, Any]) -> Column:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
-from spark_sink.mirror.rules.records import find_record, name_at, without_old_names
+from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.rules.records import find_record, name_at, renamed, without_old_names
 from spark_sink.mirror.rules.renames import (
     crossings,
     folder_of,
@@ -24,13 +28,16 @@ from spark_sink.mirror.rules.states import (
     Copying,
     Creating,
     Dropped,
+    Failing,
     Live,
     Replaying,
     State,
     Stopped,
 )
 from spark_sink.mirror.rules.table_record import TableRecord
-from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.rules.transitions import faulted
+from spark_sink.mirror.values.names import TableName, table_label
+from tests.mirror.printed import commands
 
 NAMES = [("shop", name) for name in "abcde"]
 LSN = 500
@@ -168,3 +175,59 @@ def test_tables_cross_between_mirrored_and_excluded_names(
     gone = {old for new, old in origins.items() if new in excluded and old not in excluded}
     come = {new for new, old in origins.items() if old in excluded and new not in excluded}
     assert (set(crossed.leaving), set(crossed.arriving)) == (gone, come)
+
+
+# -- reasons ---------------------------------------------------------------------------------------------------------
+
+_ODD_NAMES = ["t", "tt", "t__history", "new table", "o'brien", "a$b", "t.t", "-t", "日本", "shop"]
+
+
+def _named(reason: str) -> set[str]:
+    """Returns the labels in the commands of a reason, as a shell reads them."""
+    return {shlex.split(command)[4] for command in commands(reason)}
+
+
+@pytest.mark.parametrize("new", _ODD_NAMES)
+@pytest.mark.parametrize("old", _ODD_NAMES)
+def test_the_reason_of_a_table_follows_its_rename(old: str, new: str) -> None:
+    label, now = table_label(("shop", old)), table_label(("shop", new))
+    texts = [
+        remedies.of_entry(label),
+        f"table {label} has no key, see /lake/{label}/x, {label}x and {label}: {remedies.of_statement(label)}",
+        remedies.of_cascades(label),
+        remedies.of_unknown_table(label, can_copy=True),
+    ]
+    for text in texts:
+        assert _named(text) == {label}
+        states: list[State] = [
+            Stopped(5, Live()),
+            Live(failing=Failing(7, text)),
+            CatchingUp(Live(), reason_before=text),
+        ]
+        for state in states:
+            record = TableRecord("t1", "shop", "shop", old, state=state, reason=text)
+            after = renamed(record, ("shop", new), LSN)
+            assert _named(after.reason) == {now}
+            match after.state:
+                case Live(failing=Failing(reason_before=before)) | CatchingUp(reason_before=before):
+                    assert before == after.reason
+            assert renamed(after, ("shop", old), LSN + 1).reason == text
+
+
+def test_the_rest_of_a_reason_does_not_change() -> None:
+    text = "table shop.t of /lake/shop.t/x, not shop.t2, my.shop.t, shop.t__history; see shop.t."
+    record = TableRecord("t1", "shop", "shop", "t", state=Stopped(5, Live()), reason=text)
+    assert renamed(record, ("shop", "new"), LSN).reason == (
+        "table shop.new of /lake/shop.t/x, not shop.t2, my.shop.t, shop.t__history; see shop.new."
+    )
+
+
+def test_a_fault_of_an_entry_before_a_rename_names_the_table_of_now() -> None:
+    record = TableRecord("t1", "shop", "shop", "old", state=CatchingUp(Live()))
+    record = renamed(record, ("shop", "new"), LSN)
+    fault = BinlogError(
+        ErrorKind.ROW_IMAGE, "rows of shop.old lack v", remedy=remedies.of_copy_again("shop.old")
+    )
+    before = faulted(record, fault, LSN - 1)
+    assert before.reason.count("shop.new") == 2 and "shop.old" not in before.reason
+    assert _named(faulted(record, fault, LSN + 1).reason) == {"shop.old"}

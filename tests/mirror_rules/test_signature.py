@@ -44,7 +44,7 @@ def altered(
 ) -> SchemaChange | Recopy:
     (effect,) = effects_of(as_logged(f"ALTER TABLE t {clauses}", "db", sql_mode))
     assert isinstance(effect, AlterTable)
-    return change_of(old, effect, InvalidDates.NULL)
+    return change_of(old, effect, InvalidDates.NULL, ())
 
 
 def followed(old: Signature, clauses: str, sql_mode: int = STRICT_TRANS_TABLES) -> SchemaChange:

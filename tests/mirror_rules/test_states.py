@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.binlog.sql.generated import GeneratedColumn
 from dispatcher.model.position import EPOCH_MAX, Position
 from spark_sink.mirror.rules.control_rows import control_row, latest_rows, row_of
 from spark_sink.mirror.rules.states import (
@@ -84,6 +85,11 @@ records = st.builds(
     registered=texts,
     refused=texts,
     history=st.booleans(),
+    generated=st.none()
+    | st.lists(
+        st.builds(GeneratedColumn, texts, st.none() | st.lists(texts, max_size=2).map(tuple)),
+        max_size=2,
+    ).map(tuple),
 )
 
 
@@ -104,7 +110,7 @@ def test_every_field_of_a_record_is_generated_but_those_of_the_row() -> None:
     made = {"table_id", "consumer", "database", "table", "folder", "state", "server", "epoch"}
     made |= {"from_lsn", "signature", "reason", "handled", "answered", "names", "move"}
     made |= {"copied_at", "conflict", "metadata", "deletion_vectors", "registered", "refused"}
-    made |= {"history"}
+    made |= {"history", "generated"}
     of_the_row = {"request", "serial", "at"}
     assert {field.name for field in fields(TableRecord)} == made | of_the_row
 

@@ -92,7 +92,7 @@ class Copies:
             signature = Signature.of_table_map(parsed(body), InvalidDates.NULL).to_json()
         exact = table is not None and not table.keyed
         del self.running[effect.run]
-        return TableCopied(effect.run, complete, self._server.position(), exact, signature)
+        return TableCopied(effect.run, complete, self._server.position(), exact, signature, ())
 
 
 def _read_chunk(folder: LakeTable, table: ServerTable, chunks: int, chunk: int) -> None:

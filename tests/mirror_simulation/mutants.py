@@ -14,6 +14,8 @@ _mutant = partial(Mutant, package="spark_sink.mirror.rules")
 _RULES = "tests/mirror_simulation/test_rules.py::"
 _FAULTS = "tests/mirror_simulation/test_fault_rules.py::"
 _LOST = "tests/mirror_simulation/test_lost_rules.py::"
+_NAMED = "tests/mirror_rules/test_renames.py::"
+_RECOMPUTED = "tests/mirror_rules/test_recomputed.py::"
 _PLAYS = "tests/mirror_simulation/test_plays.py::test_a_play_has_the_transcript_that_its_file_shows"
 
 _REQUESTS = (
@@ -680,6 +682,39 @@ _TABLES = (
     ),
 )
 
+_GENERATED = (
+    _mutant(
+        "a generated column keeps its values",
+        "a table is copied if the server computes a generated column again",
+        "schema.recomputed._depends",
+        Return("False"),
+        tests=f"{_RECOMPUTED}test_a_table_is_copied_if_a_generated_column_is_computed_again",
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "generated columns that are not known are none",
+        "where the generated columns are not known, no column with another type is followed",
+        "schema.recomputed.recomputed",
+        If("generated is None", "False"),
+        tests=f"{_RECOMPUTED}test_where_generated_columns_are_not_known_types_stay",
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "a new column for a generated one",
+        "the policy new_column copies a table whose generated columns are computed again",
+        "transitions._altered",
+        Replace("not change.others", "True"),
+        tests=f"{_RECOMPUTED}test_a_table_is_copied_if_a_generated_column_is_computed_again",
+    ),
+    _mutant(
+        "generated columns behind a gap",
+        "changes that were purged may have made generated columns",
+        "transitions.after_gap",
+        Replace("generated=None", "generated=record.generated"),
+        tests=f"{_RECOMPUTED}test_after_doubt_the_generated_columns_are_not_known",
+    ),
+)
+
 _RENAMES = (
     _mutant(
         "the name of now",
@@ -702,6 +737,20 @@ _RENAMES = (
         "the renames of a statement are executed one after the other",
         "renames.names_after",
         Return("{name: dict(pairs).get(name, name) for name in names}"),
+    ),
+    _mutant(
+        "a reason keeps the former name",
+        "the commands in the reason of a renamed table name it as it is named now",
+        "records.renamed",
+        Replace("of_renamed(record.reason, old, new)", "record.reason"),
+        tests=f"{_NAMED}test_the_reason_of_a_table_follows_its_rename",
+    ),
+    _mutant(
+        "a fault names a former name",
+        "the fault of an entry before a RENAME names the table as it is named now",
+        "transitions.faulted",
+        Drop("text = remedies.of_renamed(text, then, record.label)"),
+        tests=f"{_NAMED}test_a_fault_of_an_entry_before_a_rename_names_the_table_of_now",
     ),
     _mutant(
         "tables do not cross",
@@ -1208,6 +1257,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_QUEUES,
     *_LOG,
     *_TABLES,
+    *_GENERATED,
     *_RENAMES,
     *_COPIES,
     *_HISTORIES,

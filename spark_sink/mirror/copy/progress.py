@@ -8,6 +8,7 @@ from typing import Any
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.position import Position
+from spark_sink.mirror.schema.recomputed import Generated
 from spark_sink.mirror.schema.signature import Signature
 from spark_sink.table_rows.source_table import SourceTable
 
@@ -66,3 +67,7 @@ class CopyResult:
         source = self.source
         table_map = TableMap(0, source.database, source.table, source.columns, source.key, "")
         return Signature.of_table_map(table_map, self.invalid_dates).to_json()
+
+    @property
+    def generated(self) -> Generated:
+        return self.source.generated

@@ -12,6 +12,7 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 from spark_sink.mirror.rules.table_record import Request, TableRecord
 from spark_sink.mirror.rules.table_work import DeltaFacts
+from spark_sink.mirror.schema.recomputed import Generated
 from spark_sink.mirror.values.entries import LogEnd, LogEntry
 from spark_sink.mirror.values.names import TableName
 
@@ -122,13 +123,14 @@ class CopyCleared:
 @dataclass(frozen=True, slots=True)
 class TableCopied:
     """`complete`: False if the copy was stopped before its end; `executed`, `exact`: see `states.Copied`; `signature`:
-    the columns of the copy as JSON."""
+    the columns of the copy as JSON; `generated`: the table's generated columns."""
 
     run: int
     complete: bool
     executed: Position
     exact: bool
     signature: str
+    generated: Generated
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from spark_sink.mirror.rules.states import Dropped
+from spark_sink.mirror.rules.remedies import of_renamed
+from spark_sink.mirror.rules.states import CatchingUp, Dropped, Failing, Live
 from spark_sink.mirror.rules.table_record import FormerName, TableRecord, forgetting
-from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.names import TableName, table_label
 
 
 def name_at(record: TableRecord, lsn: int) -> TableName:
@@ -53,9 +54,25 @@ def is_named_later(records: Iterable[TableRecord], name: TableName, lsn: int) ->
 
 
 def renamed(record: TableRecord, name: TableName, lsn: int) -> TableRecord:
-    """Returns the record with a new name from the entry `lsn` on."""
+    """Returns the record with a new name from the entry `lsn` on. The reasons in the record name the table by its new
+    name, so that their commands work."""
+    old, new = record.label, table_label(name)
+    state = record.state
+    match state:
+        case Live(failing=Failing() as failing):
+            before = of_renamed(failing.reason_before, old, new)
+            state = replace(state, failing=replace(failing, reason_before=before))
+        case CatchingUp(reason_before=str() as before):
+            state = replace(state, reason_before=of_renamed(before, old, new))
     former = FormerName(lsn, *record.name)
-    return replace(record, database=name[0], table=name[1], names=(*record.names, former))
+    return replace(
+        record,
+        database=name[0],
+        table=name[1],
+        names=(*record.names, former),
+        state=state,
+        reason=of_renamed(record.reason, old, new),
+    )
 
 
 def without_old_names(record: TableRecord, watermark: int) -> TableRecord:

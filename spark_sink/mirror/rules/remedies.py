@@ -50,6 +50,19 @@ def completed(text: str, options: CommandOptions) -> str:
     return _COMMAND.sub(words, text)
 
 
+def of_renamed(text: str, old: str, new: str) -> str:
+    """Returns a message about the table `old` as a message about the same table, whose label is `new` now. Commands
+    contain the label in the shell's quotes, if it needs them."""
+    before = rf"(?P<command>{re.escape(MIRROR)} (?:resolve|copy|adopt|verify) )|(?<![\w$./-])"
+    labels = "|".join(map(re.escape, (shlex.quote(old), old)))
+
+    def renamed(found: re.Match[str]) -> str:
+        command = found["command"]
+        return f"{command}{shlex.quote(new)}" if command else new
+
+    return re.sub(rf"(?:{before})(?:{labels})(?![\w$/-]|\.\w)", renamed, text)
+
+
 # -- commands ------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from dispatcher.binlog.sql.generated import GeneratedColumn
 from spark_sink.mirror.rules.states import (
     FORMAT,
     LIVE,
@@ -20,6 +21,7 @@ from spark_sink.mirror.rules.states import (
     state_json,
     state_of_format_1,
 )
+from spark_sink.mirror.schema.recomputed import Generated
 from spark_sink.mirror.values.names import TableName, table_label
 
 
@@ -80,7 +82,7 @@ class TableRecord:
     was copied because the columns of the log and of the table differed, this difference; `metadata`,
     `deletion_vectors`: which metadata columns the Delta table has, and whether it has deletion vectors; `registered`:
     the table's name in the catalog; `refused`: why the catalog does not have the wanted name; `history`: True for the
-    record of a history.
+    record of a history; `generated`: the table's generated columns, None if they are not known.
     """
 
     table_id: str
@@ -108,6 +110,7 @@ class TableRecord:
     serial: int = 0
     at: datetime | None = None
     history: bool = False
+    generated: Generated | None = None
 
     @property
     def name(self) -> TableName:
@@ -183,6 +186,7 @@ _DETAIL = (
     "deletion_vectors",
     "registered",
     "refused",
+    "generated",
 )
 
 
@@ -199,6 +203,8 @@ def detail_json(record: TableRecord) -> dict[str, Any]:
         values["names"] = [[f.until, f.database, f.table] for f in record.names]
     if record.move:
         values["move"] = [record.move.source, record.move.step]
+    if record.generated is not None:
+        values["generated"] = [[column.name, column.sources] for column in record.generated]
     return {"format": FORMAT, "state": state_json(record.state)} | values
 
 
@@ -213,6 +219,11 @@ def with_detail(record: TableRecord, word: TableState, detail: Mapping[str, Any]
         values["move"] = Move(*values["move"])
     if "metadata" in values:
         values["metadata"] = tuple(values["metadata"])
+    if "generated" in values:
+        values["generated"] = tuple(
+            GeneratedColumn(name, None if sources is None else tuple(sources))
+            for name, sources in values["generated"]
+        )
     return replace(record, state=state_from(detail["state"]), **values)
 
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.rules.records import name_at
 from spark_sink.mirror.rules.states import (
     CatchingUp,
     Copied,
@@ -24,6 +25,7 @@ from spark_sink.mirror.rules.states import (
     Live,
     Replaying,
     Stopped,
+    TableState,
 )
 from spark_sink.mirror.rules.table_record import (
     Move,
@@ -32,6 +34,7 @@ from spark_sink.mirror.rules.table_record import (
     handled,
     new_table_id,
 )
+from spark_sink.mirror.schema.recomputed import generated_after
 from spark_sink.mirror.schema.signature import Recopy, SchemaChange, Signature, change_of
 from spark_sink.mirror.schema.statements import (
     AlterTable,
@@ -41,7 +44,7 @@ from spark_sink.mirror.schema.statements import (
     TruncateTable,
 )
 from spark_sink.mirror.values.entries import LogEntry
-from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.names import TableName, table_label
 from spark_sink.mirror.values.policies import (
     PurgedChanges,
     TablePolicy,
@@ -126,7 +129,7 @@ def _after_effect(
             if effect.if_not_exists and not effect.replaces and not _is_gone(record):
                 return Transition(record)
             work = DeltaWork.DROP if exists else DeltaWork.NOTHING
-            created = _anew(name, record, entry, now)
+            created = replace(_anew(name, record, entry, now), generated=effect.generated)
             if effect.cascades:
                 reason = _cascades_reason(effect.cascades, created.label)
                 created = replace(created, reason=reason)
@@ -134,7 +137,9 @@ def _after_effect(
         case DropTable() if exists:
             assert record is not None
             dropped = replace(record, state=Dropped(), from_lsn=entry.lsn, reason="")
-            return Transition(forgetting(replace(dropped, signature="")), DeltaWork.DROP)
+            return Transition(
+                forgetting(replace(dropped, signature="", generated=None)), DeltaWork.DROP
+            )
         case TruncateTable():
             emptied = _anew(name, record, entry, now)
             if record is not None and record.is_live:
@@ -203,7 +208,9 @@ def _altered(
 ) -> Transition:
     if not effect.clauses and not effect.copy_reason:
         return Transition(record)
-    done = replace(record, from_lsn=entry.lsn)
+    # A clause that is not parsed may concern generated columns.
+    generated = None if effect.copy_reason else generated_after(record.generated, effect.clauses)
+    done = replace(record, from_lsn=entry.lsn, generated=generated)
     if effect.cascades:
         done = replace(done, reason=_cascades_reason(effect.cascades, record.label))
     if not record.signature:
@@ -212,9 +219,12 @@ def _altered(
         return Transition(done, recopy=effect.copy_reason)
     if effect.copy_reason:
         return Transition(replace(done, signature=""), recopy=effect.copy_reason)
-    change = change_of(Signature.from_json(record.signature), effect, now.invalid_dates)
+    known = record.generated
+    if known is None and record.word is TableState.PARTIAL:
+        known = ()  # the mirror does not claim that the table is equal to the server's
+    change = change_of(Signature.from_json(record.signature), effect, now.invalid_dates, known)
     if isinstance(change, Recopy):
-        if now.policy.unfollowed is UnfollowedChange.NEW_COLUMN:
+        if now.policy.unfollowed is UnfollowedChange.NEW_COLUMN and not change.others:
             return Transition(with_new_column(done, entry.lsn))
         return Transition(replace(done, signature=""), recopy=change.reason)
     done = replace(done, signature=change.signature.to_json())
@@ -263,6 +273,9 @@ def faulted(record: TableRecord, fault: BinlogError, lsn: int) -> TableRecord:
     """
     other_history = fault.kind is ErrorKind.HISTORY_DIFFERS
     text = remedies.of_fault(fault, record.label)
+    # The fault names the table as the entry does. A RENAME behind the entry may have been executed already.
+    then = table_label(name_at(record, lsn))
+    text = remedies.of_renamed(text, then, record.label)
     return stopped(record, text, lsn - 1, lsn - 1 if other_history else lsn)
 
 
@@ -328,6 +341,7 @@ def unknown_rows(
     dropped table with the name, if any."""
     known = replace(
         _anew(name, record, entry, now),
+        generated=None,
         state=Live(complete=False),
         from_lsn=entry.lsn - 1,
         reason="older than the mirror",
@@ -375,7 +389,7 @@ def taken_in(record: TableRecord, lsn: int, now: Situation) -> TableRecord:
     lsn = max(lsn, record.from_lsn, record.state.since)
     missing = f"the settings left this table out since lsn {record.state.since}, so changes of it are missing"
     known = replace(forgetting(record), server=now.server, epoch=0, signature="", from_lsn=lsn)
-    known = replace(known, state=Live(complete=False), reason=missing)
+    known = replace(known, generated=None, state=Live(complete=False), reason=missing)
     return _once_in_place(_without_rows(known, lsn, now, missing, missing), record)
 
 
@@ -386,7 +400,7 @@ def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableReco
     reason = f"the server had purged changes before lsn {entry.lsn} before they were read"
     if record.is_dropped:
         return record
-    after = replace(record, epoch=epoch, reason=reason, from_lsn=entry.lsn)
+    after = replace(record, epoch=epoch, reason=reason, from_lsn=entry.lsn, generated=None)
     if now.can_copy and now.policy.purged is PurgedChanges.COPY:
         return forgetting(replace(after, state=Creating(), signature=""))
     if isinstance(record.state, Stopped) and record.state.copy is not None:

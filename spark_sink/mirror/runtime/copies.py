@@ -13,6 +13,7 @@ from spark_sink.mirror.rules.events import TableCopied
 from spark_sink.mirror.rules.states import Copying
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.runtime.progress import CopyState, ProgressCounter
+from spark_sink.mirror.schema.recomputed import Generated
 from spark_sink.mirror.values.entries import LogEnd, append_of
 
 _NOWHERE = Position("", "", "", 0, 0, 0)
@@ -23,7 +24,7 @@ class CopiedTable(Protocol):
 
     `executed`: R, the position that the server had executed after the last row was read; `signature`: the columns as
     JSON; `exact`: True if the rows show exactly the transactions of R, so the replay must not apply them again;
-    `complete`: False if the copy was stopped before its end.
+    `complete`: False if the copy was stopped before its end; `generated`: the table's generated columns.
     """
 
     @property
@@ -34,6 +35,8 @@ class CopiedTable(Protocol):
     def executed(self) -> Position: ...
     @property
     def signature(self) -> str: ...
+    @property
+    def generated(self) -> Generated: ...
 
 
 class CopiedRows(Protocol):
@@ -85,7 +88,7 @@ class Copies:
             return self._ended.is_set() or work.run in self._stopped
 
         if stopping():
-            return TableCopied(work.run, False, _NOWHERE, False, "")
+            return TableCopied(work.run, False, _NOWHERE, False, "", ())
         begin = LogEnd(append_of(record.from_lsn), record.state.begin)
         try:
             result = self.copier.copy(
@@ -95,7 +98,12 @@ class Copies:
             self.counter.copied(record.label)
             self._stopped.discard(work.run)
         return TableCopied(
-            work.run, result.complete, result.executed, result.exact, result.signature
+            work.run,
+            result.complete,
+            result.executed,
+            result.exact,
+            result.signature,
+            result.generated,
         )
 
     def stop(self, run: int) -> None:

@@ -18,6 +18,7 @@ from spark_sink.mirror.schema.alterations import AlteredColumn, alter
 from spark_sink.mirror.schema.columns import ColumnSignature, spark_type_of
 from spark_sink.mirror.schema.conversions import COLUMN, ConversionRules, Kept, conversion
 from spark_sink.mirror.schema.fills import Fill, FillValue, existing_value
+from spark_sink.mirror.schema.recomputed import Generated, recomputed
 from spark_sink.mirror.schema.statements import AlterTable
 from spark_sink.mirror.values.entries import append_of
 
@@ -111,9 +112,11 @@ class SchemaChange:
 @dataclass(frozen=True, slots=True)
 class Recopy:
     """The table needs a copy: existing rows change in a way that does not follow from the statement. `reason` names the
-    clause or column, and says why."""
+    clause or column, and says why; `others`: True if columns change that the statement does not define, so that new
+    columns in place of the defined ones do not suffice."""
 
     reason: str
+    others: bool = False
 
 
 class _RecopyError(Exception):
@@ -121,9 +124,13 @@ class _RecopyError(Exception):
 
 
 def change_of(
-    old: Signature, statement: AlterTable, invalid_dates: InvalidDates
+    old: Signature,
+    statement: AlterTable,
+    invalid_dates: InvalidDates,
+    generated: Generated | None,
 ) -> SchemaChange | Recopy:
-    """Returns how the mirrored table with the signature `old` follows an ALTER TABLE."""
+    """Returns how the mirrored table with the signature `old` follows an ALTER TABLE. `generated`: the table's
+    generated columns before the statement."""
     if statement.copy_reason:
         return Recopy(statement.copy_reason)
     rules = ConversionRules(
@@ -138,6 +145,8 @@ def change_of(
         sources = tuple(_source(column, rules, unless) for column in altered)
     except _RecopyError as error:
         return Recopy(str(error))
+    if reason := recomputed(altered, generated):
+        return Recopy(reason, others=True)
     used = {column.before.name for column in altered if column.before is not None}
     dropped = tuple(column.name for column in old.columns if column.name not in used)
     signature = Signature(tuple(column.after for column in altered), alteration.key)

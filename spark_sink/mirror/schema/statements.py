@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from dispatcher.binlog.sql.alter_clauses import ParsedAlter, parse_alter_table
 from dispatcher.binlog.sql.clauses import ColumnClause
 from dispatcher.binlog.sql.create_table import parse_create_table
+from dispatcher.binlog.sql.generated import GeneratedColumn, generated_columns
 from dispatcher.binlog.sql.lexer import (
     STRICT_ALL_TABLES,
     STRICT_TRANS_TABLES,
@@ -29,13 +30,15 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 class CreateTable:
     """`like`: the table whose columns, but not rows, the new table gets; `replaces`: True for OR REPLACE, which first
     drops a table with this name; `if_not_exists`: True if the statement does nothing when there is a table with this
-    name; `cascades`: foreign keys with ON DELETE or ON UPDATE actions, whose changes a server may not log."""
+    name; `cascades`: foreign keys with ON DELETE or ON UPDATE actions, whose changes a server may not log; `generated`:
+    the table's generated columns, None if the statement does not tell them."""
 
     name: Name
     like: Name | None = None
     replaces: bool = False
     if_not_exists: bool = False
     cascades: tuple[str, ...] = ()
+    generated: tuple[GeneratedColumn, ...] | None = None
 
     @property
     def tables(self) -> tuple[Name, ...]:
@@ -161,6 +164,7 @@ def _effects(ddl: ParsedStatement, statement: LoggedStatement) -> list[TableEffe
                     made.replaces,
                     made.if_not_exists,
                     made.cascades,
+                    generated_columns(statement),
                 )
             ]
         case DdlKind.ALTER_TABLE:

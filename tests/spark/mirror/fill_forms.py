@@ -126,7 +126,7 @@ def predicted(form: Form) -> Predicted | None:
     except BinlogError:
         return None
     assert isinstance(effect, AlterTable)
-    change = change_of(Signature(()), effect, InvalidDates.TEXT)
+    change = change_of(Signature(()), effect, InvalidDates.TEXT, ())
     if isinstance(change, Recopy):
         return None
     (column,) = change.columns

@@ -78,7 +78,7 @@ def test_random_statements(
                 if not isinstance(effect, AlterTable) or not signature.columns:
                     continue
                 assert effect.copy_reason == "", part.statement.text
-                change = change_of(signature, effect, InvalidDates.NULL)
+                change = change_of(signature, effect, InvalidDates.NULL, ())
                 if isinstance(change, Recopy):
                     assert "the values" in change.reason or "digits" in change.reason, (
                         part.statement.text

@@ -227,6 +227,8 @@ def test_a_swap_of_tables_moves_their_folders_and_a_stopped_one_goes_on_under_it
     assert_equal(source, target, "kept")
     stopped = mirror.record("t")
     assert (stopped.word, len(target.rows(source, "t"))) == (TableState.STOPPED, 4)
+    assert f"resolve {source.database}.t --as" in stopped.reason
+    assert f"{source.database}.kept" not in stopped.reason
     mirror.ask("t", Wish.SKIP)
     # The table, which the RENAME has named `t`, stops again, because the next rows have other columns.
     assert mirror.apply() == 1

@@ -263,7 +263,7 @@ def read(server: Server, log: str, cases: dict[str, Case]) -> None:
                 if isinstance(effect, AlterTable) and case is not None:
                     assert case.layout is not None
                     old = Signature.of_table_map(case.layout, InvalidDates.NULL)
-                    case.change = change_of(old, effect, InvalidDates.NULL)
+                    case.change = change_of(old, effect, InvalidDates.NULL, ())
         elif isinstance(part, TableChanges):
             add(cases[part.table_map.table], part)
 

@@ -110,7 +110,7 @@ def test_the_fill_is_the_servers_value(
         server, new_database(server), definitions, sql_mode
     ):
         old = Signature.of_table_map(before, InvalidDates.NULL)
-        change = change_of(old, statement, InvalidDates.NULL)
+        change = change_of(old, statement, InvalidDates.NULL, ())
         if isinstance(change, Recopy):
             wrong.append(f"{definition}: {change.reason}")
             continue
@@ -131,7 +131,7 @@ def test_values_that_the_statement_does_not_tell(definition: str) -> None:
         as_logged(f"ALTER TABLE t ADD c {definition}", "db", STRICT_TRANS_TABLES)
     )
     assert isinstance(effect, AlterTable)
-    change = change_of(Signature(()), effect, InvalidDates.NULL)
+    change = change_of(Signature(()), effect, InvalidDates.NULL, ())
     assert isinstance(change, Recopy)
     assert change.reason.startswith("ADD COLUMN c: ")
 
@@ -161,5 +161,5 @@ def test_values_that_the_statement_does_not_tell(definition: str) -> None:
 def test_invalid_dates(definition: str, invalid_dates: InvalidDates, expected: object) -> None:
     (effect,) = effects_of(as_logged(f"ALTER TABLE t ADD c {definition}", "db"))
     assert isinstance(effect, AlterTable)
-    change = change_of(Signature(()), effect, invalid_dates)
+    change = change_of(Signature(()), effect, invalid_dates, ())
     assert (change if isinstance(change, Recopy) else change.columns[0].fill) == expected

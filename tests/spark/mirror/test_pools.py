@@ -47,7 +47,7 @@ class Works:
         if not isinstance(work, CopyTable):
             return self.other(work)
         self.go.acquire()
-        return TableCopied(work.run, True, BEGIN, False, "")
+        return TableCopied(work.run, True, BEGIN, False, "", ())
 
 
 class Scene:
@@ -191,7 +191,7 @@ def test_a_copy_begins_at_the_end_of_the_log_that_its_record_names_and_is_counte
     assert (state.table, state.rows, state.rows_estimated) == ("shop.t", 5, 9)
     copier.complete = True
     thread.join(60)
-    assert answers == [TableCopied(3, True, BEGIN, True, "columns")]
+    assert answers == [TableCopied(3, True, BEGIN, True, "columns", ())]
     assert copier.begins == [LogEnd(2, BEGIN)]
     assert counter.progress(0, 0, []).copies == ()
 

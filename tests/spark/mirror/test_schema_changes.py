@@ -53,7 +53,7 @@ def signature(**columns: str) -> Signature:
 def following(old: Signature, clauses: str) -> SchemaChange:
     (effect,) = effects_of(as_logged(f"ALTER TABLE t {clauses}", "db", STRICT_TRANS_TABLES))
     assert isinstance(effect, AlterTable)
-    change = change_of(old, effect, InvalidDates.NULL)
+    change = change_of(old, effect, InvalidDates.NULL, ())
     assert not isinstance(change, Recopy), change
     return change
 

@@ -57,6 +57,7 @@ class CopiedFrom:
 class Copied:
     executed: Position
     signature: str
+    generated: tuple[()] = ()
     rows: int = 1
     exact: bool = False
     complete: bool = True

@@ -143,9 +143,8 @@ class CopyTask(Task):
             if not answer.complete or now.state != copying:
                 return  # it was stopped, or a statement has begun the copy again
             after = Copied(copying.begin, answer.executed, answer.exact)
-            self.state.save(
-                replace(now, state=after, signature=answer.signature), why="its rows are copied"
-            )
+            columns = replace(now, signature=answer.signature, generated=answer.generated)
+            self.state.save(replace(columns, state=after), why="its rows are copied")
 
         self.begin([], lambda run: CopyTable(run, record), copied)
 
