@@ -566,8 +566,8 @@ _TABLES = (
         "a DROP deletes the rows",
         "transitions._after_effect",
         Replace(
-            "Transition(forgetting(replace(dropped, signature='')), DeltaWork.DROP)",
-            "Transition(forgetting(replace(dropped, signature='')))",
+            "Transition(forgetting(replace(dropped, signature='', generated=None)), DeltaWork.DROP)",
+            "Transition(forgetting(replace(dropped, signature='', generated=None)))",
         ),
     ),
     _mutant(
@@ -710,7 +710,10 @@ _GENERATED = (
         "generated columns behind a gap",
         "changes that were purged may have made generated columns",
         "transitions.after_gap",
-        Replace("generated=None", "generated=record.generated"),
+        Replace(
+            "replace(record, epoch=epoch, reason=reason, from_lsn=entry.lsn, generated=None)",
+            "replace(record, epoch=epoch, reason=reason, from_lsn=entry.lsn)",
+        ),
         tests=f"{_RECOMPUTED}test_after_doubt_the_generated_columns_are_not_known",
     ),
 )

@@ -85,7 +85,7 @@ def test_every_value_that_a_server_computes_again_is_expected(
 ) -> None:
     server: Server = request.getfixturevalue(kind)
     database = new_database(server)
-    changed, followed = [], []
+    changed, followed = list[str](), list[str]()
     for clause in CLAUSES:
         server.execute("DROP TABLE IF EXISTS gen", TABLE, database=database)
         server.execute(
@@ -96,22 +96,23 @@ def test_every_value_that_a_server_computes_again_is_expected(
         signature, generated = signature_of(server, database)
         names = [column.name for column in generated]
         before = rows(server, database, names)
-        (effect,) = effects_of(as_logged(f"ALTER TABLE gen {clause}", database)) or [None]
+        effects = effects_of(as_logged(f"ALTER TABLE gen {clause}", database))
         try:
             server.execute(f"ALTER TABLE gen {clause}", database=database)
         except pymysql.err.MySQLError:
             continue  # MySQL refuses some changes of such a column
         after = rows(server, database, names)
-        if effect is None:
-            assert after == before
-            continue
-        assert isinstance(effect, AlterTable)
-        for facts in (generated, known(TABLE)):
-            change = change_of(signature, effect, InvalidDates.NULL, facts)
-            assert isinstance(change, Recopy) or after == before, clause
-        (changed if after != before else []).append(clause)
-        if not isinstance(change, Recopy):
-            followed.append(clause)
+        changed += [clause] if after != before else []
+        for effect in effects:
+            assert isinstance(effect, AlterTable)
+            found = [
+                change_of(signature, effect, InvalidDates.NULL, facts)
+                for facts in (generated, known(TABLE))
+            ]
+            if any(not isinstance(change, Recopy) for change in found):
+                assert after == before, clause
+                followed.append(clause)
+        assert effects or after == before
     assert len(changed) >= 4, changed
     wanted = ["MODIFY i INT COMMENT 'x'", "MODIFY free BIGINT", "ADD more INT DEFAULT 4"]
     assert set(wanted) <= set(followed)
