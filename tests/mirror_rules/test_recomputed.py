@@ -25,7 +25,7 @@ from spark_sink.mirror.schema.statements import effects_of
 from spark_sink.mirror.values.policies import TablePolicy, UnfollowedChange
 from tests.mirror_rules.test_plan import entry, statement
 from tests.mirror_rules.test_signature import signature
-from tests.support.statements import as_logged
+from tests.support.statements import UTF8, as_logged
 
 NAME = ("db", "t")
 COLUMNS = signature(
@@ -49,7 +49,7 @@ def record(generated: Generated | None, state: State | None = None) -> TableReco
 def after(
     before: TableRecord | None, query: str, now: Situation | None = None
 ) -> tuple[TableRecord, Transition]:
-    (effect,) = effects_of(as_logged(query, "db"))
+    (effect,) = effects_of(as_logged(query, "db", **UTF8))
     moved = after_effect(NAME, before, effect, statement(9), now or situation())
     assert moved.record is not None
     return moved.record, moved

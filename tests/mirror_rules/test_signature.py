@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dispatcher.binlog.sql.lexer import STRICT_TRANS_TABLES
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from spark_sink.mirror.schema.columns import ColumnSignature, spark_type_text
+from spark_sink.mirror.schema.session_facts import PAD_CHAR_TO_FULL_LENGTH
 from spark_sink.mirror.schema.signature import (
-    PAD_CHAR_TO_FULL_LENGTH,
     Recopy,
     SchemaChange,
     Signature,
@@ -21,7 +21,7 @@ from spark_sink.mirror.schema.signature import (
 )
 from spark_sink.mirror.schema.statements import AlterTable, effects_of
 from spark_sink.source.schemas import spark_schema
-from tests.support.statements import as_logged
+from tests.support.statements import UTF8, as_logged
 
 ASCII = "rlike(`b`, '[^\\\\x00-\\\\x7F]')"
 TEXTS = ("varchar", "char", "text", "tinytext", "enum", "set", "longtext")
@@ -42,7 +42,7 @@ def signature(*, key: tuple[str, ...] = ("id",), **columns: str) -> Signature:
 def altered(
     old: Signature, clauses: str, sql_mode: int = STRICT_TRANS_TABLES
 ) -> SchemaChange | Recopy:
-    (effect,) = effects_of(as_logged(f"ALTER TABLE t {clauses}", "db", sql_mode))
+    (effect,) = effects_of(as_logged(f"ALTER TABLE t {clauses}", "db", sql_mode, **UTF8))
     assert isinstance(effect, AlterTable)
     return change_of(old, effect, InvalidDates.NULL, ())
 

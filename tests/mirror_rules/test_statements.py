@@ -19,6 +19,7 @@ from dispatcher.binlog.sql.lexer import STRICT_ALL_TABLES, STRICT_TRANS_TABLES
 from dispatcher.binlog.sql.logged import SessionFacts
 from dispatcher.binlog.sql.statement import DdlKind
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.schema.session_facts import StatementFacts
 from spark_sink.mirror.schema.statements import (
     HARMLESS,
     AlterTable,
@@ -144,7 +145,7 @@ def test_whether_a_value_that_does_not_fit_is_refused(
 ) -> None:
     (effect,) = effects_of(as_logged(f"{prefix} t MODIFY a INT", "db", sql_mode))
     assert isinstance(effect, AlterTable)
-    assert effect.strict is strict
+    assert StatementFacts(effect.facts, effect.ignore).strict is strict
 
 
 def added(table: str, *clauses: ColumnClause) -> AlterTable:
@@ -259,5 +260,6 @@ def test_each_statement_of_a_server_is_parsed_by_its_own_sql_mode(
     assert isinstance(first, AlterTable) and isinstance(second, AlterTable)
     names = [clause.column.name for clause in first.clauses if isinstance(clause, AddColumnClause)]
     assert names == ["x\\", "y, DROP a"]
-    assert (first.strict, second.strict, len(second.clauses)) == (False, True, 1)
+    strict = [StatementFacts(effect.facts).strict for effect in (first, second)]
+    assert (strict, len(second.clauses)) == ([False, True], 1)
     assert effects[4][0].tables == ((database, "o\\"),)

@@ -23,7 +23,7 @@ class GeneratedColumn:
     sources: tuple[str, ...] | None
 
 
-def generated_columns(statement: LoggedStatement) -> tuple[GeneratedColumn, ...] | None:
+def generated_in(statement: LoggedStatement) -> tuple[GeneratedColumn, ...] | None:
     """Returns the generated columns of a table that a CREATE TABLE makes; None if the statement does not tell them, as
     with LIKE."""
     tokens = SqlTokens(statement)

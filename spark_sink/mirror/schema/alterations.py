@@ -12,9 +12,10 @@ from dispatcher.binlog.sql import alteration
 from dispatcher.binlog.sql.alteration import PlacedColumn, UnclearAlterationError
 from dispatcher.binlog.sql.clauses import ColumnClause, Computed, DefinedColumn
 from dispatcher.binlog.sql.data_types import TEXT_WORDS
-from dispatcher.binlog.table_map.column_types import InvalidDates, Type
+from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.schema.columns import ColumnSignature
+from spark_sink.mirror.schema.session_facts import StatementFacts, UnknownFactError, ValueRules
 
 
 @dataclass(slots=True)
@@ -43,14 +44,16 @@ def alter(
     columns: Sequence[ColumnSignature],
     key: Sequence[str],
     clauses: Sequence[ColumnClause],
-    invalid_dates: InvalidDates,
+    rules: ValueRules,
 ) -> Alteration | str:
     """Returns the columns and the key after the statement, or why they are not known."""
     try:
         placed = alteration.placed_columns([(column.name, column) for column in columns], clauses)
-        altered = [_altered(column, invalid_dates) for column in placed]
+        altered = [_altered(column, rules) for column in placed]
     except UnclearAlterationError as error:
         return f"the mirrored table {error}"
+    except UnknownFactError as error:
+        return str(error)
     except BinlogError as error:  # a type that the mirror does not know
         return error.what
     if any(column.converted == "binary" for column in placed):
@@ -59,16 +62,20 @@ def alter(
     return Alteration(altered, alteration.altered_key(key, named, clauses))
 
 
-def _altered(placed: PlacedColumn[ColumnSignature], invalid_dates: InvalidDates) -> AlteredColumn:
+def _altered(placed: PlacedColumn[ColumnSignature], rules: ValueRules) -> AlteredColumn:
     before, defined = placed.before, placed.definition
+    if defined is not None or placed.converted is not None:
+        rules.facts.require_whole()
     if defined is not None:
         nullable = defined.nullable is not False and not placed.in_new_key
         after = ColumnSignature.of_definition(
-            defined.name, defined.type, defined.charset, nullable, invalid_dates
+            defined.name, defined.type, defined.charset, nullable, rules.invalid_dates
         )
+        for label in after.column.labels:
+            rules.facts.literal(label)
         column = AlteredColumn(after, before, defined)
         if before is not None:
-            _set_computed(column, before, defined, placed.in_new_key)
+            _set_computed(column, before, defined, rules.facts, in_key=placed.in_new_key)
         return column
     assert before is not None
     after = replace(before, name=placed.name, nullable=before.nullable and not placed.in_new_key)
@@ -83,7 +90,12 @@ def _altered(placed: PlacedColumn[ColumnSignature], invalid_dates: InvalidDates)
 
 
 def _set_computed(
-    column: AlteredColumn, before: ColumnSignature, defined: DefinedColumn, in_key: bool
+    column: AlteredColumn,
+    before: ColumnSignature,
+    defined: DefinedColumn,
+    facts: StatementFacts,
+    *,
+    in_key: bool,
 ) -> None:
     """Say of a redefined column which of its values the server computes."""
     if defined.computed is Computed.GENERATED:
@@ -92,7 +104,11 @@ def _set_computed(
         column.numbers_zeros = True
         column.after = replace(column.after, nullable=False)
     elif column.after.column.type == Type.TIMESTAMP2 and defined.nullable is None:
-        if before.nullable:
-            # With explicit_defaults_for_timestamp=OFF the column becomes NOT NULL, and NULL becomes the present time.
-            column.recomputed = "a TIMESTAMP without NULL or NOT NULL"
-        column.after = replace(column.after, nullable=before.nullable and not in_key)
+        try:
+            facts.require_nullable_timestamps()
+        except UnknownFactError as error:
+            if before.nullable:
+                # With explicit_defaults_for_timestamp=OFF the column becomes NOT NULL, and NULL becomes the present
+                # time.
+                column.recomputed = str(error)
+            column.after = replace(column.after, nullable=before.nullable and not in_key)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from dispatcher.binlog.charset.collations import BINARY, charset_of
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
 from dispatcher.binlog.table_map.type_text import CHARACTER_BYTES
+from spark_sink.mirror.schema.session_facts import ValueRules
 
 COLUMN = "{c}"  # stands for the column's quoted name in a predicate
 
@@ -41,21 +42,11 @@ class Kept:
     unless: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ConversionRules:
-    """The values, besides the types, on which a conversion depends. `pads_char`: True for sql_mode
-    PAD_CHAR_TO_FULL_LENGTH."""
-
-    strict: bool
-    invalid_dates: InvalidDates
-    pads_char: bool = False
-
-
 # (old, new, rules) -> predicates, or why values are not kept
-Conversion = Callable[[Column, Column, ConversionRules], "list[tuple[str, str]] | str"]
+Conversion = Callable[[Column, Column, ValueRules], "list[tuple[str, str]] | str"]
 
 
-def conversion(old: Column, new: Column, rules: ConversionRules) -> Kept | str:
+def conversion(old: Column, new: Column, rules: ValueRules) -> Kept | str:
     """Returns `Kept` if the values of a column are kept when its type changes from `old` to `new`, else a text that
     says why they are not kept.
 
@@ -96,11 +87,9 @@ def _outside(lowest: int, greatest: int) -> tuple[str, str]:
     return f"{{c}} < {lowest} OR {{c}} > {greatest}", "a value is out of range"
 
 
-def _integer_to_integer(
-    old: Column, new: Column, rules: ConversionRules
-) -> list[tuple[str, str]] | str:
+def _integer_to_integer(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     (low, high), (new_low, new_high) = integer_range(old), integer_range(new)
-    if rules.strict or (new_low <= low and high <= new_high):
+    if rules.facts.strict or (new_low <= low and high <= new_high):
         return []
     return [_outside(new_low, new_high)]
 
@@ -109,43 +98,37 @@ def _whole_digits(column: Column) -> int:
     return (column.meta >> 8) - (column.meta & 0xFF)
 
 
-def _fits_decimal(old_digits: int, new: Column, rules: ConversionRules) -> list[tuple[str, str]]:
+def _fits_decimal(old_digits: int, new: Column, rules: ValueRules) -> list[tuple[str, str]]:
     """Returns predicates for numbers with at most `old_digits` digits before the point."""
     predicates = []
-    if not rules.strict and old_digits > _whole_digits(new):
+    if not rules.facts.strict and old_digits > _whole_digits(new):
         limit = 10 ** _whole_digits(new)
         predicates.append((f"{{c}} <= -{limit} OR {{c}} >= {limit}", "a value is out of range"))
     return predicates
 
 
-def _negative(old: Column, new: Column, rules: ConversionRules) -> list[tuple[str, str]]:
-    lost = new.unsigned and not old.unsigned and not rules.strict
+def _negative(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]]:
+    lost = new.unsigned and not old.unsigned and not rules.facts.strict
     return [("{c} < 0", "a value is negative")] if lost else []
 
 
-def _integer_to_decimal(
-    old: Column, new: Column, rules: ConversionRules
-) -> list[tuple[str, str]] | str:
+def _integer_to_decimal(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     if new.meta >> 8 > _DIGITS_MAX:
         return "more than 38 digits are text in the mirror"
     digits = len(str(max(map(abs, integer_range(old)))))
     return _fits_decimal(digits, new, rules) + _negative(old, new, rules)
 
 
-def _decimal_to_integer(
-    old: Column, new: Column, rules: ConversionRules
-) -> list[tuple[str, str]] | str:
+def _decimal_to_integer(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     if old.meta >> 8 > _DIGITS_MAX:
         return "more than 38 digits are text in the mirror"
     rounded = [("{c} <> round({c}, 0)", "a value has a fraction")] if old.meta & 0xFF else []
     low, high = integer_range(new)
     # MySQL cuts larger values to (1 << 63) - 1 even if the new type is BIGINT UNSIGNED.
-    return rounded + ([] if rules.strict else [_outside(low, min(high, (1 << 63) - 1))])
+    return rounded + ([] if rules.facts.strict else [_outside(low, min(high, (1 << 63) - 1))])
 
 
-def _decimal_to_decimal(
-    old: Column, new: Column, rules: ConversionRules
-) -> list[tuple[str, str]] | str:
+def _decimal_to_decimal(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     scale, new_scale = old.meta & 0xFF, new.meta & 0xFF
     if max(old.meta, new.meta) >> 8 > _DIGITS_MAX:
         both = min(old.meta, new.meta) >> 8 > _DIGITS_MAX
@@ -157,9 +140,7 @@ def _decimal_to_decimal(
     return predicates
 
 
-def _integer_to_real(
-    old: Column, new: Column, rules: ConversionRules
-) -> list[tuple[str, str]] | str:
+def _integer_to_real(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     exact = _DOUBLE_EXACT if new.type == Type.DOUBLE else _FLOAT_EXACT
     predicates = _negative(old, new, rules)
     if max(map(abs, integer_range(old))) > exact:
@@ -167,17 +148,17 @@ def _integer_to_real(
     return predicates
 
 
-def _real_to_real(old: Column, new: Column, rules: ConversionRules) -> list[tuple[str, str]] | str:
+def _real_to_real(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     predicates = _negative(old, new, rules)
     if old.type == Type.DOUBLE and new.type == Type.FLOAT:
         predicates.append(("CAST(CAST({c} AS FLOAT) AS DOUBLE) <> {c}", "a value would be rounded"))
     return predicates
 
 
-def _bits(old: Column, new: Column, rules: ConversionRules) -> list[tuple[str, str]] | str:
+def _bits(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     if (old.meta + 7) // 8 != (new.meta + 7) // 8:
         return "the values change their length"
-    return [] if new.meta >= old.meta or rules.strict else "a value may be out of range"
+    return [] if new.meta >= old.meta or rules.facts.strict else "a value may be out of range"
 
 
 # -- times ---------------------------------------------------------------------------------------------------
@@ -190,25 +171,21 @@ def _fraction(old: Column, new: Column, micros: str) -> list[tuple[str, str]]:
     return [(f"{micros} % {10 ** (6 - new.meta)} <> 0", "a value has more digits of a second")]
 
 
-def _instant(old: Column, new: Column, rules: ConversionRules) -> list[tuple[str, str]] | str:
+def _instant(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     if rules.invalid_dates is InvalidDates.TEXT:
         return [] if old.meta == new.meta else "dates are text in the mirror, with their digits"
     return _fraction(old, new, "CAST(date_format({c}, 'SSSSSS') AS INT)")
 
 
-def _time(old: Column, new: Column, _rules: ConversionRules) -> list[tuple[str, str]] | str:
+def _time(old: Column, new: Column, _rules: ValueRules) -> list[tuple[str, str]] | str:
     return _fraction(old, new, "{c}")
 
 
-def _date_to_datetime(
-    _old: Column, _new: Column, rules: ConversionRules
-) -> list[tuple[str, str]] | str:
+def _date_to_datetime(_old: Column, _new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     return "dates are text in the mirror" if rules.invalid_dates is InvalidDates.TEXT else []
 
 
-def _datetime_to_date(
-    _old: Column, _new: Column, rules: ConversionRules
-) -> list[tuple[str, str]] | str:
+def _datetime_to_date(_old: Column, _new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     if rules.invalid_dates is InvalidDates.TEXT:
         return "dates are text in the mirror"
     midnight = "CAST(CAST({c} AS DATE) AS TIMESTAMP_NTZ)"
@@ -218,14 +195,14 @@ def _datetime_to_date(
 # -- text, bytes, labels -------------------------------------------------------------------------------------
 
 
-def _in_charset(old: Column, new: Column, rules: ConversionRules) -> list[tuple[str, str]] | str:
+def _in_charset(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     """Returns predicates for characters that the new character set may lack."""
     before, after = charset_of(old.charset), charset_of(new.charset) if new.charset else ""
     if before == after or after in _UNICODE:
         return []
     if after == "swe7":
         return "the character set swe7 has few characters"
-    if rules.strict:
+    if rules.facts.strict:
         return []
     return [(_BEYOND_ASCII, "a value may have characters that the new character set lacks")]
 
@@ -253,8 +230,8 @@ def _too_long(old: Column, new: Column, longest: int) -> list[tuple[str, str]]:
     return [(f"4 * char_length({{c}}) > {limit}", "a value may be too long")]
 
 
-def _text_to_text(old: Column, new: Column, rules: ConversionRules) -> list[tuple[str, str]] | str:
-    if old.type == Type.STRING and new.type != Type.STRING and rules.pads_char:
+def _text_to_text(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
+    if old.type == Type.STRING and new.type != Type.STRING and rules.facts.pads_char:
         return "PAD_CHAR_TO_FULL_LENGTH fills the values with spaces"
     characters = _in_charset(old, new, rules)
     if isinstance(characters, str):
@@ -267,9 +244,7 @@ def _text_to_text(old: Column, new: Column, rules: ConversionRules) -> list[tupl
     return predicates
 
 
-def _bytes_to_bytes(
-    old: Column, new: Column, _rules: ConversionRules
-) -> list[tuple[str, str]] | str:
+def _bytes_to_bytes(old: Column, new: Column, _rules: ValueRules) -> list[tuple[str, str]] | str:
     if new.type == Type.STRING:
         same = old.type == Type.STRING and old.meta == new.meta
         return [] if same else "BINARY fills the values with zero bytes"
@@ -279,9 +254,7 @@ def _bytes_to_bytes(
     return [(f"octet_length({{c}}) > {longest}", f"a value is longer than {longest} bytes")]
 
 
-def _labels_to_text(
-    old: Column, new: Column, rules: ConversionRules
-) -> list[tuple[str, str]] | str:
+def _labels_to_text(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     characters = _in_charset(old, new, rules)
     if isinstance(characters, str):
         return characters
@@ -290,13 +263,13 @@ def _labels_to_text(
     return [*characters, *_too_long(old, new, longest)]
 
 
-def _json_to_text(old: Column, new: Column, rules: ConversionRules) -> list[tuple[str, str]] | str:
+def _json_to_text(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     if new.type != Type.BLOB or new.meta != 4:
         return "a value may be too long"
     return _in_charset(old, new, rules)
 
 
-def _enum_to_enum(old: Column, new: Column, _rules: ConversionRules) -> list[tuple[str, str]] | str:
+def _enum_to_enum(old: Column, new: Column, _rules: ValueRules) -> list[tuple[str, str]] | str:
     """Returns a predicate for labels that the new type lacks. A server converts labels as text, so their order does not
     matter. The server compares labels by the collation, so a label that the new type lacks may become a label with
     another spelling."""
@@ -306,7 +279,7 @@ def _enum_to_enum(old: Column, new: Column, _rules: ConversionRules) -> list[tup
     return [(f"{{c}} IN ({_texts(gone)})", "a value is a label that is gone")]
 
 
-def _set_to_set(old: Column, new: Column, _rules: ConversionRules) -> list[tuple[str, str]] | str:
+def _set_to_set(old: Column, new: Column, _rules: ValueRules) -> list[tuple[str, str]] | str:
     """Returns a predicate for labels that the new type lacks. The order of labels must not change, because the text of
     a value contains its labels in the column's order."""
     left = [label for label in new.labels if label in old.labels]
@@ -333,15 +306,15 @@ def text_literal(text: str) -> str:
 # -- the rest ------------------------------------------------------------------------------------------------
 
 
-def _keeps(_old: Column, _new: Column, _rules: ConversionRules) -> list[tuple[str, str]] | str:
+def _keeps(_old: Column, _new: Column, _rules: ValueRules) -> list[tuple[str, str]] | str:
     return []
 
 
-def _geometry(old: Column, new: Column, _rules: ConversionRules) -> list[tuple[str, str]] | str:
+def _geometry(old: Column, new: Column, _rules: ValueRules) -> list[tuple[str, str]] | str:
     return [] if new.geometry in (0, old.geometry) else "another kind of geometry"
 
 
-def _vector(old: Column, new: Column, _rules: ConversionRules) -> list[tuple[str, str]] | str:
+def _vector(old: Column, new: Column, _rules: ValueRules) -> list[tuple[str, str]] | str:
     return [] if new.dimensions >= old.dimensions > 0 else "the vectors may be too long"
 
 

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
 from dispatcher.binlog.charset.collations import BINARY
 from dispatcher.binlog.sql.clauses import Computed, DefinedColumn, Literal, LiteralKind
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
 from spark_sink.mirror.schema.conversions import integer_range
+from spark_sink.mirror.schema.session_facts import StatementFacts, UnknownFactError, ValueRules
 
 # A value of a Spark column; TIME is microseconds.
 FillValue = int | float | Decimal | str | bytes | date | datetime | None
@@ -41,6 +42,11 @@ _INTEGERS = frozenset((Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLO
 _DIGITS = Context(prec=70)
 _EXACT_DIGITS = 15  # a DOUBLE represents so many decimal digits exactly
 _LONG_TEXT_MAX = 63  # so many characters fit into a TINYTEXT in any character set
+# All servers have the times between these two, in each time zone.
+_FIRST_TIMESTAMP, _NO_TIMESTAMP = (
+    datetime(1970, 1, 2, tzinfo=UTC),
+    datetime(2038, 1, 18, tzinfo=UTC),
+)
 _FORM = "its default is written in a form that the mirror does not convert"
 
 
@@ -55,36 +61,43 @@ class _UnknownFillError(Exception):
     """The message says why the value is not known."""
 
 
-def existing_value(
-    definition: DefinedColumn, column: Column, invalid_dates: InvalidDates
-) -> Fill | str:
+def existing_value(definition: DefinedColumn, column: Column, rules: ValueRules) -> Fill | str:
     """Returns the value of an added column in existing rows, or why it is not known. `column`: the column of the
     definition, with lengths in characters."""
+    try:
+        return _existing_value(definition, column, rules)
+    except (_UnknownFillError, UnknownFactError) as error:
+        return str(error)
+
+
+def _existing_value(definition: DefinedColumn, column: Column, rules: ValueRules) -> Fill | str:
     if definition.computed is not Computed.NO:
         return str(definition.computed)
     if definition.type.startswith(("float(", "double(")):
         return "the values are rounded to the decimals of the type"
     if definition.nullable is None and column.type == Type.TIMESTAMP2:
         # With explicit_defaults_for_timestamp=OFF the column is NOT NULL, and its default may be the present time.
-        return "a TIMESTAMP without NULL or NOT NULL"
+        rules.facts.require_nullable_timestamps()
     default = definition.default
-    if default is None or default.kind is LiteralKind.NULL:
+    if default is None or _is_null(default, rules.facts):
         if definition.nullable is not False and not definition.primary:
             return Fill(None)
         default = None
-    try:
-        return Fill(_value(default, column, invalid_dates))
-    except _UnknownFillError as error:
-        return str(error)
+    return Fill(_value(default, column, rules))
+
+
+def _is_null(default: Literal, facts: StatementFacts) -> bool:
+    is_empty = default.kind is LiteralKind.TEXT and not default.text
+    return default.kind is LiteralKind.NULL or (is_empty and facts.empty_text_is_null)
 
 
 def _value(  # noqa: C901, PLR0911 - one return per family of types
-    default: Literal | None, column: Column, invalid_dates: InvalidDates
+    default: Literal | None, column: Column, rules: ValueRules
 ) -> FillValue:
     if column.declared or column.type in (Type.GEOMETRY, Type.VECTOR):
         raise _UnknownFillError(_FORM if default else "its implicit default depends on the server")
     if column.type in _TIMES:
-        return _TIMES[column.type](default, column, invalid_dates)
+        return _TIMES[column.type](default, column, rules)
     if column.type in _INTEGERS:
         return int(_within(*integer_range(column), _rounded(default, 0)))
     match column.type:
@@ -100,15 +113,19 @@ def _value(  # noqa: C901, PLR0911 - one return per family of types
         case Type.BIT:
             return _bits(default, column)
         case Type.ENUM:
-            return _enum(default, column)
+            return _enum(default, column, rules.facts)
         case Type.SET:
-            return _set(default, column)
+            return _set(default, column, rules.facts)
         case Type.JSON:
-            return _long_text(default)
+            return _long_text(default, rules.facts)
+        case Type.BLOB if default is not None and column.charset == BINARY:
+            return _long_bytes(default, column, rules.facts)
         case Type.BLOB if default is not None:
-            return _long_bytes(default, column) if column.charset == BINARY else _long_text(default)
+            return _long_text(default, rules.facts)
+        case Type.STRING | Type.VARCHAR | Type.BLOB if column.charset == BINARY:
+            return _bytes(default, column, rules.facts)
         case Type.STRING | Type.VARCHAR | Type.BLOB:
-            return _bytes(default, column) if column.charset == BINARY else _text(default, column)
+            return _text(default, column, rules.facts)
     raise _UnknownFillError(_FORM)
 
 
@@ -189,7 +206,8 @@ def _invalid_date(text: str, invalid_dates: InvalidDates) -> str | None:
     return text if invalid_dates is InvalidDates.TEXT else None
 
 
-def _date(default: Literal | None, _column: Column, invalid_dates: InvalidDates) -> FillValue:
+def _date(default: Literal | None, _column: Column, rules: ValueRules) -> FillValue:
+    invalid_dates = rules.invalid_dates
     text = "0000-00-00" if default is None or _is_zero(default) else default.text
     match = _DATE.fullmatch(text)
     if match is None or (default is not None and not _is_time(default)):
@@ -215,7 +233,8 @@ def _micros(digits: str | None, column: Column) -> int:
     return int((digits or "").ljust(6, "0"))
 
 
-def _datetime(default: Literal | None, column: Column, invalid_dates: InvalidDates) -> FillValue:
+def _datetime(default: Literal | None, column: Column, rules: ValueRules) -> FillValue:
+    invalid_dates = rules.invalid_dates
     fraction = "." + "0" * column.meta if column.meta else ""
     if default is None or _is_zero(default):
         return _invalid_date("0000-00-00 00:00:00" + fraction, invalid_dates)
@@ -237,16 +256,23 @@ def _datetime(default: Literal | None, column: Column, invalid_dates: InvalidDat
     return text if invalid_dates is InvalidDates.TEXT else value
 
 
-def _timestamp(default: Literal | None, column: Column, invalid_dates: InvalidDates) -> FillValue:
+def _timestamp(default: Literal | None, column: Column, rules: ValueRules) -> FillValue:
     if default is None:
         # With explicit_defaults_for_timestamp=OFF the first such column has the present time as default.
         raise _UnknownFillError("a TIMESTAMP without DEFAULT")
     if _is_zero(default) or (_is_time(default) and default.text.startswith("0000-00-00")):
-        return _datetime(default, column, invalid_dates)
-    raise _UnknownFillError("its default depends on the session's time zone")
+        return _datetime(default, column, rules)
+    offset = rules.facts.utc_offset()
+    local = _datetime(default, column, replace(rules, invalid_dates=InvalidDates.ERROR))
+    if not isinstance(local, datetime):
+        raise _UnknownFillError(_FORM)
+    value = local.replace(tzinfo=UTC) - offset
+    if rules.invalid_dates is InvalidDates.TEXT or not _FIRST_TIMESTAMP <= value < _NO_TIMESTAMP:
+        raise _UnknownFillError(_FORM)
+    return value
 
 
-def _time(default: Literal | None, column: Column, _: InvalidDates) -> FillValue:
+def _time(default: Literal | None, column: Column, _: ValueRules) -> FillValue:
     if default is None or _is_zero(default):
         return 0
     match = _TIME.fullmatch(default.text)
@@ -257,7 +283,7 @@ def _time(default: Literal | None, column: Column, _: InvalidDates) -> FillValue
     return -micros if match[1] else micros
 
 
-_TIMES: dict[int, Callable[[Literal | None, Column, InvalidDates], FillValue]] = {
+_TIMES: dict[int, Callable[[Literal | None, Column, ValueRules], FillValue]] = {
     Type.DATE: _date,
     Type.DATETIME2: _datetime,
     Type.TIMESTAMP2: _timestamp,
@@ -268,25 +294,26 @@ _TIMES: dict[int, Callable[[Literal | None, Column, InvalidDates], FillValue]] =
 # -- text, bytes, labels -------------------------------------------------------------------------------------
 
 
-def _text(default: Literal | None, column: Column) -> str:
+def _text(default: Literal | None, column: Column, facts: StatementFacts) -> str:
     if default is None:
         return ""
     if default.kind is LiteralKind.NUMBER:
         _number(default)  # raises an error if a server prints the number in another form
     elif default.kind is not LiteralKind.TEXT:
         raise _UnknownFillError(_FORM)  # the text is given as bytes of a character set
+    facts.literal(default.text)
     if len(default.text) > column.meta:  # a server would cut spaces
         raise _UnknownFillError(_FORM)
     return default.text.rstrip(" ") if column.type == Type.STRING else default.text
 
 
-def _bytes(default: Literal | None, column: Column) -> bytes:
+def _bytes(default: Literal | None, column: Column, facts: StatementFacts) -> bytes:
     if default is None:
         value = b""
     elif default.kind is LiteralKind.BYTES:
         value = bytes.fromhex(default.text)
-    elif default.kind is LiteralKind.TEXT and default.text.isascii():
-        value = default.text.encode()
+    elif default.kind is LiteralKind.TEXT:
+        value = facts.literal_bytes(default.text)
     else:
         raise _UnknownFillError(_FORM)
     if column.type == Type.BLOB:
@@ -296,32 +323,34 @@ def _bytes(default: Literal | None, column: Column) -> bytes:
     return value.ljust(column.meta, b"\0") if column.type == Type.STRING else value
 
 
-def _long_text(default: Literal | None) -> str:
+def _long_text(default: Literal | None, facts: StatementFacts) -> str:
     """Returns the default of a TEXT or JSON in MariaDB. MySQL refuses such a default. If sql_mode is not strict, MySQL
     accepts an empty default, but the column then has no default."""
     if default is None:
         raise _UnknownFillError("its implicit default depends on the server")
     if default.kind is not LiteralKind.TEXT or not 0 < len(default.text) <= _LONG_TEXT_MAX:
         raise _UnknownFillError(_FORM)
-    return default.text
+    return facts.literal(default.text)
 
 
-def _long_bytes(default: Literal, column: Column) -> bytes:
+def _long_bytes(default: Literal, column: Column, facts: StatementFacts) -> bytes:
     """Returns the default of a BLOB. See `_long_text`."""
     if default.kind is not LiteralKind.TEXT or not 0 < len(default.text) <= _LONG_TEXT_MAX:
         raise _UnknownFillError(_FORM)
-    return _bytes(default, column)
+    return _bytes(default, column, facts)
 
 
-def _enum(default: Literal | None, column: Column) -> str:
+def _enum(default: Literal | None, column: Column, facts: StatementFacts) -> str:
     if default is None:
         return column.labels[0]
+    facts.literal(default.text)
     return _label(default.text, default, column)
 
 
-def _set(default: Literal | None, column: Column) -> str:
+def _set(default: Literal | None, column: Column, facts: StatementFacts) -> str:
     if default is None or (default.kind is LiteralKind.TEXT and default.text == ""):
         return ""
+    facts.literal(default.text)
     chosen = {_label(part, default, column) for part in default.text.split(",")}
     return ",".join(label for label in column.labels if label in chosen)
 

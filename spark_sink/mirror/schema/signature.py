@@ -16,13 +16,12 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.binlog.table_map.type_text import charset_text, type_text
 from spark_sink.mirror.schema.alterations import AlteredColumn, alter
 from spark_sink.mirror.schema.columns import ColumnSignature, spark_type_of
-from spark_sink.mirror.schema.conversions import COLUMN, ConversionRules, Kept, conversion
+from spark_sink.mirror.schema.conversions import COLUMN, Kept, conversion
 from spark_sink.mirror.schema.fills import Fill, FillValue, existing_value
 from spark_sink.mirror.schema.recomputed import Generated, recomputed
+from spark_sink.mirror.schema.session_facts import StatementFacts, ValueRules
 from spark_sink.mirror.schema.statements import AlterTable
 from spark_sink.mirror.values.entries import append_of
-
-PAD_CHAR_TO_FULL_LENGTH = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +132,8 @@ def change_of(
     generated columns before the statement."""
     if statement.copy_reason:
         return Recopy(statement.copy_reason)
-    rules = ConversionRules(
-        statement.strict, invalid_dates, bool(statement.facts.sql_mode & PAD_CHAR_TO_FULL_LENGTH)
-    )
-    alteration = alter(old.columns, old.key, statement.clauses, invalid_dates)
+    rules = ValueRules(StatementFacts(statement.facts, statement.ignore), invalid_dates)
+    alteration = alter(old.columns, old.key, statement.clauses, rules)
     if isinstance(alteration, str):
         return Recopy(alteration)
     altered = alteration.columns
@@ -153,11 +150,11 @@ def change_of(
     return SchemaChange(signature, sources, dropped, unless=tuple(unless))
 
 
-def _source(column: AlteredColumn, rules: ConversionRules, unless: list[Unless]) -> ColumnSource:
+def _source(column: AlteredColumn, rules: ValueRules, unless: list[Unless]) -> ColumnSource:
     before, after = column.before, column.after
     if before is None:
         assert column.definition is not None
-        fill = existing_value(column.definition, after.column, rules.invalid_dates)
+        fill = existing_value(column.definition, after.column, rules)
         if not isinstance(fill, Fill):
             raise _RecopyError(f"ADD COLUMN {after.name}: {fill}")
         return ColumnSource(after.name, after.spark_type, None, fill.value)
@@ -167,7 +164,7 @@ def _source(column: AlteredColumn, rules: ConversionRules, unless: list[Unless])
             was = before.name if before.name == after.name else f"{before.name}, now {after.name}"
             types = f"{before.mysql_type} becomes {after.mysql_type}"
             raise _RecopyError(f"column {was}: {types}: {reason}")
-    if before.nullable and not after.nullable and not rules.strict:
+    if before.nullable and not after.nullable and not rules.facts.strict:
         # A server that is not strict replaces NULL by the implicit default of the type.
         unless.append(_unless(before, f"{COLUMN} IS NULL", "a value is NULL"))
     return ColumnSource(
@@ -176,7 +173,7 @@ def _source(column: AlteredColumn, rules: ConversionRules, unless: list[Unless])
 
 
 def _converted(
-    before: ColumnSignature, column: AlteredColumn, rules: ConversionRules, unless: list[Unless]
+    before: ColumnSignature, column: AlteredColumn, rules: ValueRules, unless: list[Unless]
 ) -> str:
     """Returns why the values of a column cannot follow the change; "" if they can. Adds to `unless` the conditions
     under which a row cannot follow the change."""

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from dispatcher.binlog.sql.alter_clauses import ParsedAlter, parse_alter_table
 from dispatcher.binlog.sql.clauses import ColumnClause
 from dispatcher.binlog.sql.create_table import parse_create_table
-from dispatcher.binlog.sql.generated import GeneratedColumn, generated_columns
+from dispatcher.binlog.sql.generated import GeneratedColumn, generated_in
 from dispatcher.binlog.sql.lexer import (
-    STRICT_ALL_TABLES,
-    STRICT_TRANS_TABLES,
     Name,
     NotUnderstoodError,
     SqlTokens,
@@ -99,12 +97,6 @@ class AlterTable:
     ignore: bool = False
 
     @property
-    def strict(self) -> bool:
-        """True if a value that does not fit makes the statement fail, so no value was cut."""
-        strict = STRICT_TRANS_TABLES | STRICT_ALL_TABLES
-        return not self.ignore and bool(self.facts.sql_mode & strict)
-
-    @property
     def tables(self) -> tuple[Name, ...]:
         return (self.name,)
 
@@ -164,7 +156,7 @@ def _effects(ddl: ParsedStatement, statement: LoggedStatement) -> list[TableEffe
                     made.replaces,
                     made.if_not_exists,
                     made.cascades,
-                    generated_columns(statement),
+                    generated_in(statement),
                 )
             ]
         case DdlKind.ALTER_TABLE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.binlog.sql.generated import generated_columns
+from dispatcher.binlog.sql.generated import generated_in
 from dispatcher.binlog.sql.lexer import ANSI_QUOTES
 from tests.support.statements import as_logged
 
@@ -24,14 +24,14 @@ from tests.support.statements import as_logged
     ],
 )  # fmt: skip
 def test_the_columns_of_a_definition(body: str, expected: dict[str, str]) -> None:
-    found = generated_columns(as_logged(f"CREATE TABLE IF NOT EXISTS db.t {body}"))
+    found = generated_in(as_logged(f"CREATE TABLE IF NOT EXISTS db.t {body}"))
     assert found is not None
     assert {c.name: " ".join(c.sources or ()) for c in found} == expected
 
 
 def test_names_in_double_quotes() -> None:
     query = 'CREATE TABLE t ("a" INT, "g" INT AS ("a" + 1))'
-    found = generated_columns(as_logged(query, sql_mode=ANSI_QUOTES))
+    found = generated_in(as_logged(query, sql_mode=ANSI_QUOTES))
     assert found is not None and [(c.name, c.sources) for c in found] == [("g", ("a", "1"))]
 
 
@@ -49,4 +49,4 @@ def test_names_in_double_quotes() -> None:
     ],
 )
 def test_a_statement_that_does_not_tell_them(query: str) -> None:
-    assert generated_columns(as_logged(query)) is None
+    assert generated_in(as_logged(query)) is None

@@ -22,7 +22,7 @@ from spark_sink.mirror.schema.signature import Recopy, Signature, change_of
 from spark_sink.mirror.schema.statements import AlterTable, effects_of
 from tests.servers import Server
 from tests.support.server_log import delivered_log, fresh_log
-from tests.support.statements import as_logged
+from tests.support.statements import UTF8, as_logged
 
 TYPES = [
     *("TINYINT", "TINYINT UNSIGNED", "BOOL", "SMALLINT", "MEDIUMINT", "INT", "INT(3) ZEROFILL", "INT UNSIGNED"),
@@ -121,7 +121,7 @@ def predicted(form: Form) -> Predicted | None:
     sql_mode = sum(_BITS.get(mode, 0) for mode in form.sql_mode.split(","))
     try:
         (effect,) = effects_of(
-            as_logged(f"ALTER TABLE t ADD COLUMN c {form.definition}", "db", sql_mode)
+            as_logged(f"ALTER TABLE t ADD COLUMN c {form.definition}", "db", sql_mode, **UTF8)
         )
     except BinlogError:
         return None
@@ -154,7 +154,7 @@ def differences(
         *(f"DELETE FROM {table}" for table in {table for table, _ in added}), database=database
     )
     wrong, seen = [], 0
-    definitions = _definitions(server, database)
+    definitions = table_definitions(server, database)
     data = delivered_log(server, log)
     for part in delivered.changes(data, definitions, invalid_dates=InvalidDates.TEXT):
         if not isinstance(part, TableChanges):
@@ -198,7 +198,7 @@ def _add_columns(
         added[table, f"c{i}"] = one
 
 
-def _definitions(server: Server, database: str) -> dict[str, dict[str, Any]]:
+def table_definitions(server: Server, database: str) -> dict[str, dict[str, Any]]:
     """Returns the definitions of a database's tables, for a server that logs no column names."""
     found = server.execute(
         "SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME"

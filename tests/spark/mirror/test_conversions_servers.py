@@ -23,10 +23,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges
+from dispatcher.binlog.sql.lexer import STRICT_TRANS_TABLES
+from dispatcher.binlog.sql.logged import SessionFacts
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from spark_sink.mirror.schema.columns import ColumnSignature
-from spark_sink.mirror.schema.conversions import ConversionRules, Kept, conversion
+from spark_sink.mirror.schema.conversions import Kept, conversion
+from spark_sink.mirror.schema.session_facts import StatementFacts, ValueRules
 from spark_sink.mirror.schema.signature import (
     Recopy,
     SchemaChange,
@@ -191,7 +194,12 @@ class Case:
 
 
 def followed_pairs(*, strict: bool, mariadb: bool) -> Iterator[tuple[str, str]]:
-    rules = ConversionRules(strict, InvalidDates.NULL)
+    rules = ValueRules(
+        StatementFacts(
+            SessionFacts(STRICT_TRANS_TABLES if strict else 0, client=45, connection=45)
+        ),
+        InvalidDates.NULL,
+    )
     for old in TYPES:
         for new in TYPES:
             # MariaDB's type JSON is a text type, also in the log.

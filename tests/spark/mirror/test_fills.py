@@ -17,7 +17,7 @@ from spark_sink.mirror.schema.signature import Recopy, Signature, change_of, dif
 from spark_sink.mirror.schema.statements import AlterTable, effects_of
 from tests.servers import Server
 from tests.support.server_log import delivered_log, fresh_log
-from tests.support.statements import as_logged
+from tests.support.statements import UTF8, as_logged
 
 NewDatabase = Callable[[Server], str]
 
@@ -128,7 +128,7 @@ def test_the_fill_is_the_servers_value(
 @pytest.mark.parametrize("definition", UNKNOWN)
 def test_values_that_the_statement_does_not_tell(definition: str) -> None:
     (effect,) = effects_of(
-        as_logged(f"ALTER TABLE t ADD c {definition}", "db", STRICT_TRANS_TABLES)
+        as_logged(f"ALTER TABLE t ADD c {definition}", "db", STRICT_TRANS_TABLES, **UTF8)
     )
     assert isinstance(effect, AlterTable)
     change = change_of(Signature(()), effect, InvalidDates.NULL, ())
@@ -159,7 +159,7 @@ def test_values_that_the_statement_does_not_tell(definition: str) -> None:
     ],
 )
 def test_invalid_dates(definition: str, invalid_dates: InvalidDates, expected: object) -> None:
-    (effect,) = effects_of(as_logged(f"ALTER TABLE t ADD c {definition}", "db"))
+    (effect,) = effects_of(as_logged(f"ALTER TABLE t ADD c {definition}", "db", **UTF8))
     assert isinstance(effect, AlterTable)
     change = change_of(Signature(()), effect, invalid_dates, ())
     assert (change if isinstance(change, Recopy) else change.columns[0].fill) == expected

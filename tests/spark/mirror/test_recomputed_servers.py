@@ -10,7 +10,7 @@ from contextlib import closing
 import pymysql
 import pytest
 
-from dispatcher.binlog.sql.generated import generated_columns
+from dispatcher.binlog.sql.generated import generated_in
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from spark_sink.mirror.schema.recomputed import Generated, generated_after
@@ -19,7 +19,7 @@ from spark_sink.mirror.schema.statements import AlterTable, CreateTable, effects
 from spark_sink.table_rows.source_table import read_source_table
 from tests.servers import Server
 from tests.spark.mirror.copy.test_text_rows_servers import reading
-from tests.support.statements import as_logged
+from tests.support.statements import UTF8, as_logged
 
 KINDS = ["mysql97", "mariadb118", "mariadb1011"]
 TABLE = """CREATE TABLE `gen` (
@@ -67,7 +67,7 @@ def rows(server: Server, database: str, names: list[str]) -> list[dict[str, obje
 
 
 def known(query: str) -> Generated:
-    (effect,) = effects_of(as_logged(query, "db"))
+    (effect,) = effects_of(as_logged(query, "db", **UTF8))
     assert isinstance(effect, CreateTable) and effect.generated is not None
     return effect.generated
 
@@ -96,7 +96,7 @@ def test_every_value_that_a_server_computes_again_is_expected(
         signature, generated = signature_of(server, database)
         names = [column.name for column in generated]
         before = rows(server, database, names)
-        effects = effects_of(as_logged(f"ALTER TABLE gen {clause}", database))
+        effects = effects_of(as_logged(f"ALTER TABLE gen {clause}", database, **UTF8))
         try:
             server.execute(f"ALTER TABLE gen {clause}", database=database)
         except pymysql.err.MySQLError:
@@ -135,7 +135,7 @@ def test_the_statement_tells_the_columns_that_the_server_tells(
         statements = statements[1:]
     for clause in statements:
         server.execute(f"ALTER TABLE gen {clause}", database=database)
-        (effect,) = effects_of(as_logged(f"ALTER TABLE gen {clause}", database))
+        (effect,) = effects_of(as_logged(f"ALTER TABLE gen {clause}", database, **UTF8))
         assert isinstance(effect, AlterTable)
         after = generated_after(found, effect.clauses)
         _, found = signature_of(server, database)
@@ -149,4 +149,4 @@ def test_a_server_without_generated_columns_has_none(
     plain = re.sub(r"\n  vz .*free INT", " free INT", TABLE, flags=re.DOTALL)
     mysql56.execute(plain, database=database)
     assert signature_of(mysql56, database)[1] == ()
-    assert generated_columns(as_logged(plain)) == ()
+    assert generated_in(as_logged(plain)) == ()

@@ -25,7 +25,7 @@ from spark_sink.mirror.schema.signature import (
 )
 from spark_sink.mirror.schema.statements import AlterTable, effects_of
 from spark_sink.mirror.tables import schema_changes
-from tests.support.statements import as_logged
+from tests.support.statements import UTF8, as_logged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ def signature(**columns: str) -> Signature:
 
 
 def following(old: Signature, clauses: str) -> SchemaChange:
-    (effect,) = effects_of(as_logged(f"ALTER TABLE t {clauses}", "db", STRICT_TRANS_TABLES))
+    (effect,) = effects_of(as_logged(f"ALTER TABLE t {clauses}", "db", STRICT_TRANS_TABLES, **UTF8))
     assert isinstance(effect, AlterTable)
     change = change_of(old, effect, InvalidDates.NULL, ())
     assert not isinstance(change, Recopy), change
