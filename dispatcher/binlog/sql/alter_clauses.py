@@ -24,7 +24,7 @@ from dispatcher.binlog.sql.clauses import (
 )
 from dispatcher.binlog.sql.columns import defined_column
 from dispatcher.binlog.sql.create_table import cascades_of
-from dispatcher.binlog.sql.lexer import Name, NotUnderstoodError, SqlToken, SqlTokens
+from dispatcher.binlog.sql.lexer import Name, NotUnderstoodError, SqlToken, SqlTokens, upper
 from dispatcher.binlog.sql.logged import LoggedStatement
 
 # The first words of table options and of clauses that do not change columns or rows.
@@ -89,7 +89,7 @@ def parse_alter_table(statement: LoggedStatement) -> ParsedAlter:
         parsed.copy("ALTER IGNORE TABLE ... ADD UNIQUE")
     if not tokens.complete:
         raise NotUnderstoodError
-    if "REFERENCES" in statement.text.upper():
+    if "REFERENCES" in upper(statement.text):
         parsed.cascades = cascades_of(SqlTokens(statement))
     return parsed
 
@@ -270,7 +270,7 @@ class _Clauses:
             self._end()
         elif tokens.accept_either("INDEX", "KEY", "CHECK", "CONSTRAINT"):
             tokens.if_exists()
-            if tokens.identifier().upper() == "PRIMARY":
+            if upper(tokens.identifier()) == "PRIMARY":
                 clauses.append(PrimaryKeyClause())
             tokens.skip_clause()
         elif tokens.accept("FOREIGN", "KEY"):
@@ -338,7 +338,7 @@ class _Clauses:
         tokens = self._tokens
         tokens.accept("=")
         following = tokens.peek()
-        name = following.text.strip("'\"`").upper() if following is not None else ""
+        name = upper(following.text.strip("'\"`")) if following is not None else ""
         if name in _ROWLESS:
             self._parsed.copy(f"ENGINE={name}")
         tokens.skip_clause()

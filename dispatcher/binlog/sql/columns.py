@@ -211,32 +211,15 @@ def _signed_number(tokens: SqlTokens) -> Literal | None:
 
 
 def _number(tokens: SqlTokens) -> Literal | None:
-    """Consume a number: 1, 1.5, .5, 1e-3, 0x00, 0b01. The lexer has split it at signs and points."""
+    """Consume a number: 1, 1.5, .5, 1e-3, 0x00, 0b01."""
     following = tokens.peek()
-    if following is None:
+    if following is None or following.kind != "number":
         return None
-    text = ""
-    if following.kind == "word" and following.text[0].isdigit():
-        tokens.advance()
-        text = following.text
-        if text[:2] in ("0x", "0b"):
-            return _digits(text[2:], 16 if text[1] == "x" else 2)
-    if tokens.at("."):
-        behind = tokens.peek(1)
-        tokens.advance()
-        text += "."
-        if behind is not None and behind.kind == "word" and behind.text[0].isdigit():
-            tokens.advance()
-            text += behind.text
-    if text[-1:] in ("e", "E"):
-        for sign in "+-":
-            if tokens.accept(sign):
-                text += sign + tokens.word()
-    try:
-        float(text)
-    except ValueError:
-        return None
-    return Literal(LiteralKind.NUMBER, text.lower()) if text.isascii() and "_" not in text else None
+    tokens.advance()
+    text = following.text
+    if text[:2] in ("0x", "0b"):
+        return _digits(text[2:], 16 if text[1] == "x" else 2)
+    return Literal(LiteralKind.NUMBER, text.replace("E", "e"))
 
 
 def _digits(text: str, base: int) -> Literal | None:

@@ -17,6 +17,7 @@ from dispatcher.binlog.sql.lexer import (
     REAL_AS_FLOAT,
     NotUnderstoodError,
     SqlTokens,
+    lower,
 )
 
 _INTEGERS = {
@@ -90,27 +91,27 @@ def _type(  # noqa: C901, PLR0911, PLR0912 - one branch per family of types
     if word in _FRACTIONAL:
         # With the sql_mode MAXDB, or ORACLE below, type names have the meaning that they have on other database
         # servers.
-        name = "datetime" if word == "TIMESTAMP" and tokens.facts.sql_mode & MAXDB else word.lower()
+        name = "datetime" if word == "TIMESTAMP" and tokens.facts.sql_mode & MAXDB else lower(word)
         digits = (_arguments(tokens) or ["0"])[0]
         return (f"{name}({digits})" if digits != "0" else name), ""
     if word == "DATE" and tokens.facts.sql_mode & ORACLE:
         return "datetime", ""
     if word in _PLAIN:
-        return word.lower(), ""
+        return lower(word), ""
     if word == "GEOMCOLLECTION":
         return "geometrycollection", ""
     if word == "YEAR":
         _arguments(tokens)
         return "year", ""
     if word in ("ENUM", "SET"):
-        return f"{word.lower()}({_labels(tokens)})", ""
+        return f"{lower(word)}({_labels(tokens)})", ""
     if word in ("BIT", "BINARY", "VECTOR"):
         default = "2048" if word == "VECTOR" else "1"
-        return f"{word.lower()}({(_arguments(tokens) or [default])[0]})", ""
+        return f"{lower(word)}({(_arguments(tokens) or [default])[0]})", ""
     if word in ("VARBINARY", "RAW"):
         return f"varbinary({_one_argument(tokens)})", ""
     if word in _BLOBS or word in _TEXTS:
-        return word.lower(), ""
+        return lower(word), ""
     if word == "BLOB":
         return _sized(tokens, "blob"), ""
     if word in ("TEXT", "CLOB"):
@@ -149,10 +150,7 @@ def _arguments(tokens: SqlTokens) -> list[str]:
     if not tokens.accept("("):
         return found
     while True:
-        word = tokens.word()
-        if not word.isdecimal():
-            raise NotUnderstoodError
-        found.append(word.lstrip("0") or "0")
+        found.append(tokens.digits().lstrip("0") or "0")
         if tokens.accept(")"):
             return found
         # MariaDB in Oracle's mode: VARCHAR2(10 CHAR)
@@ -252,11 +250,11 @@ def charset_name(tokens: SqlTokens) -> str:
     name = (
         tokens.text() if following is not None and following.kind == "text" else tokens.identifier()
     )
-    name = name.lower()
+    name = lower(name)
     return {"utf8": "utf8mb3", "default": ""}.get(name, name)
 
 
 def charset_of_collation(name: str) -> str:
     """Return the character set in a collation's name; "" if the name has none (MariaDB's `uca1400_ai_ci`)."""
-    charset = name.lower().partition("_")[0]
+    charset = lower(name).partition("_")[0]
     return "" if charset in ("uca1400", "default") else {"utf8": "utf8mb3"}.get(charset, charset)

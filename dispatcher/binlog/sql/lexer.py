@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from string import ascii_lowercase, ascii_uppercase
 from typing import NamedTuple
 
+from dispatcher.binlog.charset.collations import charset_of
 from dispatcher.binlog.sql.logged import LoggedStatement
 
 Name = tuple[str, str]  # database, table
@@ -28,6 +30,8 @@ NO_BACKSLASH_ESCAPES = 1 << 20
 STRICT_TRANS_TABLES = 1 << 21
 STRICT_ALL_TABLES = 1 << 22
 
+_UTF8 = ("of collation 0", "utf8mb3", "utf8mb4")
+_DIGITS = re.compile(r"[0-9]+")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {
     "0": "\0",
@@ -40,13 +44,42 @@ _ESCAPES = {
     "_": "\\_",
 }
 
+# The characters of unquoted names: in every character set of a session, letters, digits, `$`, `_`, and the characters
+# from U+0080 to U+FFFF. Keywords are ASCII.
+_NAME = r"[0-9A-Za-z$_\x80-\ud7ff\ue000-\ufffc\ufffe\uffff]"
+# Characters that a server accepts only in texts, or that it replaces in names: characters above U+FFFF, and U+FFFD,
+# which stands for bytes that are invalid in the session's character set.
+_FOREIGN = r"[\ud800-\udfff\ufffd\U00010000-\U0010ffff]"
+BLANK = r"[\t-\r\x20]"
+_COMMENTS = r"\#[^\n]*+ | --(?=[\x00-\x20\x7f]|\Z)[^\n]*+ | /\*(?!M?!).*?(?:\*/|\Z)"
 # All spaces and comments between two tokens together are one piece.
-_COMMENTS = r"\#[^\n]*+ | --(?=[\s\x00-\x1f]|\Z)[^\n]*+ | /\*(?!M?!).*?(?:\*/|\Z)"
-_SKIP = rf"(?: \s++ | {_COMMENTS} )++"
-# The lexer does not understand an unclosed quote or a comment that the server may execute. Such a token consumes the
-# rest of the statement.
-_OPEN = r"[`'\"].*+ | /\*M?!.*+"
+_SKIP = rf"(?: {BLANK}++ | {_COMMENTS} )++"
+# The lexer does not understand an unclosed quote, a comment that the server may execute, or a foreign character. Such a
+# token consumes the rest of the statement.
+_OPEN = rf"[`'\"].*+ | /\*M?!.*+ | {_FOREIGN}.*+"
 _BACKTICKS = r"`(?:[^`]++|``)*+"
+# A number is not a name: `1e5`, `0x1f`, `0b1`, `1.5`, `.5`; but `1a`, `0x1g`, `0X1` and `1e` are names, and so is all
+# that follows the point of a qualified name without a blank: `t.1e5`.
+_NUMBER = rf"""
+    (?<!\.)(?: 0x[0-9A-Fa-f]++(?!{_NAME}) | 0b[01]++(?!{_NAME}) | [0-9]++[eE][+\-]?+[0-9]++
+              | [0-9]++(?!{_NAME})(?: \.[0-9]*+(?:[eE][+\-]?+[0-9]++)?+ )?+ )
+    | (?<!{_NAME})\.[0-9]++(?:[eE][+\-]?+[0-9]++)?+
+"""
+_BLANKS = re.compile(rf"{BLANK}+")
+_FOREIGN_NAME = re.compile(_FOREIGN)
+# Only ASCII letters have a case in keywords: to a server, `\u0131ndex` is a name.
+_UPPER = str.maketrans(ascii_lowercase, ascii_uppercase)
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
+def upper(word: str) -> str:
+    """Returns the word with its ASCII letters in upper case, as servers compare keywords."""
+    return word.translate(_UPPER)
+
+
+def lower(word: str) -> str:
+    """Returns the word with its ASCII letters in lower case."""
+    return word.translate(_LOWER)
 
 
 def _quotes(*, ansi_quotes: bool, plain_backslash: bool) -> tuple[str, str]:
@@ -68,7 +101,8 @@ def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
         | (?P<quoted> {quoted} )
         | (?P<text> {text} )
         | (?P<open> {_OPEN} )
-        | (?P<word> [\w$]++ )
+        | (?P<number> {_NUMBER} )
+        | (?P<word> {_NAME}++ )
         | (?P<sign> . )
         """,
         re.VERBOSE | re.DOTALL,
@@ -78,10 +112,11 @@ def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
 def _clause_lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
     """Returns the pattern of one piece in the search for a comma outside brackets. The pattern matches as many
     characters as possible."""
+    other = rf"(?!{_FOREIGN})[^`'\"(),\#*/\-]"
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     return re.compile(
         rf"""
-          (?P<other> [^`'"(),\#*/\-]++ | {_SKIP} | {quoted} | {text} )
+          (?P<other> {other}++ | {_SKIP} | {quoted} | {text} )
         | (?P<down> \(++ )
         | (?P<up> \)++ )
         | (?P<comma> , )
@@ -148,8 +183,8 @@ class Bounds(NamedTuple):
 
 
 class SqlToken(NamedTuple):
-    """`kind`: quoted (a name), text, word, sign, or open (see `_OPEN`). `keyword`: a word or sign in upper case, "" for
-    the other kinds. `end`: the offset after the token."""
+    """`kind`: quoted (a name), text, number, word, sign, or open (see `_OPEN`). `keyword`: a word or sign in upper
+    case, "" for the other kinds. `end`: the offset after the token."""
 
     kind: str
     text: str
@@ -159,7 +194,7 @@ class SqlToken(NamedTuple):
     @classmethod
     def of(cls, match: re.Match[str]) -> SqlToken:
         kind, text = str(match.lastgroup), match[0]
-        keyword = text.upper() if kind == "word" else text if kind == "sign" else ""
+        keyword = upper(text) if kind == "word" else text if kind == "sign" else ""
         return cls(kind, text, keyword, match.end())
 
     @property
@@ -188,7 +223,8 @@ class SqlTokens:
         modes = bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)
         self._lexicon, self._clauses = _LEXICONS[modes], _CLAUSE_LEXICONS[modes]
         self.offset = 0  # the offset after the last token that the caller consumed
-        self.complete = True
+        # To a session whose character set is not UTF-8, a no-break space may be a blank.
+        self.complete = "\xa0" not in query or charset_of(self.facts.client) in _UTF8
         self.pieces = 0
         self._query = query
         self._end = len(query) if bounds is None else min(len(query), bounds.characters)
@@ -239,7 +275,14 @@ class SqlTokens:
     def word(self) -> str:
         """Consume the next token. Return the token in upper case if it is a word, else ""."""
         token = self.advance()
-        return token.text.upper() if token is not None and token.kind == "word" else ""
+        return token.keyword if token is not None and token.kind == "word" else ""
+
+    def digits(self) -> str:
+        """Consume a whole number. Return its digits."""
+        token = self.advance()
+        if token is None or not _DIGITS.fullmatch(token.text):
+            raise NotUnderstoodError
+        return token.text
 
     def at(self, *words: str) -> bool:
         """True if the next tokens are these words (or signs)."""
@@ -310,7 +353,7 @@ class SqlTokens:
 
     def since(self, start: int) -> str:
         """Return the statement's text from `start` to the last consumed token, in one line of at most 80 characters."""
-        text = " ".join(self._query[start : min(self.offset, start + 200)].rstrip(", ").split())
+        text = _BLANKS.sub(" ", self._query[start : min(self.offset, start + 200)].rstrip(", \n"))
         return text if len(text) <= 80 else text[:77] + "..."
 
     def text(self) -> str:
@@ -326,9 +369,10 @@ class SqlTokens:
         return "".join(pieces)
 
     def identifier(self) -> str:
+        """Consume a name. A name with a foreign character is not understood: MySQL replaces the character by `?`."""
         token = self.advance()
         name = None if token is None else token.name
-        if name is None:
+        if name is None or _FOREIGN_NAME.search(name):
             raise NotUnderstoodError
         return name
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from dispatcher.binlog.sql.lexer import Bounds, Name, NotUnderstoodError, SqlTokens
+from dispatcher.binlog.sql.lexer import Bounds, Name, NotUnderstoodError, SqlTokens, upper
 from dispatcher.binlog.sql.logged import LoggedStatement
 
 
@@ -75,7 +75,7 @@ class ParsedStatement:
 ROUTING_BOUNDS = Bounds(characters=1 << 20, pieces=10_000)
 
 _LEADING = re.compile(
-    r"(?:[\s(]++|\#[^\n]*+|--(?=[\s\x00-\x1f]|\Z)[^\n]*+|/\*(?!M?!).*?\*/)*+", re.DOTALL
+    r"(?:[\t-\r (]++|\#[^\n]*+|--(?=[\x00-\x20\x7f]|\Z)[^\n]*+|/\*(?!M?!).*?\*/)*+", re.DOTALL
 )
 _WORDS = re.compile(r"[A-Za-z]+")
 
@@ -103,7 +103,7 @@ def classify(query: str) -> QueryKind:
     word = _WORDS.match(query, at)
     if word is None:
         return QueryKind.OTHER
-    kind = _KIND_BY_WORD.get(word[0].upper(), QueryKind.OTHER)
+    kind = _KIND_BY_WORD.get(upper(word[0]), QueryKind.OTHER)
     if kind is QueryKind.OTHER or kind is QueryKind.ROLLBACK:
         return _by_more_words(query, kind)
     return kind
@@ -346,9 +346,7 @@ def _database(tokens: SqlTokens, kind: DdlKind) -> ParsedStatement:
     following = tokens.peek()
     # ALTER DATABASE may omit the name; then the next word is an option.
     options = ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "ENCRYPTION", "READ", "COMMENT")
-    if kind is DdlKind.ALTER_DATABASE and (
-        following is None or (following.kind == "word" and following.text.upper() in options)
-    ):
+    if kind is DdlKind.ALTER_DATABASE and (following is None or following.keyword in options):
         return ParsedStatement(kind, databases=(tokens.default_database,))
     return ParsedStatement(kind, databases=(tokens.identifier(),))
 

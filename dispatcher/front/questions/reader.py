@@ -41,6 +41,7 @@ TOKENS_MAX = 4000
 DEPTH_MAX = 16
 TESTS_MAX = 200  # the most tests in a condition; each test is evaluated for each row
 _NUMBER = re.compile(r"[0-9]{1,20}\Z")
+_DECIMAL = re.compile(r"([0-9]{1,20})(?:\.([0-9]{0,20}))?\Z")
 _SCOPES: dict[str, Scope] = {
     "SESSION": "session",
     "LOCAL": "session",
@@ -72,6 +73,15 @@ class Reader(SqlTokens):
         token = self.peek()
         return token is not None and token.kind == "text"
 
+    def identifier(self) -> str:
+        """Consume a name, which may contain any character: a question about a name that no server accepts has the
+        answer that no such object exists."""
+        token = self.advance()
+        name = None if token is None else token.name
+        if name is None:
+            raise NotUnderstoodError
+        return name
+
     def next_name(self) -> str:
         """Consume a name, and return it in lower case."""
         return self.identifier().lower()
@@ -79,7 +89,7 @@ class Reader(SqlTokens):
     def number(self) -> int:
         """Consume a whole number."""
         token = self.advance()
-        if token is None or token.kind != "word" or not _NUMBER.match(token.text):
+        if token is None or not _NUMBER.match(token.text):
             raise NotUnderstoodError
         return int(token.text)
 
@@ -106,7 +116,7 @@ class Reader(SqlTokens):
         token = self.peek()
         if token is None:
             raise NotUnderstoodError
-        if token.kind == "word" and token.text[0].isdigit():
+        if token.kind == "number":
             return Constant(self._number())
         return self._named(token)
 
@@ -131,15 +141,11 @@ class Reader(SqlTokens):
 
     def _number(self) -> Value:
         """Consume a number. Return an integer, or the text of a number with a fraction."""
-        whole = self.number()
-        if not self.accept("."):
-            return whole
-        token = self.peek()
-        fraction = ""
-        if token is not None and token.kind == "word" and _NUMBER.match(token.text):
-            fraction = token.text
-            self.advance()
-        return f"{whole}.{fraction}"
+        token = self.advance()
+        if token is None or not (match := _DECIMAL.match(token.text)):
+            raise NotUnderstoodError
+        whole = int(match[1])
+        return whole if match[2] is None else f"{whole}.{match[2]}"
 
     def _named(self, token: SqlToken) -> Expression:
         """Consume a constant, a call, or a column."""

@@ -7,6 +7,7 @@ rows event.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -196,6 +197,7 @@ def _not_understood(statement: LoggedStatement) -> BinlogError:
     )
 
 
+_KEYWORD = re.compile(r"[A-Z]+")
 # Kinds that change neither rows nor columns of a mirrored table. OTHER is for servers, tablespaces and plug-ins.
 HARMLESS = frozenset((
     DdlKind.ACCOUNT, DdlKind.ALTER_DATABASE, DdlKind.CREATE_DATABASE, DdlKind.INDEX, DdlKind.MAINTENANCE,
@@ -206,4 +208,4 @@ HARMLESS = frozenset((
 def _beginning(statement: LoggedStatement) -> str:
     """Returns the leading keywords, which suffice to find the statement and contain no values."""
     words = itertools.islice((token.keyword for token in SqlTokens(statement)), 4)
-    return " ".join(itertools.takewhile(str.isalpha, words))
+    return " ".join(itertools.takewhile(_KEYWORD.fullmatch, words))

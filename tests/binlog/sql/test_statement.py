@@ -335,7 +335,10 @@ def test_an_unknown_statement_is_not_parsed(query: str) -> None:
 
 
 identifiers = st.text(
-    st.characters(blacklist_characters="\x00", blacklist_categories=["Cs"]), min_size=1
+    st.characters(
+        blacklist_characters="\x00\ufffd", blacklist_categories=["Cs"], max_codepoint=0xFFFF
+    ),
+    min_size=1,
 )
 
 
