@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
+from enum import Enum, auto
 from uuid import UUID
 
 from dispatcher.binlog.event.header import (
@@ -31,6 +32,7 @@ from dispatcher.binlog.event.types import EventType
 
 # The creation time follows the binlog version and the server's version.
 _CREATED_AT = HEADER_SIZE + 52
+_LOG_POS_MAX = 0xFFFFFFFF  # an event's header contains the low 32 bits of its position
 # LOG_EVENT_SUPPRESS_USE_F: the statement does not depend on the current database.
 _SUPPRESS_USE = 0x0008
 _MAY_HAVE_STATEMENTS = (
@@ -63,31 +65,54 @@ def fake_rotate(file: str, offset: int, *, server_id: int, checksum: bool) -> by
     )
 
 
-def heartbeat(file: str, offset: int, *, server_id: int, checksum: bool, v2: bool) -> bytes:
-    """Encode a HEARTBEAT event. `v2`: True for version 2, which has 64 bits for the offset."""
-    kind, body = EventType.HEARTBEAT, file.encode()
-    if v2:
+class HeartbeatForm(Enum):
+    """How a HEARTBEAT contains its offset. V1: in the header, which has 32 bits for it. LONG: MariaDB's form for a
+    higher offset; the header contains 0, and 8 bytes precede the file's name. V2: MySQL's HEARTBEAT_V2."""
+
+    V1 = auto()
+    LONG = auto()
+    V2 = auto()
+
+    @classmethod
+    def of(cls, offset: int, *, v2: bool, mariadb: bool) -> HeartbeatForm:
+        """`v2`: True if the client has asked for HEARTBEAT_V2."""
+        is_long = offset > _LOG_POS_MAX
+        if mariadb:
+            return cls.LONG if is_long else cls.V1
+        return cls.V2 if v2 or is_long else cls.V1
+
+
+def heartbeat(
+    file: str, offset: int, *, server_id: int, checksum: bool, form: HeartbeatForm
+) -> bytes:
+    """Encode a HEARTBEAT event."""
+    kind, body, log_pos = EventType.HEARTBEAT, file.encode(), offset
+    if form is HeartbeatForm.LONG:
+        body, log_pos = offset.to_bytes(8, "little") + body, 0
+    elif form is HeartbeatForm.V2:
         kind, at = EventType.HEARTBEAT_V2, encoded_packed(offset)
         body = b"".join(
             (b"\1", encoded_packed(len(body)), body, b"\2", encoded_packed(len(at)), at, b"\0")
         )
-    return made_event(kind, body, server_id=server_id, checksum=checksum, log_pos=offset)
+    return made_event(kind, body, server_id=server_id, checksum=checksum, log_pos=log_pos)
 
 
-def format_description(format_: FormatDescription, *, begin: bool, checksum: bool) -> bytes:
+def format_description(
+    format_: FormatDescription, *, begins_file: bool, has_place: bool, checksum: bool
+) -> bytes:
     """Return a FORMAT_DESCRIPTION as a server sends it.
 
-    `begin`: True if the dump continues with the beginning of the file. If the dump continues within the file, the
-    event's position is 0, so that the client keeps the position of the ROTATE. The event then has no creation time
-    either, because a replica that gets a creation time drops its temporary tables. `checksum`: False if the following
-    events are sent without their checksums. The FORMAT_DESCRIPTION itself always keeps its checksum.
+    `begins_file`: True if the dump continues with the beginning of the file. Otherwise the event has no creation time,
+    because a replica that gets a creation time drops its temporary tables. `has_place`: True if the event has a
+    position. Without one, the client keeps the position of the ROTATE. `checksum`: False if the following events are
+    sent without their checksums. The FORMAT_DESCRIPTION itself always keeps its checksum.
     """
     event = bytearray(format_.raw)
     flags = int.from_bytes(event[FLAGS_AT : FLAGS_AT + 2], "little") & ~FLAG_IN_USE
     event[FLAGS_AT : FLAGS_AT + 2] = flags.to_bytes(2, "little")
-    log_pos = len(MAGIC) + len(event) if begin else 0
+    log_pos = len(MAGIC) + len(event) if has_place else 0
     event[LOG_POS_AT : LOG_POS_AT + 4] = log_pos.to_bytes(4, "little")
-    if not begin:
+    if not begins_file:
         event[_CREATED_AT : _CREATED_AT + 4] = bytes(4)
     if format_.has_algorithm:
         event[-CHECKSUM_SIZE - 1] = format_.checksum and checksum

@@ -34,6 +34,7 @@ from dispatcher.front.dump import made_events, pieces
 from dispatcher.front.dump import relay_kernel as k
 from dispatcher.front.dump.fill import empty_transactions
 from dispatcher.front.dump.large_event import LargeEvent
+from dispatcher.front.dump.made_events import HeartbeatForm
 from dispatcher.front.dump.options import AfterGtids, AfterPlace, Checksum, RelayOptions, Resume
 from dispatcher.front.dump.sent_gtids import SentGtids
 from dispatcher.front.dump.sent_gtids import address as _address
@@ -49,9 +50,10 @@ CHUNK_BYTES = 1 << 18
 # memory.
 _COPIED_BYTES = CHUNK_BYTES >> 3
 _CAPABILITY_GTID = 4  # MARIA_SLAVE_CAPABILITY_GTID
-_OFFSET_V1_MAX = 0xFFFFFFFF  # the greatest offset that a HEARTBEAT of version 1 can contain
+_LOG_POS_MAX = 0xFFFFFFFF  # an event's header contains the low 32 bits of its position
 _FILE_BEGIN = len(MAGIC)
 _STATUS = b"\0"  # precedes each event in its packet
+_BEFORE_EVENT = k.PACKET_HEADER + len(_STATUS)
 _SMALL = (
     EventType.FORMAT_DESCRIPTION, EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID,
 )  # fmt: skip
@@ -85,6 +87,7 @@ class Relay:
         st[k.TRACK] = self._sent is not None
         st[k.ANNOTATE] = options.annotate
         st[k.PLAIN] = options.mariadb and options.mariadb_capability < _CAPABILITY_GTID
+        st[k.FOLLOWS] = options.mariadb
 
     @property
     def gtids(self) -> GtidSet | MariadbGtids | None:
@@ -96,6 +99,11 @@ class Relay:
     def offset(self) -> int:
         """The offset in `file` up to which the client got events."""
         return int(self._st[k.SENT])
+
+    @property
+    def counted(self) -> int:
+        """The offset in `file` that a replica which reads by GTID counts."""
+        return int(self._st[k.COUNTED])
 
     # -- delivered events ------------------------------------------------------------------------------------
 
@@ -207,7 +215,7 @@ class Relay:
         )
         if not dropped:
             st[k.PLACE] = k.NOTHING
-            st[k.COUNTED] += header.size - st[k.STRIP]
+            k.count_event(st, header.size - int(st[k.STRIP]), header.log_pos * placed)
             if header.log_pos and placed:
                 st[k.SENT] = k.full_offset(st, header.log_pos)
         return large
@@ -263,26 +271,34 @@ class Relay:
             if self._asked is not None:
                 self._move(self._asked.file, self._asked.offset)
             else:
-                # MariaDB begins a dump by GTID within a file, and marks this in its FORMAT_DESCRIPTION.
-                self._move(file, _FILE_BEGIN, begin=not self._options.mariadb)
+                self._move(file, _FILE_BEGIN, begins_file=not self._options.mariadb)
 
-    def _move(self, file: str, offset: int, *, begin: bool = True) -> None:
-        """Send a ROTATE to a place, and the FORMAT_DESCRIPTION that is valid there. `begin`: False if the
-        FORMAT_DESCRIPTION must not say that the file's beginning follows."""
+    def _move(self, file: str, offset: int, *, begins_file: bool = True) -> None:
+        """Send a ROTATE to a place, and the FORMAT_DESCRIPTION that is valid there. `begins_file`: False if the place
+        only stands for one that is not known.
+
+        A dump by MySQL's GTIDs begins each file at its beginning, as a server does, whatever the place is. If a
+        connection was lost within a transaction, the worker threads of a replica roll the transaction back only at a
+        FORMAT_DESCRIPTION that has a position. (Source: sql/rpl_replica.cc, exec_relay_log_event.) MariaDB begins a
+        dump by GTIDs within a file.
+        """
         options = self._options
         checksum = self._checksum
+        begins_file = begins_file and offset <= _FILE_BEGIN
+        has_place = begins_file or (self._sent is not None and not options.mariadb)
+        counted = _FILE_BEGIN if has_place else offset
         self._put(
-            made_events.fake_rotate(file, offset, server_id=options.server_id, checksum=checksum)
+            made_events.fake_rotate(file, counted, server_id=options.server_id, checksum=checksum)
         )
-        self._st[k.COUNTED] = offset
         if self._format is not None:
             kept = options.checksum is not Checksum.UNSET
-            begin = begin and offset <= _FILE_BEGIN
-            event = made_events.format_description(self._format, begin=begin, checksum=kept)
+            event = made_events.format_description(
+                self._format, begins_file=begins_file, has_place=has_place, checksum=kept
+            )
             self._put(event)
             self._told = self._format
-            self._st[k.COUNTED] = offset + len(event) * begin
-        self.file, self._st[k.SENT] = file, offset
+            counted += len(event) * has_place
+        self.file, self._st[k.SENT], self._st[k.COUNTED] = file, offset, counted
 
     @property
     def _checksum(self) -> bool:
@@ -320,10 +336,11 @@ class Relay:
         """Return the packets of a heartbeat, which tells the client that it has the whole log up to the place `file`,
         `offset`.
 
-        A replica adds up the sizes of events to count its offset, and fails at a heartbeat with a lower offset. Its
-        count is too high if it got empty transactions, or if the source has compressed a transaction. A dump by GTID
-        does not need correct offsets, so its heartbeat contains the replica's own count if this is higher than the real
-        offset.
+        A replica counts its offset (`relay_kernel.count_event`), and ends at a heartbeat with a lower offset. The count
+        is too high if the replica got empty transactions or events that are larger than in the log, such as those of a
+        transaction that the source has compressed. A dump by GTID does not need correct offsets, so its heartbeat
+        contains the replica's own count if this is higher than the real offset. A replica of MySQL that reads by GTID
+        takes over a higher offset of a heartbeat.
 
         Returns b"" as long as no file is known: after a failover, a position has no file at first.
 
@@ -334,11 +351,13 @@ class Relay:
         if not self.file:
             return b""
         options = self._options
-        told = max(self.offset, int(self._st[k.COUNTED])) if self._sent else self.offset
-        v2 = options.heartbeat_v2 or (told > _OFFSET_V1_MAX and not options.mariadb)
+        told = max(self.offset, self.counted) if self._sent else self.offset
+        if not options.mariadb:
+            self._st[k.COUNTED] = told
+        form = HeartbeatForm.of(told, v2=options.heartbeat_v2, mariadb=options.mariadb)
         self._put(
             made_events.heartbeat(
-                self.file, told, server_id=options.server_id, checksum=self._checksum, v2=v2
+                self.file, told, server_id=options.server_id, checksum=self._checksum, form=form
             )
         )
         return self._taken()
@@ -373,10 +392,14 @@ class Relay:
                 self.offset,
                 self._checksum,
             )
+            log_pos = self.offset & _LOG_POS_MAX
             for chunk, sequence in empty_transactions(missing, made, _STATUS, int(st[k.SEQUENCE])):
-                # Add the sizes of the events, which are the packets without headers and status bytes.
-                count = sequence - st[k.SEQUENCE]
-                st[k.COUNTED] += len(chunk) - count * (k.PACKET_HEADER + len(_STATUS))
+                # Count the first event, then the sizes of the others. (All have one position, so none of the others is
+                # below its position.) Events are the packets without headers and status bytes.
+                size = len(chunk) - (sequence - int(st[k.SEQUENCE])) * _BEFORE_EVENT
+                first = int.from_bytes(chunk[:3], "little") - len(_STATUS)
+                k.count_event(st, first, log_pos)
+                st[k.COUNTED] += size - first
                 st[k.SEQUENCE] = sequence
                 yield chunk
         self._sent.complete(end)

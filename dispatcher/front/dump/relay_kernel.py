@@ -56,8 +56,9 @@ STARTS_AT = 24
 ENDS_AT = 25
 INTERVALS = 26  # the number of intervals
 RUNS_AT = 27  # RUN_SIZE numbers for each run
-COUNTED = 28  # the offset that a replica counts: it adds the sizes of events
-STATE_SIZE = 29
+COUNTED = 28  # the offset that a replica counts, see `count_event`
+FOLLOWS = 29  # 1 if the replica takes over a higher position of an event
+STATE_SIZE = 30
 
 NOTHING, BEGINNING, ALL = range(3)
 
@@ -291,6 +292,18 @@ def has_no_place(st: I64, kind: Int, log_pos: Int) -> bool:
 
 
 @part
+def count_event(st: I64, size: Int, log_pos: Int) -> None:
+    """Count an event as a replica does, after it was sent. `size`, `log_pos`: those of the sent event.
+
+    A replica adds the sizes of the events that it gets. A replica of MariaDB takes over the event's position if that is
+    higher than the sum. Sources: MySQL, sql/rpl_replica.cc, queue_event; MariaDB, sql/slave.cc, queue_event.
+    """
+    st[COUNTED] += size
+    if st[FOLLOWS] and st[COUNTED] < log_pos:
+        st[COUNTED] = log_pos
+
+
+@part
 def _is_begin(buf: U8, at: Int, end: Int) -> bool:
     """True if the QUERY at buf[at], which ends at `end` without its checksum, is BEGIN."""
     body = at + header.HEADER_SIZE
@@ -370,7 +383,6 @@ def _copy_packet(buf: U8, at: Int, size: Int, out: U8, st: I64) -> Int:
     if st[STRIP]:
         put32(out, to + header.SIZE_AT, body)
     st[OUT] = to + body
-    st[COUNTED] += body
     return to
 
 
@@ -434,6 +446,8 @@ def relay(state: Int, address: Int, size: Int) -> Int:  # noqa: C901, PLR0911, P
         end = at + event - header.CHECKSUM_SIZE * st[CHECKED]
         if has_no_place(st, kind, log_pos) and (kind != EventType.QUERY or _is_begin(buf, at, end)):
             _remove_place(out, to, event - st[STRIP], checked)
+            log_pos = np.int64(0)
         elif log_pos:
             st[SENT] = full_offset(st, log_pos)
+        count_event(st, event - st[STRIP], log_pos)
         st[PLACE] = NOTHING

@@ -24,6 +24,7 @@ def load_dump_kernels() -> None:
     relay_kernel.is_dropped(st, 0, 0)
     relay_kernel.has_no_place(st, 0, 0)
     relay_kernel.full_offset(st, 0)
+    relay_kernel.count_event(st, 0, 0)
     none = np.empty(0, dtype=np.int64)
     made = MadeTransaction("", 0, 0, 0, checksum=False)
     template = template_of(made.mariadb(0, 0), made, b"")

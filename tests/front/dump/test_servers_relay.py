@@ -170,6 +170,26 @@ def test_a_dump_by_gtids_is_the_servers(logs: Callable[[Kind], Log], kind: Kind)
         assert list(relay.fill(log.executed(), *log.end)) == []
 
 
+@pytest.mark.parametrize("kind", ["mysql97", "mysql56"])
+def test_a_dump_by_gtids_within_a_file_begins_with_the_file(
+    logs: Callable[[Kind], Log], kind: Kind
+) -> None:
+    """If its connection was lost within a transaction, a MySQL replica rolls the transaction back at a
+    FORMAT_DESCRIPTION with a position."""
+    log = logs(kind)
+    executed = log.executed()
+    assert isinstance(executed, GtidSet)
+    rotate, format_, *_ = events(log.dump(by_gtids(executed), Checksum.CRC32))
+    relay = log.relay(AfterGtids(executed), Checksum.CRC32)
+    nothing = log.consumer.parts(log.consumer.log.committed)
+    stream = b"".join(relay.packets(nothing)) + relay.arrive(*log.end)
+    begin = events(stream)
+    assert begin[0] == rotate
+    # The timestamp is that of another file, so the checksum differs, too.
+    assert begin[1][4:-4] == format_[4:-4]
+    assert EventHeader.read(begin[1]).log_pos == 4 + len(format_)
+
+
 def test_a_dump_by_mariadbs_gtids_is_the_servers(logs: Callable[[Kind], Log]) -> None:
     """The packets are equal except for the place in the first ROTATE, and for an artificial GTID_LIST."""
     log = logs("mariadb118")

@@ -28,7 +28,10 @@ FACTS = ServerFacts(
 
 # As a server sends it at the beginning of a dump from within a file.
 FORMAT = made_events.format_description(
-    parse_format_description(format_description()), begin=False, checksum=True
+    parse_format_description(format_description()),
+    begins_file=False,
+    has_place=False,
+    checksum=True,
 )
 
 
