@@ -23,7 +23,7 @@ def json_rows(events: RowsEvents, invalid_dates: InvalidDates) -> list[tuple[int
     """Returns for each event the number of its rows and their JSON objects, each followed by a comma. Raises
     `BinlogError`."""
     table_map = TableMap.parse(events.table.body)
-    decoder = TableDecoder(table_map, invalid_dates)
+    decoder = TableDecoder(table_map.with_all_versions(), invalid_dates)
     counts, texts = [0] * len(events.events), [b""] * len(events.events)
     for batch in decoded(events.buf, events.events, decoder):
         lines = batch.walked.cells.event[: batch.walked.n]

@@ -153,7 +153,7 @@ class RowTexts:
         from dispatcher.binlog.decode.columns.table_decoder import TableDecoder  # noqa: PLC0415
         from dispatcher.inspect.values import extra_form  # noqa: PLC0415
 
-        decoder = TableDecoder(table_map, self._invalid_dates, extra)
+        decoder = TableDecoder(table_map.with_all_versions(), self._invalid_dates, extra)
         for number, (i, field) in enumerate(zip(extra, decoder.fields, strict=True)):
             form = extra_form(field.type, no_charset=i in table.no_charset)
             forms[i] = form, number, kernels.ANY if form == kernels.EXTRA_TEXT else 0, 0
@@ -241,7 +241,8 @@ class RowTexts:
         from dispatcher.inspect.values import decoded  # noqa: PLC0415
 
         table_map = TableMap.parse(rows.table.body)
-        for _ in decoded(rows.buf, rows.events, TableDecoder(table_map, self._invalid_dates)):
+        decoder = TableDecoder(table_map.with_all_versions(), self._invalid_dates)
+        for _ in decoded(rows.buf, rows.events, decoder):
             pass
         why = f"rows of table {table_map.label} that cannot be shown"
         raise BinlogError(ErrorKind.INVALID_VALUE, why)

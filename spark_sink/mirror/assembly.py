@@ -43,6 +43,7 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
             history=chosen.history or False,
             feed=chosen.change_data_feed or False,
             omitted=chosen.omit_columns or (),
+            all_versions=chosen.all_versions or False,
         )
 
     return ApplyOptions(
@@ -84,5 +85,6 @@ def make_copier(spark: SparkSession, settings: MirrorSettings) -> Copier | None:
         settings.target,
         settings.invalid_dates,
         settings.omitted_columns,
+        settings.has_all_versions,
         iceberg=settings.iceberg is not None,
     )

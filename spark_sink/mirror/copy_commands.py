@@ -127,7 +127,9 @@ def run_verify(
 ) -> list[TableDifference]:
     """Compare the mirror's tables that fit a pattern with the server; without patterns, compare all tables that their
     consumers mirror."""
-    server = CopyServer.of_settings(copy_section(settings), settings.omitted_columns)
+    server = CopyServer.of_settings(
+        copy_section(settings), settings.omitted_columns, settings.has_all_versions
+    )
     existing = [
         record
         for record in ControlTable(spark, settings.target).records().values()

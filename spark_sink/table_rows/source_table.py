@@ -49,8 +49,8 @@ class SourceTable:
 
     `key`: indices in `columns` of the key that identifies rows, () without a key; `key_name`: the name of the index
     over these columns, "" if there is none; `charsets`: the character set of each column, by the server's name; `rows`,
-    `row_bytes`: the server's estimates of the number of rows and the bytes of one row; `versioned`: True if MariaDB
-    keeps old versions of rows in the table. The binlog contains these versions, too; `generated`: its generated
+    `row_bytes`: the server's estimates of the number of rows and the bytes of one row; `all_versions`: True to read all
+    versions of the rows of a system-versioned table, False to read the current rows; `generated`: its generated
     columns.
     """
 
@@ -63,7 +63,7 @@ class SourceTable:
     engine: str
     rows: int
     row_bytes: int
-    versioned: bool
+    all_versions: bool
     generated: tuple[GeneratedColumn, ...] = ()
 
     @property
@@ -88,15 +88,17 @@ class SourceTable:
         """The text for the table after FROM. If an index over the table's key exists, the text makes the server read by
         this index."""
         name = f"{quoted_name(self.database)}.{quoted_name(self.table)}"
-        if self.versioned:
+        if self.all_versions:
             name += " FOR SYSTEM_TIME ALL"
         return f"{name} FORCE INDEX ({quoted_name(self.key_name)})" if self.key_name else name
 
 
-def read_source_table(connection: Connection, database: str, table: str) -> SourceTable:
-    """Read the description of a table from the server.
+def read_source_table(
+    connection: Connection, database: str, table: str, *, all_versions: bool = False
+) -> SourceTable:
+    """Read the description of a table from the server. `all_versions`: see `SourceTable`.
 
-    Raises `BinlogError`: UNKNOWN_TABLE, UNSUPPORTED_TYPE, UNSUPPORTED_CHANGE for a view.
+    Raises `BinlogError`: UNKNOWN_TABLE, UNSUPPORTED_TYPE, UNSUPPORTED_CHANGE for a view or a sequence.
     """
     mariadb = is_mariadb(server_version(connection))
     if fetch(connection, f"SHOW VARIABLES LIKE '{_HIDDEN_KEY}'"):
@@ -125,6 +127,12 @@ def read_source_table(connection: Connection, database: str, table: str) -> Sour
             f"{database}.{table} is a view, whose rows are not in the log",
             remedy="leave it out; copy the tables that it reads",
         )
+    if kind == "SEQUENCE":
+        raise BinlogError(
+            ErrorKind.UNSUPPORTED_CHANGE,
+            f"{database}.{table} is a sequence, which is not mirrored",
+            remedy="leave it out",
+        )
     return SourceTable(
         database,
         table,
@@ -135,7 +143,7 @@ def read_source_table(connection: Connection, database: str, table: str) -> Sour
         engine,
         rows,
         row_bytes,
-        kind == "SYSTEM VERSIONED",
+        all_versions and kind == "SYSTEM VERSIONED",
         _generated(connection, database, table),
     )
 

@@ -116,6 +116,11 @@ T, U = ("db", "t"), ("db", "u")
             [AlterTable(T, cascades=("ON DELETE CASCADE",))],
         ),
         ("SET STATEMENT lock_wait_timeout=5 FOR DROP TABLE t", [DropTable(T)]),
+        ("CREATE OR REPLACE SEQUENCE t", [DropTable(T)]),
+        ("DROP SEQUENCE t", [DropTable(T)]),
+        ("DROP SEQUENCE IF EXISTS t", []),
+        ("CREATE SEQUENCE IF NOT EXISTS t", []),
+        ("ALTER SEQUENCE t RESTART", []),
         ("SET STATEMENT max_statement_time=0 FOR ALTER TABLE t DROP a", [AlterTable(T, (DropColumnClause("a"),))]),
         ("SET STATEMENT max_statement_time=0 FOR CREATE TABLE t LIKE u", [CreateTable(T, like=U)]),
     ],
@@ -227,6 +232,8 @@ def test_every_kind_of_statement_has_a_rule() -> None:
         DdlKind.CREATE_TABLE,
         DdlKind.ALTER_TABLE,
         DdlKind.RENAME_TABLE,
+        DdlKind.REPLACE_BY_SEQUENCE,
+        DdlKind.DROP_SEQUENCE,
     }
     assert set(DdlKind) == HARMLESS | judged
 

@@ -6,7 +6,7 @@ The model of a table is its record in the mirror and its rows. Records change on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -24,6 +24,7 @@ from dispatcher.binlog.sql.query_event import logged_kind, logged_statement
 from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, QueryKind, parse_statement
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.binlog.table_map.table_kind import TableKind
 from spark_sink.mirror.rules.plan import RenameBarrier, StatementItem, UnclearItem, route
 from spark_sink.mirror.rules.renames import names_in_the_way, names_of_unknown, records_after
 from spark_sink.mirror.rules.states import Dropped, Live
@@ -107,12 +108,15 @@ def is_mirrored(table: Table | None) -> bool:
 def replay(before: Snapshot, format_: bytes, folding: int, events: Iterable[bytes]) -> Replayed:
     """`format_`: the log's FORMAT_DESCRIPTION. `folding`: the server's lower_case_table_names."""
     tables = {name: _modelled(name, table) for name, table in before.items() if is_mirrored(table)}
-    return _Replay(Replayed(tables), format_, folding).run(events)
+    sequences = {name for name, table in before.items() if table.kind == "SEQUENCE"}
+    return _Replay(Replayed(tables), format_, folding, sequences).run(events)
 
 
 class _Replay:
-    def __init__(self, found: Replayed, format_: bytes, folding: int) -> None:
-        self._found, self._folding = found, folding
+    def __init__(
+        self, found: Replayed, format_: bytes, folding: int, sequences: Collection[Name]
+    ) -> None:
+        self._found, self._folding, self._sequences = found, folding, sequences
         described = parse_format_description(format_)
         self._server = ServerVersion.of(described)
         self._tail = CHECKSUM_SIZE if described.checksum else 0
@@ -132,6 +136,8 @@ class _Replay:
 
     def _table_map(self, table_map: TableMap) -> None:
         name = table_map.database, table_map.table
+        if table_map.kind is TableKind.DOUBT and name in self._sequences:
+            return  # the daemon asks the server, and readers leave the rows out
         self._found.by_rows.add(name)
         known = self._found.tables.get(name)
         if known is None:
@@ -152,6 +158,8 @@ class _Replay:
             self._found.loud = "rows in a statement"
             return
         self._deliver(statement, query.updated_databases or ())
+        if kind is QueryKind.DDL_WITHOUT_EFFECT:
+            return
         self._lsn += 1
         entry = _entry(self._lsn, statement)
         for name, item in route(entry, effects_of, lambda: [*self._found.tables], lambda _: False):

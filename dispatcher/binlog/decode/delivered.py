@@ -134,9 +134,13 @@ def changes(
     *,
     batch_rows: int = BATCH_ROWS,
     invalid_dates: InvalidDates = InvalidDates.NULL,
+    all_versions: bool = False,
 ) -> Iterator[TableChanges | Ddl]:
     """Decode delivered bytes. DDL statements keep their place in the stream. Between two DDL statements, the changes
     are grouped by table, and each table's changes are in stream order. (`epoch`, `seq`, `ordinal`) orders all changes.
+
+    `all_versions`: True to yield the changes of all versions in a system-versioned table of MariaDB, False for those of
+    the current rows, which SELECT returns. The rows of sequences are left out.
 
     Raises `BinlogError` with the offset for bytes that are not a binlog, and for layouts that cannot be decoded.
     """
@@ -151,6 +155,7 @@ def changes(
             table_map = layouts.table_map(part.layout)
             if definitions and not table_map.named and table_map.label in definitions:
                 table_map = table_map.with_columns(definitions[table_map.label])
+            table_map = table_map.with_all_versions() if all_versions else table_map
             decoders[part.layout] = TableDecoder(table_map, invalid_dates)
         decoder = decoders[part.layout]
         for rows in decoded_rows(index, part.events, decoder, batch_rows):
@@ -162,9 +167,10 @@ def split_by_table(
 ) -> Iterator[TableSlice | Ddl]:
     """Split delivered bytes by table without decoding rows. Only one payload is in memory at a time.
 
-    A DDL statement or a change of the epoch ends all slices, so no slice extends past it. A slice larger than
-    `max_payload_bytes` is split between two of its events. If the split is inside a transaction, `last_seq` of the
-    first slice is `first_seq` of the second.
+    The rows of sequences are left out. A slice of a system-versioned table has the changes of all versions, also in
+    its counts. A DDL statement or a change of the epoch ends all slices, so no slice extends past it. A slice
+    larger than `max_payload_bytes` is split between two of its events. If the split is inside a transaction, `last_seq`
+    of the first slice is `first_seq` of the second.
 
     Raises `BinlogError` as `changes` does, but not for faults that only decoding finds.
     """
@@ -183,9 +189,17 @@ def decode_table(
     *,
     batch_rows: int = BATCH_ROWS,
     invalid_dates: InvalidDates = InvalidDates.NULL,
+    all_versions: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Decode a `TableSlice.payload` to batches of at most `batch_rows` rows, with the columns of `change_schema`."""
-    for item in changes(payload, definitions, batch_rows=batch_rows, invalid_dates=invalid_dates):
+    """Decode a `TableSlice.payload` to batches of at most `batch_rows` rows, with the columns of `change_schema`.
+    `all_versions`: see `changes`."""
+    for item in changes(
+        payload,
+        definitions,
+        batch_rows=batch_rows,
+        invalid_dates=invalid_dates,
+        all_versions=all_versions,
+    ):
         if isinstance(item, TableChanges):
             yield item.batch
 

@@ -21,7 +21,6 @@ from dispatcher.binlog.decode.changes.metadata_names import Metadata
 from dispatcher.binlog.decode.changes.row_batches import (
     BATCH_BYTES,
     DecodedRows,
-    WalkedRows,
     decoded_rows,
     envelope,
     newest_envelope,
@@ -30,6 +29,7 @@ from dispatcher.binlog.decode.changes.row_batches import (
     row_counts_of,
     walked_rows,
 )
+from dispatcher.binlog.decode.changes.walked_rows import WalkedRows
 from dispatcher.binlog.decode.columns.table_decoder import TableDecoder
 from dispatcher.binlog.decode.delivered import Ddl, read_ddl
 from dispatcher.binlog.decode.events import row_walk
@@ -38,6 +38,7 @@ from dispatcher.binlog.decode.events.index_kernels import EPOCH, FILE, POSITION,
 from dispatcher.binlog.decode.events.parts import Layouts, Part, log_parts
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.binlog.table_map.table_kind import TableKind
 from dispatcher.model.errors import BinlogError
 
 
@@ -174,7 +175,11 @@ class _Selected:
         for part in self.parts():
             if isinstance(part, Part):
                 table_map = self.layouts.table_map(part.layout)
-                columns.count(part.events, row_counts_of(self.log, part.events, table_map))
+                if table_map.kind is not TableKind.VERSIONED:
+                    columns.count(part.events, row_counts_of(self.log, part.events, table_map))
+                    continue
+                for rows in walked_rows(self.log, part.events, TableDecoder(table_map, columns=())):
+                    columns.count_rows(rows)
             else:
                 columns.count_statement(part[1], part[0].ordinal)
 

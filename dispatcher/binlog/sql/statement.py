@@ -41,6 +41,11 @@ class DdlKind(StrEnum):
     RENAME_TABLE = "rename table"
     TEMPORARY_TABLE = "temporary table"  # touches no table that other sessions can see
     INDEX = "index"
+    # Sequences of MariaDB. CREATE SEQUENCE is OTHER, unless it also drops a table of this name. DROP SEQUENCE with IF
+    # EXISTS is OTHER, because it may name tables, which it does not drop.
+    REPLACE_BY_SEQUENCE = "replace by sequence"
+    DROP_SEQUENCE = "drop sequence"
+    ALTER_SEQUENCE = "alter sequence"
     VIEW = "view"
     CREATE_DATABASE = "create database"
     ALTER_DATABASE = "alter database"
@@ -216,9 +221,11 @@ def _statement(tokens: SqlTokens) -> ParsedStatement:
 
 
 def _create(tokens: SqlTokens) -> ParsedStatement:
-    tokens.accept("OR", "REPLACE")
+    replaces = tokens.accept("OR", "REPLACE")
     if tokens.accept("TEMPORARY"):
         return ParsedStatement(DdlKind.TEMPORARY_TABLE)
+    if replaces and tokens.accept("SEQUENCE"):
+        return ParsedStatement(DdlKind.REPLACE_BY_SEQUENCE, (tokens.name(),))
     if tokens.accept("TABLE"):
         tokens.if_exists()
         return ParsedStatement(DdlKind.CREATE_TABLE, (tokens.name(),))
@@ -325,9 +332,11 @@ def _other_object(tokens: SqlTokens, database_kind: DdlKind) -> ParsedStatement:
     if tokens.accept("VIEW"):
         tokens.if_exists()
         return ParsedStatement(DdlKind.VIEW, tokens.names())
-    if tokens.accept("SEQUENCE"):  # MariaDB: a table with one row
+    if tokens.accept("SEQUENCE"):
+        conditional = tokens.at("IF")
         tokens.if_exists()
-        return ParsedStatement(DdlKind.OTHER, tokens.names())
+        kind = DdlKind.OTHER if conditional else _SEQUENCE_KINDS.get(database_kind, DdlKind.OTHER)
+        return ParsedStatement(kind, tokens.names())
     if any(tokens.at(word) for word in ("USER", "ROLE")):
         return ParsedStatement(DdlKind.ACCOUNT)
     if any(tokens.at(word) for word in _SERVER_OBJECTS):
@@ -335,6 +344,10 @@ def _other_object(tokens: SqlTokens, database_kind: DdlKind) -> ParsedStatement:
     return _routine(tokens)
 
 
+_SEQUENCE_KINDS = {
+    DdlKind.ALTER_DATABASE: DdlKind.ALTER_SEQUENCE,
+    DdlKind.DROP_DATABASE: DdlKind.DROP_SEQUENCE,
+}
 _SERVER_OBJECTS = (
     *("TABLESPACE", "UNDO", "LOGFILE", "SERVER", "RESOURCE", "INSTANCE", "LIBRARY", "CATALOG"),
     *("PREPARE", "REFERENCE"),

@@ -88,6 +88,13 @@ _REMEDIES = {
     EventType.PRE_GA_UPDATE_ROWS: _BEFORE_RELEASE,
     EventType.PRE_GA_DELETE_ROWS: _BEFORE_RELEASE,
 }
+_MARIADB_STATEMENT = (
+    "set binlog_format=ROW on the server and for every session. If the statement changes a table with"
+    " transaction-precise system versioning (its row times are BIGINT UNSIGNED), MariaDB logs it as a statement,"
+    " whatever binlog_format is: give the table row times of the type TIMESTAMP(6), by SET SESSION"
+    " system_versioning_alter_history = KEEP, ALTER TABLE ... DROP SYSTEM VERSIONING, DROP COLUMN (both row times),"
+    f" and ALTER TABLE ... ADD SYSTEM VERSIONING. Then move the consumer behind the statement: {SEEK}"
+)
 # LOAD DATA as a statement, in the form of servers before 5.0.3.
 _OLD_LOADS = (EventType.LOAD, EventType.NEW_LOAD, EventType.CREATE_FILE, EventType.EXEC_LOAD)
 # The events that a compressed transaction may hold, beside those that the kernel reads.
@@ -331,7 +338,8 @@ class SpecialEvents:
             targets = [(database, None) for database in query.updated_databases]
             route = self._builder.routes.ddl(targets)
         what = f"{verb} as a statement, in database {query.database!r}"
-        self._builder.fault(ErrorKind.STATEMENT_FORMAT, what, out, route=route)
+        remedy = _MARIADB_STATEMENT if self._server().mariadb else None
+        self._builder.fault(ErrorKind.STATEMENT_FORMAT, what, out, route=route, remedy=remedy)
 
     def _savepoint(self, text: str, out: Batches) -> None:
         """Read SAVEPOINT, ROLLBACK TO or RELEASE. A consumer's log records its state at a SAVEPOINT, and returns to

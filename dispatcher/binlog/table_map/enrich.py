@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any
 
 from dispatcher.binlog.charset.collations import BINARY
@@ -31,7 +32,8 @@ from dispatcher.binlog.table_map.column_types import (
     Type,
 )
 from dispatcher.binlog.table_map.optional_metadata import TEXTS_OF_MARIADB, OptionalMetadata
-from dispatcher.binlog.table_map.parse import types_of
+from dispatcher.binlog.table_map.parse import TableMap, types_of
+from dispatcher.binlog.table_map.table_kind import TableKind, encode_kind
 from dispatcher.binlog.table_map.wire import (
     NAME,
     Field,
@@ -47,10 +49,24 @@ Definition = Mapping[str, Any]
 """A table as `source.mysql.table_schema` describes it."""
 
 
-def incomplete(body: bytes, *, mariadb: bool) -> bool:
-    """True if a TABLE_MAP's body lacks fields that a definition must supply. Raises `BinlogError` MALFORMED_EVENT."""
+class Lacks(Enum):
+    """What a definition must supply for a TABLE_MAP."""
+
+    NOTHING = auto()
+    KIND = auto()  # only the kind of the table, see `table_kind`
+    COLUMNS = auto()
+
+
+def lacks(body: bytes, *, mariadb: bool) -> Lacks:
+    """Returns what the body of a TABLE_MAP lacks. Raises `BinlogError` MALFORMED_EVENT."""
     raw_map = RawTableMap.of(body)
-    return Field.COLUMN_NAME not in raw_map.fields or (mariadb and _ambiguous(raw_map))
+    if Field.COLUMN_NAME not in raw_map.fields or (mariadb and _ambiguous(raw_map)):
+        return Lacks.COLUMNS
+    return Lacks.KIND if mariadb and _lacks_kind(raw_map.fields, body) else Lacks.NOTHING
+
+
+def _lacks_kind(fields: Mapping[int, bytes], body: bytes) -> bool:
+    return Field.TABLE_KIND not in fields and TableMap.parse(body).kind is TableKind.DOUBT
 
 
 def _ambiguous(raw_map: RawTableMap) -> bool:
@@ -82,7 +98,9 @@ def enriched_body(body: bytes, definition: Definition, *, mariadb: bool = False)
     """
     raw_map = RawTableMap.of(body)
     columns = defined_columns(definition)
-    _check(raw_map, definition, columns)
+    # The types of a sequence's columns depend on its statement. If the event names the columns, they do not matter.
+    if definition.get("kind") != "sequence" or Field.COLUMN_NAME not in raw_map.fields:
+        _check(raw_map, definition, columns)
     ours = _Fields(raw_map, definition, columns)
     fields = dict(raw_map.fields)
     out = bytearray(body[: raw_map.end])
@@ -93,6 +111,8 @@ def enriched_body(body: bytes, definition: Definition, *, mariadb: bool = False)
             out += encode_field(code, value)
     for code, value in fields.items():
         out += encode_field(code, value)
+    if mariadb and _lacks_kind(fields, bytes(out)) and (kind := encode_kind(definition)):
+        out += encode_field(Field.TABLE_KIND, kind)
     return bytes(out)
 
 

@@ -26,6 +26,7 @@ from dispatcher.binlog.table_map.column_types import (
     Column,
     Type,
 )
+from dispatcher.binlog.table_map.table_kind import TableKind, parse_kind
 from dispatcher.binlog.table_map.wire import NAME, Field
 from dispatcher.model.errors import BinlogError, ErrorKind
 
@@ -53,6 +54,7 @@ class OptionalMetadata:
     charsets: dict[int, int] = field(default_factory=dict)
     labels: dict[int, list[bytes]] = field(default_factory=dict)
     hidden: set[int] = field(default_factory=set)
+    kind: tuple[TableKind, int] | None = None  # None if the event does not tell it
 
     def read(self, code: int, cursor: ByteCursor) -> None:  # noqa: C901, PLR0912 - one branch per field
         match code:
@@ -90,6 +92,8 @@ class OptionalMetadata:
                 self.dimensions = self._numbers(cursor, Type.VECTOR)
             case Field.COLUMN_TYPES:
                 self._declared(cursor)
+            case Field.TABLE_KIND:
+                self.kind = parse_kind(cursor, len(self.types))
 
     def columns(self, nullable: Sequence[bool]) -> tuple[Column, ...]:
         return tuple(self._columns(nullable))

@@ -20,6 +20,7 @@ from dispatcher.binlog.event.cursor import ByteCursor, malformed
 from dispatcher.binlog.table_map.column_definition import defined_columns, fits
 from dispatcher.binlog.table_map.column_types import META_BYTES, OLD_TEMPORALS, Column, Type
 from dispatcher.binlog.table_map.optional_metadata import OptionalMetadata
+from dispatcher.binlog.table_map.table_kind import NOT_VERSIONED, TableKind, may_be_special
 from dispatcher.binlog.table_map.wire import NAME, POST_HEADER_SIZE, Field, RawTableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 
@@ -28,7 +29,8 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 class TableMap:
     """A table's definition. `key`: the primary key as indexes into `columns`; empty if the table has none or the server
     did not write it. `layout`: a hash of database, table, columns and metadata, without the table id.
-    `default_charset`: collation id, 0 if the event has one per column."""
+    `default_charset`: collation id, 0 if the event has one per column. `row_end`: index of the column ROW END of a
+    table of the kind VERSIONED."""
 
     table_id: int
     database: str
@@ -37,6 +39,8 @@ class TableMap:
     key: tuple[int, ...]
     layout: str
     default_charset: int = 0
+    kind: TableKind = TableKind.TABLE
+    row_end: int = NOT_VERSIONED
 
     @property
     def label(self) -> str:
@@ -60,6 +64,7 @@ class TableMap:
         )
         for code, value in fields.items():
             optional.read(code, ByteCursor(f"{NAME} (optional field {code})", value))
+        kind, row_end = optional.kind or (_kind(raw_map, optional), NOT_VERSIONED)
         return cls(
             raw_map.table_id,
             raw_map.database,
@@ -68,6 +73,8 @@ class TableMap:
             optional.key,
             layout_id(body),
             optional.default_charset,
+            kind,
+            row_end,
         )
 
     def with_columns(self, definition: Mapping[str, Any]) -> TableMap:
@@ -117,12 +124,36 @@ class TableMap:
                 " supply the table's definition",
             )
 
+    def with_all_versions(self) -> TableMap:
+        """Return this table map as that of a table without versions: all rows in the log are its rows."""
+        return replace(self, kind=TableKind.TABLE, row_end=NOT_VERSIONED)
+
+    def require_kind(self) -> None:
+        """Raise `BinlogError` METADATA_MISSING if the log does not tell whether this is a sequence, a system-versioned
+        table or another table."""
+        if self.kind is TableKind.DOUBT:
+            raise BinlogError(
+                ErrorKind.METADATA_MISSING,
+                f"the log does not tell whether {self.label} is a table with columns like those of a sequence or of a"
+                " system-versioned table of MariaDB, or is one, and its definition at this position is not known",
+                remedy=f"leave {self.label} out if it is a sequence; otherwise copy it afresh, or begin behind the last"
+                " statement that altered it, and let the daemon read from the server (mysql:) with SELECT on it",
+            )
+
     def _other_version(self, why: str) -> BinlogError:
         return BinlogError(
             ErrorKind.METADATA_MISSING,
             f"the definition supplied for table {self.label} does not match the event: {why}",
             remedy="the table was altered in between; set binlog_row_metadata=FULL, or copy the table afresh",
         )
+
+
+def _kind(raw_map: RawTableMap, optional: OptionalMetadata) -> TableKind:
+    """Returns the kind of a table whose event does not tell it."""
+    if not optional.mariadb or not optional.names:
+        return TableKind.TABLE
+    special = may_be_special(optional.types, raw_map.nullable, optional.names, optional.key)
+    return TableKind.DOUBT if special else TableKind.TABLE
 
 
 def layout_id(body: bytes) -> str:

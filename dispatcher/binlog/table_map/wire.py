@@ -6,7 +6,8 @@ An optional field consists of its type (1 byte), its length (packed integer) and
 bits, the most significant bit of a byte comes first; in the null bits, the least significant. `RawTableMap` keeps
 unknown fields and `OptionalMetadata` skips them, because a newer server may add fields that replicas can ignore.
 
-Only the daemon writes the field COLUMN_TYPES. For each column the field has a length byte and the declared type
+Only the daemon writes the fields TABLE_KIND (see `table_kind`) and COLUMN_TYPES. COLUMN_TYPES has for each column a
+length byte and the declared type
 ("uuid", "inet6" ...). The declared type is empty if the server's fields determine the type. MariaDB's own fields do not
 distinguish UUID and INET columns from BINARY(16) and BINARY(4), and lack the fractional digits of temporal columns in
 MariaDB's old format.
@@ -46,6 +47,7 @@ class Field(IntEnum):
     COLUMN_VISIBILITY = 12
     VECTOR_DIMENSIONALITY = 13
     COLUMN_TYPES = 0xBD
+    TABLE_KIND = 0xBE
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from dispatcher.binlog.stream.table_map_rewrite import (
     read_table_id,
     replace_table_maps,
 )
-from dispatcher.binlog.table_map.enrich import enriched_body, incomplete
+from dispatcher.binlog.table_map.enrich import Lacks, enriched_body, lacks
 from dispatcher.binlog.table_map.wire import POST_HEADER_SIZE
 from dispatcher.dispatch.tables.versions import (
     AlteringStatement,
@@ -120,8 +120,8 @@ class Enrichment:
         self._tables = TableIdCache()
         self._suffixes = MetadataSuffixes()
         self._numbers: dict[tuple[bytes, Version], int] = {}  # the numbers of suffixes
-        # True if a layout lacks metadata; by the layout's hash.
-        self._incomplete: dict[bytes, bool] = {}
+        # What a layout lacks; by the layout's hash.
+        self._lacks: dict[bytes, Lacks] = {}
         self._starts = TransactionStarts()
         self._format: FormatDescription | None = None
         self._begun = False  # True once a transaction of the stream was read
@@ -192,7 +192,7 @@ class Enrichment:
             self._tables.forget()
         if len(self._numbers) > SUFFIXES_MAX:
             self._numbers.clear()
-            self._incomplete.clear()
+            self._lacks.clear()
             self._suffixes.clear()
             self._tables.forget()
         self._tables.grow(len(self._routes))
@@ -266,14 +266,17 @@ class Enrichment:
         off, size, route = int(batch.ev.off[i]), int(batch.ev.size[i]), int(batch.ev.route[i])
         body = batch.buf[off + HEADER_SIZE : off + size - 4 * batch.format.checksum].tobytes()
         layout = blake2b(body[POST_HEADER_SIZE:], digest_size=16).digest()
-        if layout not in self._incomplete:
-            self._incomplete[layout] = incomplete(body, mariadb=self._mariadb and self._can_ask)
+        if layout not in self._lacks:
+            self._lacks[layout] = lacks(body, mariadb=self._mariadb and self._can_ask)
         suffix, reusable = KEEP, True
-        if self._incomplete[layout]:
+        if self._lacks[layout] is not Lacks.NOTHING:
             requirement = walk.requirement(route, t)
             if not (requirement.proven or requirement.current):
                 return KEEP
-            suffix, reusable = self._suffix(walk, body, layout, route, t, requirement)
+            if self._lacks[layout] is Lacks.KIND:
+                suffix, reusable = self._kind_suffix(walk, body, layout, route, t)
+            else:
+                suffix, reusable = self._suffix(walk, body, layout, route, t, requirement)
         if reusable:
             table_id = read_table_id(batch.buf, off + HEADER_SIZE)
             self._tables.remember(route, table_id, size, suffix)
@@ -318,6 +321,26 @@ class Enrichment:
                 error = contradiction
             walk.fail(route, t, error, even_current=True)
         return KEEP, False
+
+    def _kind_suffix(
+        self, walk: _Walk, body: bytes, layout: bytes, route: int, t: int
+    ) -> tuple[int, bool]:
+        """Returns what `_suffix` returns, for a TABLE_MAP that lacks only the table's kind. If the kind is not known,
+        no consumer fails: the TABLE_MAP stays unchanged, and readers of the table decide."""
+        ((database, table),) = self._routes.targets[route]
+        assert table is not None
+        name = (database, table)
+        at = self._starts.start(walk.batch, walk.created, t)
+        version = None if self._gaps else self.versions.version_at(name, at)
+        if version is None:
+            walk.missing.setdefault(name, at)
+            return KEEP, False
+        if version.definition is None:
+            return KEEP, False
+        try:
+            return self._number(body, layout, version), True
+        except BinlogError:  # the definition is of another version of the table
+            return KEEP, False
 
     def _number(self, body: bytes, layout: bytes, version: Version) -> int:
         key = layout, version

@@ -42,6 +42,7 @@ from dispatcher.binlog.sql.query_event import logged_kind, read_statement
 from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, DdlKind, QueryKind, parse_statement
 from dispatcher.binlog.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch
 from dispatcher.binlog.stream.routes import ALL, Routes
+from dispatcher.binlog.table_map.table_kind import sequence_definition
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import LogPosition as LogPosition  # noqa: PLC0414 - part of this module's interface
 
@@ -56,6 +57,7 @@ _HARMLESS = frozenset(
         DdlKind.TRUNCATE,
         DdlKind.TEMPORARY_TABLE,
         DdlKind.VIEW,
+        DdlKind.ALTER_SEQUENCE,
         DdlKind.ROUTINE,
         DdlKind.ACCOUNT,
         DdlKind.MAINTENANCE,
@@ -94,11 +96,14 @@ class AlteringStatement:
 
     `before` is the beginning of the statement's transaction. Usually `after` is the same point. If rows precede the
     statement in its transaction, `after` is the end of the transaction.
+    `sequences`: the sequences of MariaDB that the statement dropped. Their definitions need not be fetched, because all
+    sequences have the same columns.
     """
 
     before: LogPosition
     after: LogPosition
     altered: AlteredTables
+    sequences: AlteredTables = AlteredTables()
 
 
 @dataclass(slots=True, eq=False)
@@ -261,25 +266,34 @@ class Versions:
             name, low = fetched.name, start
             for each in statements:
                 if each.altered.concerns(name) and each.before.key < fetched.at.key:
-                    self._add_segment(fetched, low, each.before, last=False)
+                    sequence = each.sequences.concerns(name)
+                    self._add_segment(fetched, low, each.before, last=False, sequence=sequence)
                     low = each.after
             self._add_segment(fetched, low, fetched.at, last=True)
             self._trim(name)
         self.changed = True
 
     def _add_segment(
-        self, fetched: FetchedDefinition, low: LogPosition, high: LogPosition, *, last: bool
+        self,
+        fetched: FetchedDefinition,
+        low: LogPosition,
+        high: LogPosition,
+        *,
+        last: bool,
+        sequence: bool = False,
     ) -> None:
         """Record that the table had only one definition from `low` to `high`. The last segment gets the fetched
         definition. An earlier segment, or the last one after a failed fetch, gets the definition of the newest known
-        version that begins in the segment, or None."""
+        version that begins in the segment; if there is none, that of a sequence if the log says that the name was one
+        (`sequence`), otherwise None."""
         versions = self._versions.setdefault(fetched.name, [])
         error = fetched.definition if isinstance(fetched.definition, BinlogError) else None
         current = None if isinstance(fetched.definition, BinlogError) else fetched.definition
         definition, why = (current, None) if last and error is None else (None, error)
         if definition is None:
             same = [v for v in versions if v.definition is not None and _begins_in(v, low, high)]
-            definition = same[-1].definition if same else None
+            known = sequence_definition(*fetched.name) if sequence else None
+            definition = same[-1].definition if same else known
         if high.key < low.key:
             # `low` and `high` are of two statements of one transaction, so the segment is empty.
             return
@@ -346,25 +360,27 @@ def _start(version: Version) -> int:
 # -- statements in batches ------------------------------------------------------------------------------------
 
 
-def altered_tables(event: bytes, format_: FormatDescription) -> AlteredTables:
-    """Returns the tables that a QUERY event, or MariaDB's compressed QUERY event, may alter. `format_`: the format of
-    its log."""
+def _altered(event: bytes, format_: FormatDescription) -> tuple[AlteredTables, AlteredTables]:
+    """Returns `altered` and `sequences` of an `AlteringStatement` for a QUERY event, or MariaDB's compressed QUERY
+    event. `format_`: the format of its log."""
+    none = AlteredTables()
     plain = plain_event(event, checksum=format_.checksum)
     header, body = (
         EventHeader.read(plain),
         plain[HEADER_SIZE : len(plain) - CHECKSUM_SIZE * format_.checksum],
     )
     if header.type != EventType.QUERY:
-        return AlteredTables(any=True)
+        return AlteredTables(any=True), none
     statement = read_statement(body, header.flags, ServerVersion.of(format_))
     if logged_kind(statement) is QueryKind.DDL_WITHOUT_EFFECT:
-        return AlteredTables()
+        return none, none
     parsed = parse_statement(statement, ROUTING_BOUNDS)
     if not parsed.parsed:
-        return AlteredTables(any=True)
+        return AlteredTables(any=True), none
     if parsed.kind in _HARMLESS:
-        return AlteredTables()
-    return AlteredTables.of(parsed.tables, parsed.databases)
+        return none, none
+    altered = AlteredTables.of(parsed.tables, parsed.databases)
+    return altered, altered if parsed.kind is DdlKind.DROP_SEQUENCE else none
 
 
 @dataclass(slots=True)
@@ -403,12 +419,12 @@ def altering_statement(
 ) -> AlteringStatement:
     """Reads the statement that is event `i` of a batch, in its transaction `t`."""
     off, size = int(batch.ev.off[i]), int(batch.ev.size[i])
-    altered = altered_tables(batch.buf[off : off + size].tobytes(), batch.format)
+    altered, sequences = _altered(batch.buf[off : off + size].tobytes(), batch.format)
     before = after = starts.start(batch, created, t)
     kinds = batch.ev.kind[int(batch.tx.first[t]) : i] & KIND_MASK
     if (kinds == TABLE_MAP).any() or batch.tx.flags[t] & CONTINUED:
         after = replace(before, offset=max(int(batch.tx.end[t]), before.offset))
-    return AlteringStatement(before, after, altered)
+    return AlteringStatement(before, after, altered, sequences)
 
 
 def altering_statements(

@@ -229,7 +229,7 @@ def table_definition(
     primary = _row_key(keys, _not_null(columns), prefixes=False)
     definition["primary"] = [list(part) for part in primary]
     if mariadb:
-        _add_row_times(connection, definition)
+        _add_kind(connection, definition)
     return definition
 
 
@@ -275,10 +275,12 @@ def _collation(row: Row) -> tuple[str, int]:
     return text_value(row[0]), 0 if row[1] is None else number_value(row[1])
 
 
-def _add_row_times(connection: Connection, definition: Definition) -> None:
-    """Add the columns row_start and row_end of a system-versioned MariaDB table. row_end is part of every key.
+def _add_kind(connection: Connection, definition: Definition) -> None:
+    """Add "kind" to the definition of a table of MariaDB: "table", "sequence", or "versioned" with "row_end", the name
+    of the column ROW END.
 
-    information_schema shows these columns only if they were declared.
+    A system-versioned table also gets its columns row_start and row_end, because information_schema shows these columns
+    only if they were declared. row_end is part of every key.
     """
     kind, row_end = ask_one(
         connection,
@@ -286,7 +288,9 @@ def _add_row_times(connection: Connection, definition: Definition) -> None:
         lambda row: (text_value(row[0]), optional_text(row[1])),
         (definition["database"], definition["table"]),
     )
-    if kind.upper() != "SYSTEM VERSIONED":
+    kinds = {"SYSTEM VERSIONED": "versioned", "SEQUENCE": "sequence"}
+    definition["kind"] = kinds.get(kind.upper(), "table")
+    if definition["kind"] != "versioned":
         return
     if row_end is None:
         hidden = {
@@ -295,5 +299,6 @@ def _add_row_times(connection: Connection, definition: Definition) -> None:
         }  # fmt: skip
         definition["columns"] += [{"name": name, **hidden} for name in ("row_start", "row_end")]
         row_end = "row_end"
+    definition["row_end"] = row_end
     if definition["primary"] and row_end not in [name for name, _ in definition["primary"]]:
         definition["primary"].append([row_end, 0])

@@ -39,7 +39,8 @@ from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.values.entries import LogEnd
 from spark_sink.mirror.values.faults import fault_of
-from spark_sink.mirror.values.names import copy_folder
+from spark_sink.mirror.values.names import TableName, copy_folder
+from spark_sink.mirror.values.policies import current_rows_only
 from spark_sink.mirror.values.settings import CopySettings
 from spark_sink.table_rows.chunks import (
     Bound,
@@ -86,13 +87,14 @@ class Copier:
         target: str,
         invalid_dates: InvalidDates = InvalidDates.NULL,
         omitted: OmittedColumns = no_columns,
+        all_versions: Callable[[TableName], bool] = current_rows_only,
         *,
         iceberg: bool = False,
     ) -> None:
         """`omitted`: returns the names of columns that a table's copy leaves out; `iceberg`: True if Iceberg's readers
         have to read the copies. Raises `UserError` for settings that name no server."""
         self._spark, self._settings = spark, settings
-        self._server = CopyServer.of_settings(settings, omitted)
+        self._server = CopyServer.of_settings(settings, omitted, all_versions)
         self._target, self._invalid_dates, self._iceberg = target, invalid_dates, iceberg
 
     def copy(

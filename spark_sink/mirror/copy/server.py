@@ -3,7 +3,7 @@ describes its tables without the columns that the mirror leaves out."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
@@ -13,6 +13,8 @@ from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode
 from dispatcher.source.mysql.server_facts import is_mariadb
 from spark_sink.mirror.rules.omitted import OmittedColumns, kept_columns, no_columns
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import current_rows_only
 from spark_sink.mirror.values.settings import CopySettings
 from spark_sink.table_rows.source_table import SourceTable, read_source_table
 from spark_sink.table_rows.table_server import TableServer, replica_status
@@ -32,13 +34,18 @@ class CopyServer(TableServer):
     """A server to copy from. `endpoint` contains the database password. Spark sends the endpoint to the executors; no
     text shows the password.
 
-    `omitted`: returns the names of columns that a mirrored table leaves out."""
+    `omitted`: returns the names of columns that a mirrored table leaves out; `all_versions`: returns True if a mirrored
+    table has all versions of the rows of a system-versioned table."""
 
     omitted: OmittedColumns = no_columns
+    all_versions: Callable[[TableName], bool] = current_rows_only
 
     @classmethod
     def of_settings(
-        cls, settings: CopySettings, omitted: OmittedColumns = no_columns
+        cls,
+        settings: CopySettings,
+        omitted: OmittedColumns = no_columns,
+        all_versions: Callable[[TableName], bool] = current_rows_only,
     ) -> CopyServer:
         """Returns the server that the settings name. Raises `BinlogError` SETTINGS for an address that is not valid."""
         try:
@@ -51,12 +58,13 @@ class CopyServer(TableServer):
         (address,) = login.addresses
         tls = Tls(TlsMode(settings.tls), settings.ca_file)
         endpoint = Endpoint(address.host, address.port, login.user, settings.secret, tls)
-        return cls(endpoint, omitted)
+        return cls(endpoint, omitted, all_versions)
 
     def table(self, database: str, table: str) -> SourceTable:
-        """Returns a table without the columns that the mirror leaves out."""
+        """Returns a table without the columns that the mirror leaves out, and with the versions that it has."""
+        all_versions = self.all_versions((database, table))
         with self.session() as connection:
-            source = read_source_table(connection, database, table)
+            source = read_source_table(connection, database, table, all_versions=all_versions)
         return without_columns(source, self.omitted((database, table)))
 
 

@@ -60,7 +60,8 @@ class HistorySteps:
         from spark_sink.mirror.history.row_versions import row_versions  # noqa: PLC0415 - loads numpy
 
         record, run, dates = work.record, work.rows, self.options.invalid_dates
-        layout = RowLayout.of(run, dates, self.options.policy(record.name).omitted)
+        policy = self.options.policy(record.name)
+        layout = RowLayout.of(run, dates, policy.omitted)
         if not layout.key:
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
@@ -70,7 +71,12 @@ class HistorySteps:
             )
         table = self._fitted(session.spark, record, layout.columns)
         decoded = (
-            (lsn, delivered.decode_table(payload, invalid_dates=dates))
+            (
+                lsn,
+                delivered.decode_table(
+                    payload, invalid_dates=dates, all_versions=policy.all_versions
+                ),
+            )
             for lsn, payload in self._payloads(session, run)
         )
         lines: pa.Table = row_versions(decoded, layout.row, layout.key, exact=work.exact)

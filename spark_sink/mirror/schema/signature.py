@@ -35,6 +35,7 @@ class Signature:
     def of_table_map(cls, table_map: TableMap, invalid_dates: InvalidDates) -> Signature:
         """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE. The error's message names table and column."""
         table_map.require_names()
+        table_map.require_kind()
         names = [table_map.columns[i].name for i in table_map.key]
         return cls.of_columns(table_map.columns, names, invalid_dates, table_map.label)
 

@@ -137,7 +137,7 @@ def _effects(ddl: ParsedStatement, statement: LoggedStatement) -> list[TableEffe
     match ddl.kind:
         case kind if kind in HARMLESS:
             return []
-        case DdlKind.DROP_TABLE:
+        case DdlKind.DROP_TABLE | DdlKind.REPLACE_BY_SEQUENCE | DdlKind.DROP_SEQUENCE:
             return [DropTable(name) for name in ddl.tables]
         case DdlKind.TRUNCATE:
             return [TruncateTable(name) for name in ddl.tables]
@@ -200,7 +200,8 @@ def _not_understood(statement: LoggedStatement) -> BinlogError:
 _KEYWORD = re.compile(r"[A-Z]+")
 # Kinds that change neither rows nor columns of a mirrored table. OTHER is for servers, tablespaces and plug-ins.
 HARMLESS = frozenset((
-    DdlKind.ACCOUNT, DdlKind.ALTER_DATABASE, DdlKind.CREATE_DATABASE, DdlKind.INDEX, DdlKind.MAINTENANCE,
+    DdlKind.ACCOUNT, DdlKind.ALTER_SEQUENCE, DdlKind.ALTER_DATABASE, DdlKind.CREATE_DATABASE, DdlKind.INDEX,
+    DdlKind.MAINTENANCE,
     DdlKind.OTHER, DdlKind.ROUTINE, DdlKind.TEMPORARY_TABLE, DdlKind.VIEW,
 ))  # fmt: skip
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -76,6 +76,13 @@ _METADATA_FIELDS = {
     MetadataColumn.COMMITTED_AT: "committed_at",
     MetadataColumn.DELETED: "deleted",
 }
+
+
+class Decoding(NamedTuple):
+    """How payloads are decoded: see `delivered.decode_table`."""
+
+    invalid_dates: InvalidDates
+    all_versions: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +151,7 @@ class RowStep:
     run: RowRun
     layout: RowLayout
     policy: TablePolicy
-    invalid_dates: InvalidDates
+    decoding: Decoding
     exact: bool
     snapshot: Snapshot | None = None
 
@@ -218,7 +225,7 @@ class RowStep:
 
     def _decoded(self, payloads: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
         for payload in payloads:
-            yield from _decode(payload, self.invalid_dates, self.snapshot)
+            yield from _decode(payload, self.decoding, self.snapshot)
 
     def _local(self, session: StepSession, events: pa.Table) -> DataFrame:
         return session.spark.createDataFrame(events.combine_chunks(), spark_schema(events.schema))
@@ -229,9 +236,7 @@ class RowStep:
         """Returns, for each payload, the last event of each key, with the payload's `lsn`."""
         schema = spark_schema(form.schema).add("lsn", LongType())
         payloads = self._payloads(session, log)
-        return payloads.mapInArrow(
-            partial(_reduce, form, self.invalid_dates, self.snapshot), schema
-        )
+        return payloads.mapInArrow(partial(_reduce, form, self.decoding, self.snapshot), schema)
 
     def _payloads(self, session: StepSession, log: BinlogLog) -> DataFrame:
         lsns = [entry.lsn for entry in self.run.entries]
@@ -278,9 +283,11 @@ class RowStep:
         schema = StructType([row, StructField("count", LongType())])
         if (held := self._held(log, LOCAL_BYTES_MAX)) is not None:
             tables = [keyed.row_counts_of(batch, self.layout.row) for batch in self._decoded(held)]
+            if not tables:  # only old versions of rows have changed
+                return session.spark.createDataFrame([], schema)
             return session.spark.createDataFrame(_joined(tables), schema)
         payloads = self._payloads(session, log)
-        count = partial(_count, self.layout.row, self.invalid_dates, self.snapshot)
+        count = partial(_count, self.layout.row, self.decoding, self.snapshot)
         return payloads.mapInArrow(count, schema)
 
     def _count_lines(self, session: StepSession, sums: DataFrame) -> DataFrame:
@@ -335,16 +342,18 @@ def _fields(structs: pa.ChunkedArray) -> pa.Table:
 
 
 def _decode(
-    payload: bytes, invalid_dates: InvalidDates, snapshot: Snapshot | None
+    payload: bytes, decoding: Decoding, snapshot: Snapshot | None
 ) -> Iterator[pa.RecordBatch]:
     """Decode a payload to the changes that are not in the snapshot."""
-    for batch in delivered.decode_table(payload, invalid_dates=invalid_dates):
+    for batch in delivered.decode_table(
+        payload, invalid_dates=decoding.invalid_dates, all_versions=decoding.all_versions
+    ):
         yield batch if snapshot is None else snapshot.unseen(batch)
 
 
 def _reduce(
     form: keyed.EventForm,
-    invalid_dates: InvalidDates,
+    decoding: Decoding,
     snapshot: Snapshot | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
@@ -353,21 +362,21 @@ def _reduce(
 
     for batch in batches:
         for lsn, payload in zip(batch.column("lsn"), batch.column("payload"), strict=True):
-            events = keyed.last_events(_decode(payload.as_py(), invalid_dates, snapshot), form)
+            events = keyed.last_events(_decode(payload.as_py(), decoding, snapshot), form)
             lsns = pa.repeat(lsn, events.num_rows)
             yield from events.append_column("lsn", lsns).to_batches(max_chunksize=1 << 16)
 
 
 def _count(
     row: pa.StructType,
-    invalid_dates: InvalidDates,
+    decoding: Decoding,
     snapshot: Snapshot | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Decode payloads into rows with counts. Runs on the executors."""
     for batch in batches:
         for payload in batch.column("payload"):
-            for changes in _decode(payload.as_py(), invalid_dates, snapshot):
+            for changes in _decode(payload.as_py(), decoding, snapshot):
                 yield from keyed.row_counts_of(changes, row).to_batches()
 
 

@@ -34,7 +34,7 @@ from spark_sink.mirror.rules.table_work import (
 )
 from spark_sink.mirror.tables import schema_changes
 from spark_sink.mirror.tables.delta import MirroredTable, StepSession
-from spark_sink.mirror.tables.steps import RowLayout, RowStep
+from spark_sink.mirror.tables.steps import Decoding, RowLayout, RowStep
 from spark_sink.mirror.tables.table_checks import require_schema, require_table
 from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.names import aside_folder, quoted
@@ -176,7 +176,7 @@ class TableWorks:
             work.rows,
             layout,
             policy,
-            options.invalid_dates,
+            Decoding(options.invalid_dates, policy.all_versions),
             work.exact,
             None if work.snapshot is None else Snapshot(*work.snapshot),
         )

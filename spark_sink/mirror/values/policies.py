@@ -54,7 +54,8 @@ class MetadataColumn(StrEnum):
 class TablePolicy:
     """`interval_s`: shortest time between two steps that apply rows of the table; `history`: True if the table has a
     history table; `feed`: True if the table's Delta table has a change data feed; `omitted`: names of columns that the
-    mirrored table does not have."""
+    mirrored table does not have; `all_versions`: True if the mirrored table has all versions of the rows of a
+    system-versioned table, False if it has the current rows."""
 
     unknown: UnknownTables = UnknownTables.STOP
     purged: PurgedChanges = PurgedChanges.COPY
@@ -65,12 +66,17 @@ class TablePolicy:
     history: bool = False
     feed: bool = False
     omitted: tuple[str, ...] = ()
+    all_versions: bool = False
 
     @property
     def extra(self) -> tuple[MetadataColumn, ...]:
         """The metadata columns that a table has, including the one that soft deletes need."""
         needed = (MetadataColumn.DELETED,) if self.deletes is Deletes.SOFT else ()
         return tuple(dict.fromkeys((*self.metadata, *needed)))
+
+
+def current_rows_only(_: TableName) -> bool:
+    return False
 
 
 def excludes_nothing(_consumer: str, _name: TableName) -> bool:

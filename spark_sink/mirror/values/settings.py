@@ -132,6 +132,13 @@ class TableSettings(SettingsSection):
             "out of the log ([types.md](types.md#generated-columns))"
         ),
     )
+    all_versions: bool | None = Field(
+        default=None,
+        description=(
+            "For system-versioned tables of MariaDB: mirror all versions of a row instead of the current rows "
+            "([schema-changes.md](schema-changes.md#system-versioned-tables))"
+        ),
+    )
 
 
 class CopySettings(SettingsSection):
@@ -450,6 +457,10 @@ class MirrorSettings(SettingsSection):
     def omitted_columns(self, name: tuple[str, str]) -> tuple[str, ...]:
         """Returns the names of the source table's columns that the mirrored table does not have."""
         return self.policy(name).omit_columns or ()
+
+    def has_all_versions(self, name: tuple[str, str]) -> bool:
+        """True if the mirrored table has all versions of the rows of a system-versioned table."""
+        return self.policy(name).all_versions or False
 
     def excludes(self, consumer: str, name: tuple[str, str]) -> bool:
         """True if the consumer does not mirror a table with this name. If a consumer is not in the settings, all its

@@ -59,6 +59,7 @@ class JsonSelection(_OpChoice):
             check_spelling(self._options, table_map.database, table_map.table)
             return None
         table_map.require_names()
+        table_map.require_kind()
         names = [column.name for column in table_map.columns]
         chosen = set(self._choice.choose(table_map.database, table_map.table, names))
         columns = tuple(i for i, name in enumerate(names) if name in chosen and self._has_images)
@@ -94,6 +95,7 @@ class TypedSelection(_OpChoice):
             check_spelling(self._options, table_map.database, table_map.table)
             return None
         table_map.require_names()
+        table_map.require_kind()
         lost, unfit = self._left_out(table_map), self._unfit(table_map)
         if lost or unfit:
             raise other_layout(table_map.label, lost, unfit)

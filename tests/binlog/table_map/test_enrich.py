@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from pymysql.converters import encoders
 
-from dispatcher.binlog.table_map.enrich import enriched_body, incomplete
+from dispatcher.binlog.table_map.enrich import Lacks, enriched_body, lacks
 from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.binlog.table_map.wire import Field, RawTableMap
+from dispatcher.binlog.table_map.table_kind import TableKind
+from dispatcher.binlog.table_map.wire import Field, RawTableMap, encode_field
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.mysql.table_schema import table_definition
 from tests.servers import Server
@@ -51,8 +52,8 @@ def test_only_missing_fields_are_supplied() -> None:
     completed = TableMap.parse(enriched_body(short, definition()))
     wanted = TableMap.parse(full)
     assert (completed.columns, completed.key) == (wanted.columns, wanted.key)
-    assert incomplete(short, mariadb=False)
-    assert not incomplete(full, mariadb=False)
+    assert lacks(short, mariadb=False) is Lacks.COLUMNS
+    assert lacks(full, mariadb=False) is Lacks.NOTHING
     assert (
         RawTableMap.of(enriched_body(full, definition())).fields.items()
         >= RawTableMap.of(full).fields.items()
@@ -85,28 +86,28 @@ def test_another_number_of_columns_is_refused() -> None:
 def test_columns_that_mariadb_does_not_distinguish_get_their_types() -> None:
     specs = [Spec("u", STRING, b"\xfe\x10", charset=63), Spec("b", STRING, b"\xfe\x10", charset=63)]
     body = table_map(specs, key=())
-    assert incomplete(body, mariadb=True)
-    assert not incomplete(body, mariadb=False)
+    assert lacks(body, mariadb=True) is Lacks.COLUMNS
+    assert lacks(body, mariadb=False) is Lacks.NOTHING
     known: dict[str, Any] = {
         "database": "shop", "table": "orders", "columns": [entry("u", "uuid"), entry("b", "binary(16)", bytes=16)],
         "primary": [],
     }  # fmt: skip
     completed = enriched_body(body, known, mariadb=True)
     assert RawTableMap.of(completed).fields[Field.COLUMN_TYPES] == b"\x04uuid\x00"
-    assert not incomplete(completed, mariadb=True)
+    assert lacks(completed, mariadb=True) is Lacks.NOTHING
     known["columns"][0] = entry("u", "binary(16)", bytes=16)
     assert enriched_body(body, known, mariadb=True) == body
 
 
 def test_old_temporals_of_mariadb_need_a_definition_without_fractions() -> None:
     body = table_map([Spec("t", TIME_OLD), Spec("s", TIMESTAMP_OLD)], key=())
-    assert incomplete(body, mariadb=True)
+    assert lacks(body, mariadb=True) is Lacks.COLUMNS
     known: dict[str, Any] = {
         "database": "shop", "table": "orders", "primary": [],
         "columns": [entry("t", "time /* mariadb-5.3 */"), entry("s", "timestamp /* mariadb-5.3 */")],
     }  # fmt: skip
     completed = enriched_body(body, known, mariadb=True)
-    assert not incomplete(completed, mariadb=True)
+    assert lacks(completed, mariadb=True) is Lacks.NOTHING
     assert [column.name for column in TableMap.parse(completed).columns] == ["t", "s"]
     known["columns"][0] = entry("t", "time(3) /* mariadb-5.3 */")
     with pytest.raises(BinlogError, match=r"time\(3\) in MariaDB's old form") as refused:
@@ -116,7 +117,7 @@ def test_old_temporals_of_mariadb_need_a_definition_without_fractions() -> None:
 
 def test_text_of_the_same_size_is_not_an_address() -> None:
     body = table_map([Spec("c", STRING, b"\xfe\x04", charset=8)], key=())
-    assert not incomplete(body, mariadb=True)
+    assert lacks(body, mariadb=True) is Lacks.NOTHING
 
 
 def test_every_cut_is_a_typed_error() -> None:
@@ -213,8 +214,12 @@ def test_the_result_is_what_a_server_with_full_metadata_writes(
                     known = table_definition(connection, database, name, mariadb=server.mariadb)
                     assert len(short[name]) < len(full[name])
                     completed = enriched_body(short[name], known, mariadb=server.mariadb)
-                    # Both bodies are equal except for the table's id.
-                    assert completed[8:] == full[name][8:], f"{name}, {metadata}"
+                    # Both bodies are equal except for the table's id, and the field that only the daemon writes.
+                    expected = full[name]
+                    if name == "versioned":
+                        expected += encode_field(Field.TABLE_KIND, bytes((TableKind.VERSIONED, 2)))
+                    assert completed[8:] == expected[8:], f"{name}, {metadata}"
+                    assert enriched_body(full[name], known, mariadb=server.mariadb) == expected
     finally:
         server.execute("SET GLOBAL binlog_row_metadata = FULL")
 

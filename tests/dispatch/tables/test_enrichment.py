@@ -12,9 +12,10 @@ from dispatcher.binlog.stream.batch import TABLE_MAP, Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.binlog.table_map.table_kind import SEQUENCE_COLUMNS, TableKind
 from dispatcher.dispatch.tables.enrichment import Enrichment, Outcome, SchemaRequirement
 from dispatcher.dispatch.tables.versions import FetchedDefinition, LogPosition, Versions
-from dispatcher.model.errors import ErrorKind
+from dispatcher.model.errors import BinlogError, ErrorKind
 from tests.support.event_encoder import LogWriter, opaque_rows_body
 from tests.support.rows_encoder import Spec, table_map
 from tests.support.table_definitions import definition, statements_from
@@ -91,14 +92,18 @@ def minimal() -> MinimalLog:
     return minimal
 
 
-def columns_of(batch: Batch) -> list[str]:
-    """The column names of the batch's TABLE_MAPs."""
-    names = []
+def table_maps_of(batch: Batch) -> list[TableMap]:
+    found = []
     for i in np.flatnonzero(batch.ev.kind == TABLE_MAP).tolist():
         start, size = int(batch.ev.off[i]), int(batch.ev.size[i])
         body = batch.buf[start + HEADER_SIZE : start + size - 4].tobytes()
-        names += [column.name for column in TableMap.parse(body).columns]
-    return names
+        found.append(TableMap.parse(body))
+    return found
+
+
+def columns_of(batch: Batch) -> list[str]:
+    """The column names of the batch's TABLE_MAPs."""
+    return [column.name for parsed in table_maps_of(batch) for column in parsed.columns]
 
 
 def test_a_table_without_a_known_definition_is_missing(minimal: MinimalLog) -> None:
@@ -179,3 +184,105 @@ def test_a_stream_that_may_skip_transactions_asks_for_every_table(minimal: Minim
     minimal.begin(gaps=True)
     outcome = minimal.enrich(minimal.batch())
     assert outcome.missing == (ORDERS,) and outcome.gaps
+
+
+# -- what a table is --------------------------------------------------------------------------------------------
+
+SEQUENCE = ("shop", "s")
+
+
+class SequenceLog(MinimalLog):
+    """A log of MariaDB with full metadata, and the rows of a sequence."""
+
+    def insert(self) -> None:
+        columns = [Spec(name, 8, nullable=False) for name in SEQUENCE_COLUMNS]
+        self.log.begin()
+        body = table_map(columns, database="shop", table="s", table_id=100, key=())
+        self.log._part("map", EventType.TABLE_MAP, body, (SEQUENCE,))
+        rows = opaque_rows_body(EventType.WRITE_ROWS, 100, b"1", end=True)
+        self.log._part("rows", EventType.WRITE_ROWS, rows, (SEQUENCE,), ends=True)
+        self.log.commit()
+
+    def begin(self, *, can_ask: bool = True, gaps: bool = False) -> None:
+        start = LogPosition(self.log.file.name, 4, self.log.file.created)
+        self.enrichment.begin(start, mariadb=True, can_ask=can_ask, gaps=gaps)
+
+    def statement(self, text: str) -> None:
+        self.log.ddl(text, "shop", tables=(SEQUENCE,))
+
+    def answer(self, outcome: Outcome, kind: str | None) -> None:
+        """Answer the request for the sequence's definition. `kind`: None if there is no such table now."""
+        assert outcome.missing == (SEQUENCE,) and outcome.start is not None
+        columns = [
+            {"name": name, "mysql_type": "bigint(21)", "nullable": False, "charset": None}
+            for name in SEQUENCE_COLUMNS
+        ]
+        known = {"database": "shop", "table": "s", "columns": columns, "key": [], "primary": []}
+        gone = BinlogError(ErrorKind.METADATA_MISSING, "it is gone")
+        answer = gone if kind is None else known | {"kind": kind}
+        statements = statements_from(self.log, outcome.start)
+        found = [FetchedDefinition(SEQUENCE, self.end, answer)]
+        self.enrichment.versions.add_fetched(outcome.start, found, statements)
+
+
+@pytest.fixture
+def sequence() -> SequenceLog:
+    sequence = SequenceLog()
+    sequence.begin()
+    return sequence
+
+
+def kinds_of(outcome: Outcome) -> list[TableKind]:
+    assert outcome.missing == () and not outcome.failures
+    return [parsed.kind for parsed in table_maps_of(outcome.batch)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("sequence", TableKind.SEQUENCE), ("table", TableKind.TABLE)]
+)
+def test_the_server_tells_a_sequence_from_a_table(
+    sequence: SequenceLog, kind: str, expected: TableKind
+) -> None:
+    sequence.insert()
+    batch = sequence.batch()
+    sequence.answer(sequence.enrich(batch), kind)
+    assert kinds_of(sequence.enrich(batch)) == [expected]
+
+
+def test_without_an_answer_the_kind_stays_in_doubt_and_no_consumer_fails(
+    sequence: SequenceLog,
+) -> None:
+    sequence.insert()
+    batch = sequence.batch()
+    sequence.statement("RENAME TABLE s TO s2")
+    sequence.answer(sequence.enrich(batch), None)
+    assert kinds_of(sequence.enrich(batch, ask=False)) == [TableKind.DOUBT]
+    other = SequenceLog()
+    other.begin(can_ask=False)
+    other.insert()
+    assert kinds_of(other.enrich(other.batch())) == [TableKind.DOUBT]
+
+
+def test_statements_that_only_sequences_can_have_prove_the_kind(sequence: SequenceLog) -> None:
+    sequence.insert()
+    batch = sequence.batch()
+    sequence.statement("ALTER SEQUENCE s RESTART 5")
+    sequence.statement("DROP SEQUENCE `s` /* generated by server */")
+    sequence.answer(sequence.enrich(batch), None)
+    assert kinds_of(sequence.enrich(batch)) == [TableKind.SEQUENCE]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DROP SEQUENCE IF EXISTS `s` /* generated by server */",
+        "DROP TABLE s",
+        "ALTER TABLE s FORCE",
+    ],
+)
+def test_other_statements_prove_nothing(sequence: SequenceLog, text: str) -> None:
+    sequence.insert()
+    batch = sequence.batch()
+    sequence.statement(text)
+    sequence.answer(sequence.enrich(batch), None)
+    assert kinds_of(sequence.enrich(batch)) == [TableKind.DOUBT]

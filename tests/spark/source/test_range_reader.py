@@ -58,7 +58,7 @@ class FakeServer:
         self.step("table")
         charsets = ("", "")
         return SourceTable(
-            database, name, COLUMNS, charsets, (0,), "PRIMARY", "InnoDB", 2, 8, versioned=False
+            database, name, COLUMNS, charsets, (0,), "PRIMARY", "InnoDB", 2, 8, all_versions=False
         )
 
     def reader(self, *_: object) -> Any:

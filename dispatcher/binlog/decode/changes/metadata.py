@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from dispatcher.binlog.decode.arrow import arrow_buffers
 from dispatcher.binlog.decode.changes.changed_columns import changed_names
 from dispatcher.binlog.decode.changes.metadata_names import Metadata
-from dispatcher.binlog.decode.changes.row_batches import DecodedRows, WalkedRows
+from dispatcher.binlog.decode.changes.row_batches import DecodedRows
+from dispatcher.binlog.decode.changes.walked_rows import WalkedRows
 from dispatcher.binlog.decode.columns.table_decoder import TableDecoder
 from dispatcher.binlog.decode.events import row_walk
 from dispatcher.binlog.decode.events.index import Index
@@ -70,6 +71,12 @@ class MetadataColumns:
         np.add.at(self._rows, txns, rows)
         last = events[:, row_walk.INDEX] << row_walk.ROW_BITS | (rows - 1)
         np.maximum.at(self._last, txns, last)
+
+    def count_rows(self, rows: WalkedRows) -> None:
+        """Add these rows to the counts of their transactions."""
+        txns = rows.events[rows.cells.event[: rows.n], row_walk.TXN]
+        np.add.at(self._rows, txns, 1)
+        np.maximum.at(self._last, txns, rows.cells.ordinal[: rows.n])
 
     def count_statement(self, txn: int, ordinal: int) -> None:
         """Count a statement as one row. `txn`: the index of its transaction in the transactions array."""

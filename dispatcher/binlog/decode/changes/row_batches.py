@@ -15,6 +15,7 @@ from dispatcher.binlog.decode.arrow import arrow_buffers
 from dispatcher.binlog.decode.arrow.arrow_types import NAMES, images_schema
 from dispatcher.binlog.decode.changes.missing_columns import MissingColumns, list_of_names
 from dispatcher.binlog.decode.changes.ops import ROW_OPS
+from dispatcher.binlog.decode.changes.walked_rows import WalkedRows, current_rows
 from dispatcher.binlog.decode.columns.table_decoder import TableDecoder
 from dispatcher.binlog.decode.events import row_walk
 from dispatcher.binlog.decode.events.index import Index
@@ -29,24 +30,13 @@ from dispatcher.binlog.decode.events.index_kernels import (
 from dispatcher.binlog.decode.formats.gtid_text import gtid_strings
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.binlog.table_map.table_kind import TableKind
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 128 << 20  # limit of the row images in a batch: a batch of large rows has fewer rows
 
 _OPS = arrow_buffers.string_array(ROW_OPS)
-
-
-class WalkedRows(NamedTuple):
-    """The `n` rows of a batch. `cells`: offsets of the cells in `log.buf[base:]`. `cells.event`: the index in `events`
-    of each row's event. `sparse`: True if the images of some events lack columns."""
-
-    log: Index
-    events: NDArray[np.int64]
-    cells: row_walk.RowCells
-    n: int
-    base: int
-    sparse: bool
 
 
 class DecodedRows(NamedTuple):
@@ -82,7 +72,13 @@ def walked_rows(
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[WalkedRows]:
     """Find the cells of rows events of one layout, in the batches of `decoded_rows`. The arrays of `cells` are valid
-    until the next batch is built. Raises `BinlogError` MALFORMED_EVENT, ROW_IMAGE."""
+    until the next batch is built.
+
+    Of a system-versioned table, only the changes of current rows are returned, unless its table map is
+    `TableMap.with_all_versions`. Raises `BinlogError` MALFORMED_EVENT, ROW_IMAGE, and METADATA_MISSING if the kind of
+    the table is in doubt.
+    """
+    decoder.table_map.require_kind()
     sizes = events[:, row_walk.END] - events[:, row_walk.OFFSET]
     # A row has at least its null bits, so the size of the events bounds the number of rows, and thus the size of the
     # arrays.
@@ -117,7 +113,11 @@ def _walked_run(
     while n := row_walk.walk(index.buf, events, decoder.widths, state, cells, bytes_max):
         if n < 0:
             raise _walk_error(n, int(state[4]), decoder.table_map)
-        yield WalkedRows(index, events, cells, n, base=int(state[3]), sparse=bool(state[5]))
+        walked = WalkedRows(index, events, cells, n, base=int(state[3]), sparse=bool(state[5]))
+        if decoder.table_map.kind is TableKind.VERSIONED:
+            walked = current_rows(walked, decoder.table_map)
+        if walked.n:
+            yield walked
 
 
 def _with_images(walked: WalkedRows, decoder: TableDecoder) -> DecodedRows:

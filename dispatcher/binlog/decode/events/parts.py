@@ -15,6 +15,7 @@ from dispatcher.binlog.decode.events.index import Index
 from dispatcher.binlog.decode.events.index_kernels import EPOCH
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.parse import TableMap, layout_id
+from dispatcher.binlog.table_map.table_kind import TableKind
 from dispatcher.model.errors import BinlogError
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ def log_parts(
     index: Index, layouts: Layouts, statement: Callable[[Index, int], T | None]
 ) -> Iterator[Part | T]:
     """Yields the parts in stream order. Between the parts, yields what `statement` returns for each line of a query,
-    without the values None."""
+    without the values None. The rows of sequences are left out: a sequence is not a table."""
     events = index.events
     queries = np.flatnonzero(events[:, row_walk.TYPE] == EventType.QUERY)
     found = {line: statement(index, line) for line in queries.tolist()}
@@ -76,4 +77,6 @@ def log_parts(
         of_event = layouts.of_version[run[:, row_walk.VERSION]]
         present, firsts = np.unique(of_event, return_index=True)
         for layout in present[np.argsort(firsts)].tolist():
+            if layouts.table_map(layout).kind is TableKind.SEQUENCE:
+                continue
             yield Part(layout, run if len(present) == 1 else run[of_event == layout])

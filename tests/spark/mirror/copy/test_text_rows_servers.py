@@ -43,11 +43,16 @@ def reading(server: Server) -> Iterator[Connection]:
 
 
 def copied(
-    server: Server, database: str, table: str, invalid_dates: InvalidDates = InvalidDates.NULL
+    server: Server,
+    database: str,
+    table: str,
+    invalid_dates: InvalidDates = InvalidDates.NULL,
+    *,
+    all_versions: bool = False,
 ) -> pa.Table:
     """Returns the rows that a copy reads, in the order of the first column."""
     with reading(server) as connection:
-        source = read_source_table(connection, database, table)
+        source = read_source_table(connection, database, table, all_versions=all_versions)
         decoder = TextDecoder(source.columns, source.label, invalid_dates)
         batches = list(
             RowReader(connection, "server").batches(_statement(source, decoder), decoder)
@@ -134,7 +139,7 @@ def test_columns_are_those_of_the_log(any_server: Server, new_database: NewDatab
     table_map = TableMap.parse(part.table_map)
     assert source.columns == table_map.columns
     assert source.key == table_map.key
-    assert (source.key_name, source.engine, source.versioned) == ("PRIMARY", "InnoDB", False)
+    assert (source.key_name, source.engine, source.all_versions) == ("PRIMARY", "InnoDB", False)
 
 
 def test_columns_and_labels_of_every_character_set(
@@ -268,11 +273,11 @@ def test_rows_of_a_versioned_table(
         f"INSERT INTO {database}.t VALUES (1, 1), (2, 2)",
         f"UPDATE {database}.t SET a = 3 WHERE id = 1",
     )
-    found = copied(server, database, "t")
-    assert found.column_names == ["id", "a", "row_start", "row_end"]
-    assert sorted(zip(found["id"].to_pylist(), found["a"].to_pylist(), strict=True)) == [
-        (1, 1), (1, 3), (2, 2)
-    ]  # fmt: skip
+    for all_versions, expected in ((False, [(1, 3), (2, 2)]), (True, [(1, 1), (1, 3), (2, 2)])):
+        found = copied(server, database, "t", all_versions=all_versions)
+        assert found.column_names == ["id", "a", "row_start", "row_end"]
+        pairs = zip(found["id"].to_pylist(), found["a"].to_pylist(), strict=True)
+        assert sorted(pairs) == expected
 
 
 def test_old_temporal_formats(mariadb1011: Server, new_database: NewDatabase) -> None:
