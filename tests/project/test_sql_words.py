@@ -23,7 +23,8 @@ CLASSES = re.compile(r"\\[wWsSdDbB]")
 # language. The digits are of numbers that the lexer has cut, and of the mirror's own names.
 NAMES = {
     ("statement.py", "lower"), ("signature.py", "lower"), ("change_rows.py", "lower"),
-    ("alteration.py", "lower"), ("fills.py", "casefold"), ("fills.py", "isdecimal"), ("signature.py", "isdecimal"),
+    ("generated.py", "lower"), ("recomputed.py", "lower"), ("alteration.py", "lower"),
+    ("fills.py", "casefold"), ("fills.py", "isdecimal"), ("signature.py", "isdecimal"),
 }  # fmt: skip
 
 
