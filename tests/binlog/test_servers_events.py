@@ -19,6 +19,9 @@ from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.sql.comments import ServerVersion
 from dispatcher.binlog.sql.query_event import logged_statement
 from dispatcher.binlog.sql.statement import parse_statement
+from dispatcher.binlog.stream.batch import Batch
+from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
 from tests.servers import Server
@@ -278,6 +281,42 @@ GROUPS = (
     ("INSERT INTO i SELECT a + 100 FROM i", "UPDATE i, m SET i.a = 51, m.a = 52 WHERE i.a = 3 AND m.a = 1"),
     ("XA START 'q'", "INSERT INTO i VALUES (60)", "XA END 'q'", "XA COMMIT 'q' ONE PHASE"),
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["mariadb118", "mariadb1011"])
+def test_the_remedy_for_transaction_precise_versions(
+    kind: Kind, request: pytest.FixtureRequest, new_database: Callable[[Server], str]
+) -> None:
+    """MariaDB logs changes of such a table as statements, also with binlog_format=ROW."""
+    server: Server = request.getfixturevalue(kind)
+    database = new_database(server)
+    times = ", ".join(
+        f"{n} BIGINT UNSIGNED GENERATED ALWAYS AS ROW {w}"
+        for n, w in (("b", "START"), ("e", "END"))
+    )
+    server.execute(
+        f"CREATE TABLE t (id INT PRIMARY KEY, {times}, PERIOD FOR SYSTEM_TIME (b, e)) WITH SYSTEM VERSIONING",
+        database=database,
+    )
+    file = fresh_log(server)
+    server.execute(
+        "INSERT INTO t (id) VALUES (1), (2)", "DELETE FROM t WHERE id = 2", database=database
+    )
+    splitter = Splitter(Routes(), packets=False, checksum=True, buffer_bytes=1 << 14)
+    batches = splitter.feed(read_log(server, file)[4:])
+    faults = [b.fault.error for b in batches if isinstance(b, Batch) and b.fault is not None]
+    assert [fault.what.split(" as ")[0] for fault in faults] == ["INSERT", "DELETE"]
+    assert "transaction-precise system versioning" in str(faults[0])
+    server.execute(
+        "SET SESSION system_versioning_alter_history = KEEP",
+        "ALTER TABLE t DROP SYSTEM VERSIONING, DROP COLUMN b, DROP COLUMN e",
+        "ALTER TABLE t ADD SYSTEM VERSIONING",
+        database=database,
+    )
+    file = fresh_log(server)
+    server.execute("INSERT INTO t (id) VALUES (3)", "DELETE FROM t WHERE id = 1", database=database)
+    assert not shared(read_log(server, file), database).faults
+    assert server.execute(f"SELECT id FROM {database}.t") == ((3,),)
 
 
 @pytest.mark.parametrize("kind", ["mariadb118", "mariadb1011"])
