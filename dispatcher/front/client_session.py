@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 
 from dispatcher.front.connections import Connected, Connections
 from dispatcher.front.daemon_errors import wire_error
@@ -13,9 +14,10 @@ from dispatcher.front.questions.answer import Answer, LookUp, Ok, ResultSet, Who
 from dispatcher.front.questions.answers import answer_to, check_database
 from dispatcher.front.questions.parse import parse_question
 from dispatcher.front.questions.question import Kill, Question, ShowReplicas
-from dispatcher.front.questions.refusals import unknown_thread
-from dispatcher.front.questions.variables import Variables
+from dispatcher.front.questions.refusals import question_too_large, unknown_thread
+from dispatcher.front.questions.variables import VariableMemory, Variables
 from dispatcher.front.served_dump import ServedDump
+from dispatcher.front.turns import Turns
 from dispatcher.front.wire.channel import Channel
 from dispatcher.front.wire.errors import WireError, error_packet, unknown_command
 from dispatcher.front.wire.login import FrontLogin
@@ -27,6 +29,7 @@ from dispatcher.settings.front import FrontSettings
 from dispatcher.source.mysql.error_map import number_of
 
 COMMAND_BYTES_MAX = 1 << 20
+QUESTION_BYTES_MAX = 128 << 10
 IDLE_S = 8 * 3600.0
 """How long a client may send no command before the front disconnects it, like MySQL's `wait_timeout`."""
 _STATISTICS = b"binlog-dispatcher"
@@ -43,6 +46,8 @@ class FrontServices:
     consumers: GetConsumers
     settings: FrontSettings
     connections: Connections
+    turns: Turns = field(default_factory=Turns)
+    memory: VariableMemory = field(default_factory=VariableMemory)
 
 
 class ClientSession:
@@ -54,14 +59,14 @@ class ClientSession:
         self._services = services
         self._consumers = services.consumers
         self._name = login.user
-        self._variables = Variables(login.charset)
-        self._connected = Connected(self._name, channel.close)
+        self._variables = self._new_variables()
+        self._connected = Connected(login, channel.close)
         self._asked_for_gtids = False
 
     async def run(self) -> None:
         """Serve the client until it leaves. Raises WireError for an error that ends the connection."""
-        connections, number = self._services.connections, self._login.connection_id
-        connections.add(number, self._connected)
+        connections = self._services.connections
+        connections.add(self._connected)
         try:
             if self._login.database:
                 await self._use(self._login.database)
@@ -78,7 +83,11 @@ class ClientSession:
         except BinlogError as error:
             raise wire_error(error) from None
         finally:
-            connections.remove(number)
+            self._variables.clear()
+            connections.remove(self._connected)
+
+    def _new_variables(self) -> Variables:
+        return Variables(self._login.charset, memory=self._services.memory)
 
     # -- questions -------------------------------------------------------------------------------------------
 
@@ -105,7 +114,8 @@ class ClientSession:
             case Command.STATISTICS:
                 return [_STATISTICS]
             case Command.RESET_CONNECTION:
-                self._variables = Variables(self._login.charset)
+                self._variables.clear()
+                self._variables = self._new_variables()
                 return [ok_packet()]
             case Command.REGISTER_SLAVE:
                 self._connected.registration = parse_register(argument)
@@ -116,10 +126,13 @@ class ClientSession:
     async def _answer_question(self, argument: bytes) -> list[bytes]:
         picture = await self._picture()
         self._asked_for_gtids |= _OF_FILE_REPLICA in argument.lower()
-        question = parse_question(argument.decode("utf-8", "replace"), self._variables)
-        answer = self._own_answer(question)
-        if answer is None:
-            answer = answer_to(question, picture, self._variables, self._who())
+        if len(argument) > QUESTION_BYTES_MAX:
+            raise question_too_large(QUESTION_BYTES_MAX)
+        async with self._turn():
+            question = parse_question(argument.decode("utf-8", "replace"), self._variables)
+            answer = self._own_answer(question)
+            if answer is None:
+                answer = answer_to(question, picture, self._variables, self._who())
         if isinstance(answer, LookUp):
             answer = await self._look_up(answer)
         if isinstance(answer, ResultSet):
@@ -150,11 +163,16 @@ class ClientSession:
 
     async def _look_up(self, asked: LookUp) -> ResultSet:
         try:
-            return asked.result(await self._consumers().look_up(self._name, asked.statement))
+            found = await self._consumers().look_up(self._name, asked.statement)
         except BinlogError as error:
             if number := number_of(error):
                 raise asked.refusal(number) from None
             raise
+        async with self._turn():
+            return asked.result(found)
+
+    def _turn(self) -> AbstractAsyncContextManager[None]:
+        return self._services.turns.turn(self._name)
 
     async def _picture(self) -> Picture:
         self._shown = picture = await self._consumers().picture(self._name)

@@ -1,11 +1,28 @@
-"""The clients that are connected to the front, for SHOW REPLICAS and KILL."""
+"""The clients that are connected to the front, for SHOW REPLICAS and KILL, and their shares of all connections."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dispatcher.front.dump.request import Registration
+from dispatcher.front.wire.errors import too_many_user_connections
+from dispatcher.front.wire.login import FrontLogin
+
+
+class ShareHolder(NamedTuple):
+    """A consumer, or a token, which takes connections."""
+
+    kind: str
+    name: str
+
+
+def holders_of(login: FrontLogin) -> list[ShareHolder]:
+    """The consumer of a client, and its token if the settings have tokens."""
+    holders = [ShareHolder("consumer", login.user)]
+    return holders if login.secret is None else [*holders, ShareHolder("token", login.secret)]
 
 
 @dataclass(slots=True)
@@ -13,23 +30,42 @@ class Connected:
     """A connected client. `close` ends its connection. `registration`: None if the client has not registered as a
     replica. `uuid`: the UUID that the client has reported, "" if it has reported none."""
 
-    consumer: str
+    login: FrontLogin
     close: Callable[[], None]
     registration: Registration | None = None
     uuid: str = ""
 
+    @property
+    def consumer(self) -> str:
+        return self.login.user
+
 
 class Connections:
-    """All clients that have logged in, by the number of their connection."""
+    """All clients that have logged in, by the number of their connection.
 
-    def __init__(self) -> None:
+    A consumer, or a token, may take a further connection while it has fewer connections than are free. So none of them
+    takes all connections, and each further one can take half of what the earlier ones have left.
+    """
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
         self._clients: dict[int, Connected] = {}
+        self._held: Counter[ShareHolder] = Counter()
 
-    def add(self, connection_id: int, client: Connected) -> None:
-        self._clients[connection_id] = client
+    def require_room(self, login: FrontLogin) -> None:
+        """Raise WireError 1203 if the client's consumer or token has its share of connections."""
+        free = self._maximum - len(self._clients)
+        for holder in holders_of(login):
+            if self._held[holder] >= free:
+                raise too_many_user_connections(holder.kind, login.user, self._held[holder])
 
-    def remove(self, connection_id: int) -> None:
-        self._clients.pop(connection_id, None)
+    def add(self, client: Connected) -> None:
+        self._clients[client.login.connection_id] = client
+        self._held.update(holders_of(client.login))
+
+    def remove(self, client: Connected) -> None:
+        del self._clients[client.login.connection_id]
+        self._held -= Counter(holders_of(client.login))
 
     def of(self, consumer: str) -> Sequence[Connected]:
         """The clients of a consumer, oldest first."""

@@ -41,7 +41,8 @@ class Front:
         self._tokens = tokens
         self._guesses = guesses
         self._consumers = consumers
-        self._services = FrontServices(consumers, settings, Connections())
+        connections = Connections(settings.max_connections)
+        self._services = FrontServices(consumers, settings, connections)
         self._listener: FrontListener | None = None
         self._log = structlog.get_logger("dispatcher")
         self.port = settings.listen.port
@@ -117,12 +118,14 @@ class Front:
             self._guesses.prove(client, login.secret)
 
     async def _admit(self, login: FrontLogin) -> None:
-        """Raises WireError on a standby, and if the user's name is not the name of a consumer."""
+        """Raises WireError on a standby, if the user's name is not the name of a consumer, and if the consumer or the
+        token has its share of connections."""
         await self._wait_after_guesses(login)
         try:
             self._consumers().subscription(login.user)
         except BinlogError as error:
             raise wire_error(error) from None
+        self._services.connections.require_room(login)
 
     # -- clients ---------------------------------------------------------------------------------------------
 

@@ -33,12 +33,10 @@ from dispatcher.front.questions.question import (
     Select,
     SelectSchema,
     SetVariables,
-    ShowCharsets,
     ShowColumns,
     ShowCreateTable,
     ShowDatabases,
     ShowGrants,
-    ShowIndexes,
     ShowLogs,
     ShowLogStatus,
     ShowReplicas,
@@ -117,14 +115,10 @@ def _of_schema(question: Question, context: Context) -> Answer:
         return look_ups.show_create_table(question, picture, who)
     if isinstance(question, ShowColumns):
         return look_ups.show_columns(question, picture, who)
-    if isinstance(question, ShowIndexes):
-        return look_ups.show_indexes(question, picture, who)
     if isinstance(question, ShowDatabases):
         return look_ups.show_databases(question, picture, who)
     if isinstance(question, ShowTables):
         return look_ups.show_tables(question, picture, who)
-    if isinstance(question, ShowCharsets):
-        return look_ups.show_charsets(question, who)
     assert isinstance(question, SelectSchema)
     return look_ups.select_schema(question, picture, who)
 
@@ -166,9 +160,8 @@ def _select(question: Select, context: Context) -> Answer:
     if size > ROW_CHARACTERS_MAX or made > MADE_CHARACTERS_MAX:
         raise answer_too_large()
     names = [item.name for item in question.items]
-    rows = look_ups.limited([row], question.limit)
-    kinds = result_set(names, [row]).columns
-    return ResultSet(kinds, tuple(rows))
+    columns = result_set(names, [row]).columns
+    return ResultSet(columns, () if question.limit == 0 else (row,))
 
 
 def _gtid_of_place(question: Select, call: FunctionCall, context: Context) -> Answer:

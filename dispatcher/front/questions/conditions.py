@@ -1,19 +1,18 @@
 """The conditions of LIKE and WHERE in a question. The front evaluates them itself.
 
 Texts are compared without regard to case, as the servers compare the names of variables and columns. The time to
-evaluate a condition is bounded: a pattern has at most PATTERN_MAX characters, and the parser limits the number of tests
-in a condition.
+evaluate a condition is bounded: a pattern has at most PATTERN_MAX characters and is compared with names only, and the
+parser limits the number of tests in a condition.
 
 Source: MySQL manual, "String Comparison Functions and Operators" (LIKE).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
-PATTERN_MAX = 512
+PATTERN_MAX = 128
 _ANY, _ONE = object(), object()  # stand for `%` and `_` in a parsed pattern
 
 
@@ -21,7 +20,7 @@ class LikePattern:
     """A pattern of LIKE. `%` matches any text, and `_` matches one character. A character after a backslash matches
     only itself."""
 
-    __slots__ = ("_pieces", "text")
+    __slots__ = ("_least", "_pieces", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -32,9 +31,12 @@ class LikePattern:
                 # A backslash at the end of a pattern matches itself.
                 self._pieces.append(next(characters, "\\").casefold())
             elif character == "%":
-                self._pieces.append(_ANY)
+                if self._pieces[-1:] != [_ANY]:
+                    self._pieces.append(_ANY)
             else:
                 self._pieces.append(_ONE if character == "_" else character.casefold())
+        # how many characters a matching text has at least
+        self._least = sum(piece is not _ANY for piece in self._pieces)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LikePattern) and other.text == self.text
@@ -47,8 +49,10 @@ class LikePattern:
 
     def matches(self, text: str) -> bool:
         """True if the whole text matches the pattern. After a mismatch, the comparison goes back only to the last `%`.
-        So the time is at most proportional to the product of the two lengths."""
+        So the time is at most proportional to the square of the text's length."""
         pieces, at, piece = self._pieces, 0, 0
+        if self._least > len(text):
+            return False
         # `any_at`: index of the piece after the last `%`; `any_from`: where the text for this piece began
         any_at: int | None = None
         any_from = 0
@@ -69,64 +73,29 @@ class LikePattern:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Tests if a column's value is one of `values`, or, with `negated`, if it is not one of them. NULL never matches.
-    `values` are casefolded; `given`: the same values as the client has written them."""
+    """Tests if a column's value is one of `given`. NULL never matches. `values`: the given values, casefolded."""
 
     column: str
+    given: tuple[str, ...]
     values: frozenset[str]
-    negated: bool = False
-    given: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, column: str, given: Iterable[str]) -> OneOf:
+        values = tuple(dict.fromkeys(given))
+        return cls(column, values, frozenset(map(str.casefold, values)))
 
     def matches(self, row: Mapping[str, str | None]) -> bool:
         value = row.get(self.column)
-        return value is not None and (value.casefold() in self.values) is not self.negated
-
-
-@dataclass(frozen=True, slots=True)
-class Like:
-    column: str
-    pattern: LikePattern
-    negated: bool = False
-
-    def matches(self, row: Mapping[str, str | None]) -> bool:
-        value = row.get(self.column)
-        return value is not None and self.pattern.matches(value) is not self.negated
-
-
-@dataclass(frozen=True, slots=True)
-class AllOf:
-    parts: tuple[Condition, ...]
-
-    def matches(self, row: Mapping[str, str | None]) -> bool:
-        return all(part.matches(row) for part in self.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class AnyOf:
-    parts: tuple[Condition, ...]
-
-    def matches(self, row: Mapping[str, str | None]) -> bool:
-        return any(part.matches(row) for part in self.parts)
-
-
-Condition: TypeAlias = OneOf | Like | AllOf | AnyOf
-
-
-def columns_of(condition: Condition) -> Iterator[str]:
-    """The columns that a condition tests."""
-    if isinstance(condition, AllOf | AnyOf):
-        for part in condition.parts:
-            yield from columns_of(part)
-    else:
-        yield condition.column
+        return value is not None and value.casefold() in self.values
 
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Selects the rows of an answer that the client wants. `like`: a pattern for the first column."""
+    """Selects the rows of an answer that the client wants. `like`: a pattern for the first column. `where`: tests that
+    are all true."""
 
     like: LikePattern | None = None
-    where: Condition | None = None
+    where: tuple[OneOf, ...] = ()
 
     def matches(self, row: Mapping[str, str | None]) -> bool:
         """True if the client wants the row. `row`: the values by column name in lower case, in the order of the
@@ -135,13 +104,9 @@ class RowFilter:
             first = next(iter(row.values()), None)
             if first is None or not self.like.matches(first):
                 return False
-        return self.where is None or self.where.matches(row)
+        return all(test.matches(row) for test in self.where)
 
     def required(self, column: str) -> tuple[str, ...] | None:
         """If the condition requires that `column` has one of certain values, return these values as the client wrote
         them. Otherwise return None."""
-        parts = self.where.parts if isinstance(self.where, AllOf) else (self.where,)
-        for part in parts:
-            if isinstance(part, OneOf) and part.column == column and not part.negated:
-                return part.given
-        return None
+        return next((test.given for test in self.where if test.column == column), None)

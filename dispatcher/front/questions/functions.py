@@ -34,8 +34,8 @@ from dispatcher.model.server_picture import Picture
 _ZERO = frozenset(("warning_count", "error_count"))
 
 
-GTID_CHARACTERS_MAX = 256 << 10  # the most characters of all GTID sets that one statement may parse
-CONCAT_CHARACTERS_MAX = 1 << 20
+GTID_CHARACTERS_MAX = 128 << 10  # the most characters of all GTID sets that one statement may parse
+CONCAT_CHARACTERS_MAX = 64 << 10
 
 
 @dataclass(slots=True)
@@ -87,14 +87,6 @@ def _call(call: FunctionCall, context: Context) -> Value:
     return function(context, [evaluate(argument, context) for argument in call.arguments])
 
 
-def _user(context: Context, _: Sequence[Value]) -> Value:
-    return f"{context.who.user}@{context.who.host}"
-
-
-def _database(context: Context, _: Sequence[Value]) -> Value:
-    return context.variables.database or None
-
-
 def _concat(_: Context, arguments: Sequence[Value]) -> Value:
     if any(argument is None for argument in arguments):
         return None
@@ -104,17 +96,6 @@ def _concat(_: Context, arguments: Sequence[Value]) -> Value:
 
 
 def _gtid_subtract(context: Context, arguments: Sequence[Value]) -> Value:
-    sets = _gtid_sets(context, arguments)
-    return None if sets is None else str(sets[0].subtract(sets[1])).replace(",", ",\n")
-
-
-def _gtid_subset(context: Context, arguments: Sequence[Value]) -> Value:
-    sets = _gtid_sets(context, arguments)
-    return None if sets is None else int(sets[1].contains(sets[0]))
-
-
-def _gtid_sets(context: Context, arguments: Sequence[Value]) -> tuple[GtidSet, GtidSet] | None:
-    """Parse the two arguments of a function. Returns None if one of them is NULL."""
     first, second = arguments
     if first is None or second is None:
         return None
@@ -122,24 +103,18 @@ def _gtid_sets(context: Context, arguments: Sequence[Value]) -> tuple[GtidSet, G
     if context.gtid_characters < 0:
         raise answer_too_large()
     try:
-        return GtidSet.parse(str(first)), GtidSet.parse(str(second))
+        rest = GtidSet.parse(str(first)).subtract(GtidSet.parse(str(second)))
     except BinlogError as error:
         raise malformed_gtids(error.what) from error
+    return str(rest).replace(",", ",\n")
 
 
 # Each function, with the number of its arguments; None = any number.
 _FUNCTIONS: dict[str, tuple[int | None, Callable[[Context, Sequence[Value]], Value]]] = {
     "version": (0, lambda context, _: context.picture.version),
     "unix_timestamp": (0, lambda context, _: context.who.unix_time),
-    "database": (0, _database),
-    "schema": (0, _database),
-    "user": (0, _user),
-    "session_user": (0, _user),
-    "system_user": (0, _user),
-    "current_user": (0, lambda context, _: f"{context.who.user}@%"),
-    "connection_id": (0, lambda context, _: context.who.connection_id),
+    "database": (0, lambda context, _: context.variables.database or None),
     "uuid": (0, lambda *_: str(uuid.uuid4())),
     "concat": (None, _concat),
     "gtid_subtract": (2, _gtid_subtract),
-    "gtid_subset": (2, _gtid_subset),
 }

@@ -12,22 +12,18 @@ This module removes from the server's answer the rows of databases and tables th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from dispatcher.binlog.event.header import server_numbers
 from dispatcher.binlog.sql.lexer import Name
 from dispatcher.front.questions.answer import Answer, LookUp, ResultSet, Who, of_table
-from dispatcher.front.questions.conditions import RowFilter, columns_of
+from dispatcher.front.questions.conditions import RowFilter
 from dispatcher.front.questions.question import (
     ColumnName,
     Expression,
-    Limit,
     SelectSchema,
-    ShowCharsets,
     ShowColumns,
     ShowCreateTable,
     ShowDatabases,
-    ShowIndexes,
     ShowTables,
 )
 from dispatcher.front.questions.refusals import (
@@ -40,8 +36,6 @@ from dispatcher.front.questions.refusals import (
 from dispatcher.front.questions.schema_views import VIEWS, SchemaView
 from dispatcher.front.wire.result_set import AnswerColumn
 from dispatcher.model.server_picture import Picture, ServerAnswer
-
-T = TypeVar("T")
 
 INFORMATION_SCHEMA = "information_schema"
 NAME_MAX = 64  # characters, the servers' limit
@@ -109,18 +103,7 @@ def show_create_table(asked: ShowCreateTable, picture: Picture, who: Who) -> Loo
 def show_columns(asked: ShowColumns, picture: Picture, who: Who) -> LookUp:
     full = "FULL " if asked.full else ""
     statement = f"SHOW {full}COLUMNS FROM {_table_of(asked.table, who, picture)}"
-    return LookUp(statement, lambda table: _filtered(table, asked.filter), who, *asked.table)
-
-
-def show_indexes(asked: ShowIndexes, picture: Picture, who: Who) -> LookUp:
-    statement = f"SHOW INDEX FROM {_table_of(asked.table, who, picture)}"
-    return LookUp(statement, lambda table: _filtered(table, asked.filter), who, *asked.table)
-
-
-def _filtered(table: ServerAnswer, wanted: RowFilter) -> ResultSet:
-    names = [column.name.lower() for column in table.columns]
-    rows = [row for row in table.rows if wanted.matches(dict(zip(names, row, strict=True)))]
-    return of_table(ServerAnswer(table.columns, tuple(rows)))
+    return LookUp(statement, of_table, who, *asked.table)
 
 
 # -- databases and lists of tables -----------------------------------------------------------------------------
@@ -167,11 +150,6 @@ def _suffix(wanted: RowFilter) -> str:
     return "" if wanted.like is None else f" ({wanted.like.text})"
 
 
-def show_charsets(asked: ShowCharsets, who: Who) -> LookUp:
-    statement = "SHOW COLLATION" if asked.collations else "SHOW CHARACTER SET"
-    return LookUp(statement, lambda table: _filtered(table, asked.filter), who)
-
-
 # -- information_schema ----------------------------------------------------------------------------------------
 
 
@@ -179,8 +157,7 @@ def select_schema(asked: SelectSchema, picture: Picture, who: Who) -> Answer:
     view = VIEWS[asked.view]
     names = [item.name if item.alias else _server_name(item.name, picture) for item in asked.items]
     wanted = [_column(item.expression) for item in asked.items]
-    tested = [] if asked.filter.where is None else columns_of(asked.filter.where)
-    selected = [*wanted, *view.owner, *dict.fromkeys(tested)]
+    selected = [*wanted, *view.owner, *dict.fromkeys(test.column for test in asked.filter.where)]
     conditions = _conditions(asked, view)
     if conditions is None:
         return ResultSet(tuple(map(AnswerColumn, names)))
@@ -198,8 +175,7 @@ def select_schema(asked: SelectSchema, picture: Picture, who: Who) -> Answer:
             owner = [values.get(column) or "" for column in view.owner]
             if _reads_owner(owner, who, picture) and asked.filter.matches(values):
                 rows.append(row)
-        kept = ServerAnswer(answer.columns, tuple(limited(rows, asked.limit)))
-        return of_table(kept, range(len(wanted)), names)
+        return of_table(ServerAnswer(answer.columns, tuple(rows)), range(len(wanted)), names)
 
     return LookUp(statement, result, who)
 
@@ -224,11 +200,7 @@ def _conditions(asked: SelectSchema, view: SchemaView) -> list[str] | None:
 
 
 def _order(asked: SelectSchema) -> str:
-    columns = [
-        f"{column.upper()} DESC" if descending else column.upper()
-        for column, descending in asked.order
-    ]
-    return f" ORDER BY {', '.join(columns)}" if columns else ""
+    return f" ORDER BY {', '.join(map(str.upper, asked.order))}" if asked.order else ""
 
 
 def _reads_owner(owner: Sequence[str], who: Who, picture: Picture) -> bool:
@@ -241,12 +213,6 @@ def _reads_owner(owner: Sequence[str], who: Who, picture: Picture) -> bool:
     return reads_table(database, table, who, picture)
 
 
-def limited(rows: Sequence[T], limit: Limit) -> Sequence[T]:
-    """Return the rows that LIMIT selects."""
-    end = None if limit.rows is None else limit.offset + limit.rows
-    return rows[limit.offset : end]
-
-
 def _column(expression: Expression) -> str:
     assert isinstance(expression, ColumnName), "the parser admits only columns"
     return expression.name
@@ -255,7 +221,7 @@ def _column(expression: Expression) -> str:
 def _server_name(written: str, picture: Picture) -> str:
     """Return the name of a column in the server's answer. From MySQL 8.0 on, it is in upper case. Other servers return
     it as the client has written it."""
-    name = written.rpartition(".")[2].strip().strip("`")
+    name = written.strip("`")
     version = server_numbers(picture.version)
     return name.upper() if not picture.mariadb and version >= _UPPER_CASE_SINCE else name
 

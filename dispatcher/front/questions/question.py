@@ -62,29 +62,21 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """The rows of an answer that are returned. `rows`: the number of rows, None = all rows from `offset` on."""
-
-    rows: int | None = None
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Select:
+    """`limit`: the most rows of the answer, None = all."""
+
     items: tuple[Item, ...]
-    limit: Limit = Limit()
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SelectSchema:
-    """A SELECT of columns of a view of information_schema. `order`: the columns of ORDER BY, each with True if its
-    order is descending."""
+    """A SELECT of columns of a view of information_schema. `order`: the columns of ORDER BY."""
 
     view: str
     items: tuple[Item, ...]
     filter: RowFilter
-    order: tuple[tuple[str, bool], ...] = ()
-    limit: Limit = Limit()
+    order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +133,6 @@ class ShowGrants:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowCharsets:
-    """`collations`: True for SHOW COLLATION, False for SHOW CHARACTER SET."""
-
-    collations: bool
-    filter: RowFilter
-
-
-@dataclass(frozen=True, slots=True)
 class ShowDatabases:
     filter: RowFilter
 
@@ -168,13 +152,6 @@ class ShowColumns:
 
     table: Name
     full: bool
-    filter: RowFilter
-
-
-@dataclass(frozen=True, slots=True)
-class ShowIndexes:
-    table: Name
-    filter: RowFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +187,9 @@ Question: TypeAlias = (
     | ShowReplicas
     | ShowWarnings
     | ShowGrants
-    | ShowCharsets
     | ShowDatabases
     | ShowTables
     | ShowColumns
-    | ShowIndexes
     | ShowCreateTable
     | Use
     | Kill

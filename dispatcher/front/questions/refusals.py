@@ -36,6 +36,12 @@ def syntax_error(sql: str, at: int) -> WireError:
     return WireError(1064, f"You have an error in your SQL syntax near '{near}'; {_ONLY}", "42000")
 
 
+def question_too_large(bytes_max: int) -> WireError:
+    return WireError(
+        1235, f"a question of more than {bytes_max} bytes is refused: {_ONLY}", "42000"
+    )
+
+
 def several_statements() -> WireError:
     return WireError(1064, f"several statements in one query are refused: {_ONLY}", "42000")
 

@@ -33,13 +33,6 @@ VIEWS = {
         "table_catalog table_type engine version row_format table_rows avg_row_length data_length index_length"
         " auto_increment create_time table_collation create_options table_comment"
     ),
-    "statistics": _view(
-        "table_catalog non_unique index_schema index_name seq_in_index column_name collation cardinality sub_part"
-        " packed nullable index_type comment index_comment"
-    ),
-    "key_column_usage": _view(
-        "constraint_catalog constraint_schema constraint_name table_catalog column_name ordinal_position"
-    ),
     "schemata": SchemaView(
         frozenset(
             ("catalog_name", "schema_name", "default_character_set_name", "default_collation_name")

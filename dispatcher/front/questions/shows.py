@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dispatcher.binlog.sql.lexer import NotUnderstoodError
-from dispatcher.front.questions.conditions import PATTERN_MAX, LikePattern, RowFilter
 from dispatcher.front.questions.question import (
     Question,
-    ShowCharsets,
     ShowColumns,
     ShowCreateTable,
     ShowDatabases,
     ShowGrants,
-    ShowIndexes,
     ShowLogs,
     ShowLogStatus,
     ShowReplicas,
@@ -29,7 +26,7 @@ def read_show(reader: Reader) -> Question:
         return ShowTables(reader.database_from(), full, reader.filter())
     if reader.accept_either("COLUMNS", "FIELDS"):
         _expect_from(reader)
-        return ShowColumns(reader.table_from(), full, reader.filter())
+        return ShowColumns(reader.table_from(), full)
     if full:
         raise NotUnderstoodError
     scope = reader.scope()
@@ -67,15 +64,8 @@ def _rest(reader: Reader) -> Question | None:
         if reader.accept("FOR", "CURRENT_USER"):
             reader.accept("(", ")")
         return ShowGrants()
-    if reader.accept("COLLATION"):
-        return ShowCharsets(collations=True, filter=reader.filter())
-    if reader.accept("CHARSET") or reader.accept("CHARACTER", "SET"):
-        return ShowCharsets(collations=False, filter=reader.filter())
     if reader.accept_either("DATABASES", "SCHEMAS"):
         return ShowDatabases(reader.filter())
-    if reader.accept_either("INDEX", "INDEXES", "KEYS"):
-        _expect_from(reader)
-        return ShowIndexes(reader.table_from(), reader.filter(like=False))
     if reader.accept("CREATE", "TABLE"):
         return ShowCreateTable(reader.name())
     return None
@@ -87,10 +77,4 @@ def _expect_from(reader: Reader) -> None:
 
 
 def read_describe(reader: Reader) -> Question:
-    table = reader.name()
-    if reader.at_end() or reader.at(";"):
-        return ShowColumns(table, full=False, filter=RowFilter())
-    pattern = reader.text() if reader.at_text() else reader.identifier()
-    if len(pattern) > PATTERN_MAX:
-        raise NotUnderstoodError
-    return ShowColumns(table, full=False, filter=RowFilter(like=LikePattern(pattern)))
+    return ShowColumns(reader.name(), full=False)

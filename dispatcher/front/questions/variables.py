@@ -9,6 +9,8 @@ MySQL manual, "Server System Variables".
 
 from __future__ import annotations
 
+from sys import getsizeof
+
 from dispatcher.binlog.charset.collations import charset_of
 from dispatcher.binlog.sql.lexer import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from dispatcher.front.questions.question import Value
@@ -21,7 +23,8 @@ from dispatcher.front.questions.refusals import (
 from dispatcher.model.server_picture import Cell, Picture, Variable
 
 VARIABLES_MAX = 200
-SIZE_MAX = 1 << 20  # the most characters of all names and values together
+BYTES_MAX = 64 << 10  # the most memory of the names and values of one connection
+ALL_BYTES_MAX = 16 << 20  # and of all connections together
 _UTF8MB4 = 45
 
 # System variables that a client may set for its session, and that clients see even if they have not set them.
@@ -54,15 +57,38 @@ _CHECKSUMS = {"0": "NONE", "1": "CRC32", "NONE": "NONE", "CRC32": "CRC32"}
 _CHARSETS = ("character_set_client", "character_set_connection", "character_set_results")
 
 
+class VariableMemory:
+    """How many bytes the variables of all connections take. Each connection may take `BYTES_MAX`, all together
+    `maximum`."""
+
+    def __init__(self, maximum: int = ALL_BYTES_MAX) -> None:
+        self.maximum = maximum
+        self.held = 0
+
+    def resize(self, before: int, after: int) -> None:
+        """Replace the bytes of one connection. Raises `WireError` if they are too many."""
+        more = after - before
+        if after > BYTES_MAX or (more > 0 and self.held + more > self.maximum):
+            raise too_many_variables()
+        self.held += more
+
+
 class Variables:
     """`collation`: the id of the collation in the client's handshake. `database`: the connection's default database,
     which USE changes; "" = none. `mariadb`: True if the server is MariaDB."""
 
     def __init__(
-        self, collation: int = _UTF8MB4, database: str = "", *, mariadb: bool = False
+        self,
+        collation: int = _UTF8MB4,
+        database: str = "",
+        *,
+        mariadb: bool = False,
+        memory: VariableMemory | None = None,
     ) -> None:
         self.database = database
         self.mariadb = mariadb
+        self._memory = memory or VariableMemory()
+        self._bytes = 0
         self._user: dict[str, Value] = {}
         self._system: dict[str, Cell] = {}
         charset = charset_of(collation)
@@ -79,11 +105,17 @@ class Variables:
     def take(self, other: Variables) -> None:
         """Replace the variables by those of a copy. Raises `WireError` if there are too many variables or they are too
         large."""
-        values = {**other._user, **other._system}
-        size = sum(len(name) + len(str(value)) for name, value in values.items())
-        if len(values) > VARIABLES_MAX or size > SIZE_MAX:
+        values = [*other._user.items(), *other._system.items()]
+        if len(values) > VARIABLES_MAX:
             raise too_many_variables()
-        self._user, self._system = other._user, other._system
+        size = sum(getsizeof(name) + getsizeof(value) for name, value in values)
+        self._memory.resize(self._bytes, size)
+        self._user, self._system, self._bytes = other._user, other._system, size
+
+    def clear(self) -> None:
+        """Forget all values, and give their memory back. Call this method when the connection ends or is reset."""
+        self._memory.resize(self._bytes, 0)
+        self._user, self._system, self._bytes = {}, {}, 0
 
     # -- user variables --------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ SQLSTATES: Final[dict[int, str]] = {
     1153: "08S01",  # ER_NET_PACKET_TOO_LARGE
     1156: "08S01",  # ER_NET_PACKETS_OUT_OF_ORDER
     1193: _GENERAL,  # ER_UNKNOWN_SYSTEM_VARIABLE
+    1203: "42000",  # ER_TOO_MANY_USER_CONNECTIONS
     1227: "42000",  # ER_SPECIFIC_ACCESS_DENIED_ERROR
     1235: "42000",  # ER_NOT_SUPPORTED_YET
     1236: _GENERAL,  # ER_MASTER_FATAL_ERROR_READING_BINLOG
@@ -85,6 +86,14 @@ def unknown_command() -> WireError:
 
 def too_many_connections() -> WireError:
     return WireError(1040, "Too many connections")
+
+
+def too_many_user_connections(kind: str, user: str, count: int) -> WireError:
+    """The error for a login of a consumer or token (`kind`) that has its share of connections."""
+    return WireError(
+        1203,
+        f"User {user} already has more than its share of connections: its {kind} has {count}",
+    )
 
 
 def internal_fault() -> WireError:

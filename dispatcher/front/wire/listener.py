@@ -33,6 +33,7 @@ class Refusal(StrEnum):
     """Why a connection ended without a login."""
 
     FULL = "too many connections"
+    SHARE = "too many connections of a consumer or token"
     REPLACED = "closed for a newer one"
     LATE = "did not log in in time"
     GONE = "closed by the client"
@@ -49,6 +50,7 @@ _BY_NUMBER = {
     1045: Refusal.DENIED,
     1153: Refusal.MALFORMED,
     1156: Refusal.MALFORMED,
+    1203: Refusal.SHARE,
     1251: Refusal.MALFORMED,
     3159: Refusal.INSECURE,
 }

@@ -14,13 +14,12 @@ STATEMENT = re.compile(
     rf"""
       SHOW\ CREATE\ TABLE\ {_NAME}\.{_NAME}
     | SHOW\ (?:FULL\ )?COLUMNS\ FROM\ {_NAME}\.{_NAME}
-    | SHOW\ INDEX\ FROM\ {_NAME}\.{_NAME}
     | SHOW\ FULL\ TABLES\ FROM\ {_NAME}
-    | SHOW\ DATABASES | SHOW\ COLLATION | SHOW\ CHARACTER\ SET
+    | SHOW\ DATABASES
     | SELECT\ binlog_gtid_pos\({_CONSTANT.replace(" ", chr(92) + " ")},\ [0-9]+\)
     | SELECT\ {_COLUMN}(?:,\ {_COLUMN})*\ FROM\ information_schema\.[A-Z_]+
       (?:\ WHERE\ {_TEST.replace(" ", chr(92) + " ")}(?:\ AND\ {_TEST.replace(" ", chr(92) + " ")})*)?
-      (?:\ ORDER\ BY\ {_COLUMN}(?:\ DESC)?(?:,\ {_COLUMN}(?:\ DESC)?)*)?
+      (?:\ ORDER\ BY\ {_COLUMN}(?:,\ {_COLUMN})*)?
     """,
     re.VERBOSE | re.DOTALL,
 )

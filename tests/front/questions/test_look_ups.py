@@ -32,13 +32,11 @@ def asked(sql: str, databases: tuple[str, ...] = ("*",)) -> LookUp | ResultSet |
 def test_hostile_names(name: str) -> None:
     for sql in (
         f"SHOW CREATE TABLE {quoted(name)}.{quoted(name)}",
-        f"SHOW FULL COLUMNS FROM {quoted(name)} FROM {quoted(name)} LIKE {client_quoted(name)}",
-        f"SHOW INDEX FROM {quoted(name)}.{quoted(name)} WHERE Key_name = {client_quoted(name)}",
+        f"SHOW FULL COLUMNS FROM {quoted(name)} FROM {quoted(name)}",
         f"SHOW TABLES FROM {quoted(name)} LIKE {client_quoted(name)}",
         f"SHOW DATABASES LIKE {client_quoted(name)}",
-        f"SHOW COLLATION LIKE {client_quoted(name)}",
         f"SELECT column_name AS {quoted(name)} FROM information_schema.columns WHERE table_schema ="
-        f" {client_quoted(name)} AND table_name IN ({client_quoted(name)}, 'b') AND data_type <> {client_quoted(name)}",
+        f" {client_quoted(name)} AND table_name IN ({client_quoted(name)}, 'b') AND data_type = {client_quoted(name)}",
     ):
         look_up = asked(sql)
         assert isinstance(look_up, LookUp), sql
@@ -66,7 +64,7 @@ def test_a_question_about_all_databases_is_refused() -> None:
     with pytest.raises(WireError):
         asked("SELECT column_name FROM information_schema.columns WHERE table_name = 'items'")
     with pytest.raises(WireError):
-        asked("SELECT table_name FROM information_schema.tables WHERE table_schema <> 'a'")
+        asked("SELECT table_name FROM information_schema.tables WHERE table_type = 'a'")
 
 
 _STATEMENTS = sorted({sql for recording in RECORDINGS for sql in recording.statements})

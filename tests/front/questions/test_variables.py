@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher.front.questions.answers import answer_to
 from dispatcher.front.questions.parse import parse_question
-from dispatcher.front.questions.variables import Variables
+from dispatcher.front.questions.variables import VariableMemory, Variables
 from dispatcher.front.wire.errors import WireError
 from tests.front.questions.made_picture import mariadb, picture, who
 
@@ -63,7 +63,7 @@ def test_a_client_that_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["'x'", "-1", "NULL", "''", "'9999999999999999999999'", "'²'", "1.5"]
+    "value", ["'x'", "'-1'", "NULL", "''", "'9999999999999999999999'", "'²'", "'1.5'"]
 )
 def test_values_that_make_no_sense(value: str) -> None:
     variables = after(
@@ -94,14 +94,38 @@ def test_the_number_and_size_of_variables_are_limited() -> None:
     with pytest.raises(WireError):
         ask("SET " + ", ".join(f"@w{n} = 1" for n in range(20)))
     assert variables.user("w0") is None
-    ask(f"SET @v0 = '{'x' * 600_000}'")
-    with pytest.raises(WireError):
-        ask(f"SET @v1 = '{'x' * 600_000}'")
-    with pytest.raises(WireError):
-        ask("SET @v1 = CONCAT(@v0, 'x')")
-    assert variables.user("v1") == 1
-    ask("SET @v2 = CONCAT(@v0, @v0)")  # as a server answers where max_allowed_packet is exceeded
+    ask(f"SET @v0 = '{'x' * 30_000}'")
+    for value in (f"'{'x' * 40_000}'", "CONCAT(@v0, 'x', 'y', @v0)", f"'{'x' * 9_000}\U0001f600'"):
+        with pytest.raises(WireError):
+            ask(f"SET @v1 = {value}")
+        assert variables.user("v1") == 1
+    ask(
+        "SET @v2 = CONCAT(@v0, @v0, @v0)"
+    )  # as a server answers where max_allowed_packet is exceeded
     assert variables.user("v2") is None
+
+
+def test_the_variables_of_all_connections_share_their_memory() -> None:
+    """A connection that ends gives its memory back."""
+    memory = VariableMemory(100_000)
+    first, second, third = (Variables(memory=memory) for _ in range(3))
+
+    def set_large(variables: Variables) -> None:
+        sql = f"SET @a = '{'x' * 40_000}'"
+        answer_to(parse_question(sql, variables), picture(), variables, who())
+
+    set_large(first)
+    set_large(second)
+    with pytest.raises(WireError) as caught:
+        set_large(third)
+    assert caught.value.number == 1235
+    assert 80_000 < memory.held <= memory.maximum
+    set_large(second)  # the same size again
+    first.clear()
+    set_large(third)
+    second.clear()
+    third.clear()
+    assert memory.held == 0
 
 
 def test_names_of_older_servers() -> None:
