@@ -251,7 +251,7 @@ def tables(
         complete = _completing(config, target)
         lines = [
             replace(line, reason=complete(line.reason))
-            for line in table_lines(spark, settings.target, tables or [])
+            for line in table_lines(spark, settings.target, tables or [], settings.interval_s)
         ]
     if as_json:
         for line in lines:

@@ -150,7 +150,7 @@ def mirror_readings(
         settings.target,
         lambda: [
             replace(line, reason=complete(line.reason))
-            for line in table_lines(spark, settings.target, patterns)
+            for line in table_lines(spark, settings.target, patterns, settings.interval_s)
         ],
         None if listen is None else partial(read_numbers, listen[0].strip("[]"), int(listen[2])),
     )

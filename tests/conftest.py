@@ -114,6 +114,7 @@ SESSION_FILES = tuple(
         "mirror/test_log_append",
         "mirror/test_lost_files",
         "mirror/test_maintenance",
+        "mirror/test_waiting_tables",
         "mirror/test_stopped_tables",
         "mirror/test_filters",
         "mirror/test_filtered_renames",

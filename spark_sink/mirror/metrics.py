@@ -2,7 +2,7 @@
 
 Each scrape reads the progress of the applier, so metrics cost nothing between scrapes. Series about a copy, a stop or
 the steps of a table have the table's name as a label. Series about a copy or a stop end with the copy or the stop. At
-most `TABLES_MAX` tables have series about stops, and at most `TABLES_MAX` tables have series about steps.
+most `TABLES_MAX` tables have series about stops, about steps, and about entries that wait.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.runtime.progress import TABLES_MAX, ConsumerProgress, CopyState
+from spark_sink.mirror.values.names import table_label
 
 PREFIX = "binlog_mirror_"
 
@@ -113,6 +114,18 @@ def _of_tables(rows: Sequence[ConsumerProgress]) -> Iterator[Metric]:
             stopped.add_metric([row.consumer, table], row.stopped[table])
     yield states
     yield stopped
+    waiting = GaugeMetricFamily(
+        PREFIX + "table_waiting_entries",
+        "Entries of the log that wait for a step of the table (the 200 tables with most); reason: failing (the step has"
+        " failed), interval (seconds_between_steps), rename (a RENAME waits for another table), step (the step runs, or"
+        " is one of the next).",
+        labels=["consumer", "table", "reason"],
+    )
+    for row in rows:
+        for waits in row.waiting_tables:
+            labels = [row.consumer, table_label(waits.name), waits.reason.value]
+            waiting.add_metric(labels, waits.entries)
+    yield waiting
     steps, changes, seconds = (
         CounterMetricFamily(f"{PREFIX}table_{name}", meaning, labels=["consumer", "table", *more])
         for name, meaning, more in _TABLE_COUNTERS

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.tables.table_works import mirrored_table
 from spark_sink.mirror.values.entries import append_of
-from spark_sink.mirror.values.names import copy_folder, fits_pattern
+from spark_sink.mirror.values.names import TableName, copy_folder, fits_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,9 +77,14 @@ def selected(records: Iterable[TableRecord], patterns: Sequence[str]) -> list[Ta
     return fits if patterns else tables
 
 
-def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) -> list[TableLine]:
-    """Returns how far the tables of a target and their histories are applied. Raises `UserError` for a pattern that
-    fits no table."""
+def table_lines(
+    spark: SparkSession,
+    target: str,
+    patterns: Sequence[str] = (),
+    interval_s: Callable[[TableName], float] = lambda _: 0.0,
+) -> list[TableLine]:
+    """Returns how far the tables of a target and their histories are applied. `interval_s`: returns the shortest time
+    between two steps of a table, by its name. Raises `UserError` for a pattern that fits no table."""
     control_rows = ControlTable(spark, target).rows()
     tables = [
         *control_rows.records.values(),
@@ -104,13 +109,19 @@ def table_lines(spark: SparkSession, target: str, patterns: Sequence[str] = ()) 
                 rows,
                 lag_s,
                 record.at.replace(tzinfo=UTC) if record.at else None,
-                record.reason,
+                record.reason or (_why_waits(record, interval_s) if rows else ""),
                 _copied(spark, target, record),
                 record.registered,
                 record.refused,
             )
         )
     return lines
+
+
+def _why_waits(record: TableRecord, interval_s: Callable[[TableName], float]) -> str:
+    """Returns why changes may wait for a step of a table that has no other reason."""
+    pause_s = interval_s(record.name) if record.is_live and not record.history else 0.0
+    return f"its steps wait for seconds_between_steps: {pause_s:g}" if pause_s else ""
 
 
 def _asked_for(control_rows: ControlRows) -> list[TableRecord]:

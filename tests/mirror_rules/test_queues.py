@@ -6,7 +6,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules.plan import LostItem, RenameBarrier, RowRun
 from spark_sink.mirror.rules.queues import TableQueues
 from spark_sink.mirror.rules.table_queue import ITEM_BYTES, LeftItems, QueuedStep, TableQueue
-from tests.mirror_rules.test_plan import A, B, entry, statement
+from tests.mirror_rules.test_plan import A, B, C, entry, statement
 
 LOST = BinlogError(ErrorKind.TARGET_FILES, "a file is lost")
 
@@ -175,6 +175,18 @@ def test_a_failed_read_is_repeated_after_a_pause() -> None:
     q.not_read(queue, 7.0)
     assert q.start(6.0) is None and q.next_left(6.0) is None and q.next_time(6.0) == 7.0
     assert wanted(q, 7.0)[0] is queue
+
+
+def test_it_is_told_why_tables_wait() -> None:
+    q = queues(1, 2, 3)
+    q.again(started(q), 60.0)
+    barrier = RenameBarrier(statement(4), (), (A, B))
+    for name in (A, B):
+        q.add(name, barrier)
+    q.add(C, entry(5, "c"))
+    found = {table.name: (table.entries, str(table.reason)) for table in q.waiting(1.0, {A})}
+    assert found == {A: (4, "failing"), B: (1, "rename"), C: (1, "step")}
+    assert {str(table.reason) for table in q.waiting(1.0, ())} == {"interval", "rename", "step"}
 
 
 def test_no_heap_grows_while_a_table_waits() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from heapq import nlargest
 from typing import cast
 
 from dispatcher.model.errors import BinlogError
@@ -38,6 +39,7 @@ from spark_sink.mirror.rules.events import (
 )
 from spark_sink.mirror.rules.mirror_state import MirrorOptions, MirrorState
 from spark_sink.mirror.rules.plan import RenameBarrier
+from spark_sink.mirror.rules.queues import WaitingTable
 from spark_sink.mirror.rules.records import doubled, without_old_names
 from spark_sink.mirror.rules.requests import after_request
 from spark_sink.mirror.rules.retries import LASTING_AFTER, backoff_s
@@ -525,6 +527,12 @@ class Mirror:
     def failing(self) -> int:
         """Returns how many tables and histories have failed and are to be tried again."""
         return len(self.state.counts) + sum(task.failures > 0 for task in self._histories.values())
+
+    def waiting(self, count: int) -> list[WaitingTable]:
+        """Returns the tables with most entries that are not applied; at most `count` tables."""
+        state = self.state
+        tables = state.queues.waiting(state.now, state.counts)
+        return nlargest(count, tables, key=lambda table: table.entries)
 
     def histories_cursor(self) -> int | None:
         """Returns the lsn up to which the log is applied to all histories; None if there is no history."""

@@ -12,18 +12,38 @@ items is limited (`held_max`), and each table has a share of it: the items behin
 whose steps run have at most half of the limit. So if the limit is still reached then, the other half are items of
 queues that can run, and their steps will free memory: the log is read no further until then.
 
-No method takes a time in proportion to the number of tables: a queue is put into a heap when its head changes. An entry
-of a heap is valid if the queue is still as it was then.
+No method of the rules' loop takes a time in proportion to the number of tables: a queue is put into a heap when its
+head changes. An entry of a heap is valid if the queue is still as it was then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 from heapq import heapify, heappop, heappush
 
 from spark_sink.mirror.rules.plan import LostItem, RenameBarrier, WorkItem
 from spark_sink.mirror.rules.table_queue import LeftItems, QueuedStep, TableQueue
 from spark_sink.mirror.values.names import TableName
+
+
+class WaitReason(StrEnum):
+    """Why the next step of a table does not begin."""
+
+    FAILING = "failing"  # it has failed, and is repeated after a pause
+    INTERVAL = "interval"  # the policy wants a pause between two steps
+    RENAME = "rename"  # the next entry is a RENAME, which waits for another table
+    STEP = "step"  # it runs, or it is one of the next steps
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTable:
+    """A table with entries that are not applied. `entries`: how many; `reason`: why its next step does not begin."""
+
+    name: TableName
+    entries: int
+    reason: WaitReason
 
 
 class TableQueues:
@@ -67,6 +87,17 @@ class TableQueues:
     def names(self) -> Iterator[TableName]:
         """The names that have work."""
         return (name for name, queue in self._queues.items() if queue.count)
+
+    def waiting(self, now: float, failing: Container[TableName]) -> Iterator[WaitingTable]:
+        """The tables that have work. `failing`: those whose last step has failed."""
+        for name, queue in self._queues.items():
+            if queue.count:
+                reason = WaitReason.STEP
+                if not queue.running and queue.not_before > now:
+                    reason = WaitReason.FAILING if name in failing else WaitReason.INTERVAL
+                elif not queue.running and not self._can_run(queue, now, set()):
+                    reason = WaitReason.RENAME
+                yield WaitingTable(name, queue.count, reason)
 
     def watermark(self, read: int) -> int:
         """Returns the lsn up to which no queue has items left; `read`: the lsn up to which entries were added."""

@@ -37,14 +37,17 @@ from spark_sink.mirror.rules.events import (
 )
 from spark_sink.mirror.rules.mirror import Mirror
 from spark_sink.mirror.rules.mirror_state import MirrorOptions
+from spark_sink.mirror.rules.queues import WaitingTable
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.runtime.look import Look
-from spark_sink.mirror.runtime.progress import ConsumerProgress, ProgressCounter
+from spark_sink.mirror.runtime.progress import TABLES_MAX, ConsumerProgress, ProgressCounter
 from spark_sink.mirror.runtime.works import ConsumerWorks, Work
 from spark_sink.mirror.values.faults import in_one_line
 from spark_sink.mirror.values.policies import ApplyOptions
 
 log = logging.getLogger("spark_sink.mirror")
+
+WAITING_S = 5.0  # time between two looks at the tables that wait
 
 
 def mirror_options(consumer: str, options: ApplyOptions, *, copies: bool) -> MirrorOptions:
@@ -69,14 +72,15 @@ def mirror_options(consumer: str, options: ApplyOptions, *, copies: bool) -> Mir
 @dataclass(frozen=True, slots=True)
 class Standing:
     """The consumer's state, which other threads may read. `watermark`: the lsn (number of an entry) up to which no
-    entry waits in a queue; `waiting`: number of items in the queues; `failing`, `histories_lsn`: see
-    `ConsumerProgress`."""
+    entry waits in a queue; `waiting`: number of items in the queues; `failing`, `histories_lsn`,
+    `waiting_tables`: see `ConsumerProgress`."""
 
     watermark: int = 0
     waiting: int = 0
     records: tuple[TableRecord, ...] = ()
     failing: int = 0
     histories_lsn: int | None = None
+    waiting_tables: tuple[WaitingTable, ...] = ()
 
 
 class AppliedConsumer:
@@ -98,6 +102,8 @@ class AppliedConsumer:
         self._look, self._submit = look, submit
         self._running: dict[int, Effect] = {}
         self._broken = False
+        self._waiting: tuple[WaitingTable, ...] = ()
+        self._waiting_at = 0.0
 
     # -- events ------------------------------------------------------------------------------------------------
 
@@ -111,6 +117,10 @@ class AppliedConsumer:
         """Let a thread look for changes of the log and of the control table."""
         if self.failure is None:
             self._look.ask(self.standing.records)
+        if (now := time.monotonic()) >= self._waiting_at:
+            self._waiting_at = now + WAITING_S
+            self._waiting = tuple(self._mirror.waiting(TABLES_MAX))
+            self.standing = self._stands()
 
     def tick(self, now: float) -> None:
         if self.wakeup is not None and now >= self.wakeup:
@@ -197,6 +207,7 @@ class AppliedConsumer:
             state.snapshot(),
             mirror.failing(),
             mirror.histories_cursor(),
+            self._waiting,
         )
 
     def progress(self) -> ConsumerProgress:
@@ -208,6 +219,7 @@ class AppliedConsumer:
             failed=self.failure is not None,
             failing=stands.failing,
             histories_lsn=stands.histories_lsn,
+            waiting_tables=stands.waiting_tables,
         )
 
     def at_rest(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 
+from spark_sink.mirror.rules.queues import WaitingTable
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.values.entries import LogEntry
@@ -58,7 +59,8 @@ class ConsumerProgress:
     consumer's entries are no longer applied; `failing`: number of tables and histories whose steps fail; `stopped`: the
     stopped tables, with the time of the stop, s since 1970; `stepped`: the steps of at most `TABLES_MAX` tables, by
     label, and those of all other tables under ""; `histories`: how many histories are in each state; `histories_lsn`:
-    the lsn up to which the log is applied to all histories, None if there are none.
+    the lsn up to which the log is applied to all histories, None if there are none; `waiting_tables`: at most
+    `TABLES_MAX` tables, those with most entries that are not applied.
     """
 
     consumer: str
@@ -80,6 +82,7 @@ class ConsumerProgress:
     stepped: Mapping[str, TableSteps] = field(default_factory=dict)
     histories: Mapping[TableState, int] = field(default_factory=Counter)
     histories_lsn: int | None = None
+    waiting_tables: tuple[WaitingTable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -454,6 +454,10 @@ class MirrorSettings(SettingsSection):
                 chosen = section.model_dump(exclude_none=True) | chosen
         return TableSettings(**chosen)
 
+    def interval_s(self, name: tuple[str, str]) -> float:
+        """Returns the shortest time between two steps of a table."""
+        return self.policy(name).seconds_between_steps or 0.0
+
     def omitted_columns(self, name: tuple[str, str]) -> tuple[str, ...]:
         """Returns the names of the source table's columns that the mirrored table does not have."""
         return self.policy(name).omit_columns or ()

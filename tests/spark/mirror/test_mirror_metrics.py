@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from spark_sink.metrics_server import serve_metrics
 from spark_sink.mirror.metrics import PREFIX, MirrorCollector
+from spark_sink.mirror.rules.queues import WaitingTable, WaitReason
 from spark_sink.mirror.rules.states import Creating, Live, Stopped, TableState
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.runtime.progress import (
@@ -32,6 +33,7 @@ def test_a_scrape() -> None:
             tables={TableState.STOPPED: 2}, copies=(copy,), failed=True, failing=1,
             stopped={"shop.a": 12.0}, stepped={"shop.b": TableSteps().after(3, {StepPhase.WRITE: 0.5})},
             histories={TableState.COMPLETE: 2}, histories_lsn=9,
+            waiting_tables=(WaitingTable(("shop", "a"), 4, WaitReason.INTERVAL),),
         ),
         ConsumerProgress("billing", logged_seq=5, applied_seq=5, applied_at=now - 600),
     ]  # fmt: skip
@@ -48,6 +50,7 @@ def test_a_scrape() -> None:
         for sample in family.samples
     }
     assert 60 <= seen["lag_seconds", "shop"] < 120
+    assert seen["table_waiting_entries", "shop", "interval", "shop.a"] == 4
     assert seen["lag_seconds", "billing"] == 0  # no entry was added since
     assert seen["applied_rows_total", "shop"] == 3
     assert seen["tables", "shop", "stopped"] == 2 and seen["tables", "billing", "stopped"] == 0
