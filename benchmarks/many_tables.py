@@ -102,7 +102,7 @@ class Tables:
             "/lake",
             lambda _, event: self.posted.append(event),
         )
-        self.append = 0
+        self.append = self.changed = 0
         self.consumer.step(Started(tuple(self.records), {}, 0, None, 0))
         self.rest()
 
@@ -134,7 +134,8 @@ class Tables:
             self.loop(self._answer(self.running.pop(0)))
 
     def change(self) -> None:
-        self.loop(VectorsEnabled(f"t{self.append % len(self.records):05}"))
+        self.changed += 1
+        self.loop(VectorsEnabled(f"t{self.changed % len(self.records):05}"))
         while self.running:
             self.loop(self._answer(self.running.pop(0)))
 
@@ -208,7 +209,10 @@ def _record(name: str, body: bytes) -> TableRecord:
     signature = Signature.of_table_map(TableMap.parse(body), InvalidDates.NULL).to_json()
     folder = folder_of((_DATABASE, name))
     return TableRecord(
-        name, _CONSUMER, _DATABASE, name, folder, signature=signature, epoch=_SERVER.epoch
+        *(name, _CONSUMER, _DATABASE, name, folder),
+        signature=signature,
+        epoch=_SERVER.epoch,
+        registered=f"{_DATABASE}.{name}",
     )
 
 

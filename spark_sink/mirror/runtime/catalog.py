@@ -24,6 +24,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import compress
+from operator import is_not
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
@@ -376,14 +378,14 @@ class CatalogEntries:
         before, self._seen = self._seen, dict(snapshots)
         self._changed |= before.keys() != snapshots.keys()
         for consumer, records in snapshots.items():
-            if before.get(consumer) is records:
+            old = before.get(consumer, ())
+            if old is records:
                 continue
-            for record in records:
+            for record in (*compress(records, map(is_not, records, old)), *records[len(old) :]):
                 known = self._records.get(record.table_id)
-                if known is not record:
-                    self._records[record.table_id] = record
-                    is_same = known is not None and _relevant(known) == _relevant(record)
-                    self._changed |= not is_same
+                self._records[record.table_id] = record
+                is_same = known is not None and _relevant(known) == _relevant(record)
+                self._changed |= not is_same
 
     def _is_told(self, snapshots: Snapshots) -> bool:
         """True if the rules have handled all events that were posted. No round may be running."""
