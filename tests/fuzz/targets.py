@@ -22,10 +22,7 @@ from dispatcher.binlog.event import transaction_payload as payloads
 from dispatcher.binlog.event.file import Block, parse_format
 from dispatcher.binlog.event.header import MAGIC
 from dispatcher.binlog.event.query import parse_query
-from dispatcher.binlog.sql.alter_clauses import parse_alter_table
 from dispatcher.binlog.sql.comments import ServerVersion, executed_text
-from dispatcher.binlog.sql.create_table import parse_create_table
-from dispatcher.binlog.sql.lexer import NotUnderstoodError
 from dispatcher.binlog.sql.query_event import logged_statement
 from dispatcher.binlog.sql.statement import classify, parse_statement
 from dispatcher.binlog.stream.batch import Batch
@@ -37,6 +34,7 @@ from dispatcher.inspect.bounds import Bound, Range, TimeBound
 from dispatcher.inspect.inspector import Inspection, InspectOptions
 from dispatcher.model.errors import BinlogError, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
+from spark_sink.mirror.schema.statements import effects_of
 from tests.fuzz import frames
 from tests.support import jsonb_encoder
 from tests.support.json_documents import document_text
@@ -130,10 +128,8 @@ def statement(data: bytes) -> None:
 
 def _definition(text: str, mode: int) -> None:
     """What the mirror reads of a statement, without the daemon's bounds."""
-    with suppress(NotUnderstoodError):
-        parse_alter_table(as_logged(text, "shop", mode))
-    with suppress(NotUnderstoodError):
-        parse_create_table(as_logged(text, "shop", mode))
+    with suppress(BinlogError):
+        effects_of(as_logged(text, "shop", mode))
 
 
 def gtid_text(data: bytes) -> None:

@@ -14,6 +14,7 @@ from dispatcher.binlog.sql.clauses import (
     DropColumnClause,
     Literal,
     LiteralKind,
+    PrimaryKeyClause,
 )
 from dispatcher.binlog.sql.lexer import STRICT_ALL_TABLES, STRICT_TRANS_TABLES
 from dispatcher.binlog.sql.logged import SessionFacts
@@ -29,6 +30,7 @@ from spark_sink.mirror.schema.statements import (
     RenameTables,
     TableEffect,
     TruncateTable,
+    UnclearTablesError,
     effects_of,
 )
 from tests.servers import Server
@@ -115,6 +117,9 @@ T, U = ("db", "t"), ("db", "u")
             "ALTER TABLE t ADD FOREIGN KEY (a) REFERENCES u (a) ON DELETE CASCADE",
             [AlterTable(T, cascades=("ON DELETE CASCADE",))],
         ),
+        ("CREATE OR REPLACE DATABASE q", [DropDatabase("q")]),
+        ("DROP INDEX `PRIMARY` ON t", [AlterTable(T, (PrimaryKeyClause(),))]),
+        ("ALTER TABLE t FROBNICATE 'x', DROP a", [AlterTable(T, (DropColumnClause("a"),), "FROBNICATE '...'")]),
         ("SET STATEMENT lock_wait_timeout=5 FOR DROP TABLE t", [DropTable(T)]),
         ("CREATE OR REPLACE SEQUENCE t", [DropTable(T)]),
         ("DROP SEQUENCE t", [DropTable(T)]),
@@ -222,6 +227,33 @@ def test_a_statement_that_is_not_understood_is_an_error_without_its_values(query
     assert caught.value.kind is ErrorKind.UNSUPPORTED_CHANGE
     assert " ".join(query.upper().split()[:2]) in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("CREATE TABLE t (a INT) FROBNICATE='secret'", "FROBNICATE='...'"),
+        ("CREATE TABLE t AS VALUES ROW('secret')", "adds rows"),
+    ],
+)
+def test_a_create_table_in_doubt_concerns_its_table_only(query: str, words: str) -> None:
+    with pytest.raises(UnclearTablesError, match=words) as caught:
+        effects_of(as_logged(query, "db"))
+    assert caught.value.tables == (T,)
+    assert "secret" not in str(caught.value)
+
+
+def test_create_or_replace_database_drops_the_tables_of_the_database(
+    mariadb118: Server, new_database: Callable[[Server], str]
+) -> None:
+    database = new_database(mariadb118)
+    mariadb118.execute("CREATE TABLE t (a INT)", database=database)
+    file = fresh_log(mariadb118)
+    mariadb118.execute(f"CREATE OR REPLACE DATABASE {database}")
+    assert mariadb118.execute(f"SHOW TABLES FROM {database}") == ()
+    data = shared(read_log(mariadb118, file), database).data
+    (ddl,) = (item for item in delivered.split_by_table(data) if isinstance(item, delivered.Ddl))
+    assert effects_of(ddl.statement) == [DropDatabase(database)]
 
 
 def test_every_kind_of_statement_has_a_rule() -> None:

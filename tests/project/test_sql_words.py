@@ -22,9 +22,9 @@ CLASSES = re.compile(r"\\[wWsSdDbB]")
 # Where names of savepoints, columns and labels are compared. These are texts of people, which have a case in every
 # language. The digits are of numbers that the lexer has cut, and of the mirror's own names.
 NAMES = {
-    ("statement.py", "lower"), ("signature.py", "lower"), ("change_rows.py", "lower"),
-    ("generated.py", "lower"), ("recomputed.py", "lower"), ("alteration.py", "lower"),
-    ("fills.py", "casefold"), ("fills.py", "isdecimal"), ("signature.py", "isdecimal"),
+    ("statement.py", "lower"), ("alteration.py", "lower"), ("generated.py", "lower"), ("fills.py", "casefold"),
+    ("fills.py", "isdecimal"), ("signature.py", "isdecimal"),
+    *((path.name, "lower") for path in FILES if path.parent.name == "schema"),
 }  # fmt: skip
 
 

@@ -1,17 +1,18 @@
 """Parses ALTER TABLE: each clause becomes an object of `clauses`, which describes its effect on columns, keys and rows.
 
-If the parser does not understand a clause, and the clause is not listed as harmless, `copy_reason` names it as a clause
-that changes rows. So if the list lacks a clause, the mirror makes a needless copy of the table, but it never misses a
-change.
+The clauses that the mirror follows are those of `CLAUSES` and of `table_options`, each to its end. Any other clause is
+in doubt: `doubt` holds its words. So if the list lacks a clause, the mirror makes a needless copy of the table, but it
+never misses a change.
 
 Sources: MySQL 9.7 manual, "ALTER TABLE Statement"; MariaDB knowledge base, "ALTER TABLE"; sql_yacc.yy of both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from dispatcher.binlog.sql import data_types
 from dispatcher.binlog.sql.clauses import (
     AddColumnClause,
     ChangeColumnClause,
@@ -22,333 +23,348 @@ from dispatcher.binlog.sql.clauses import (
     PrimaryKeyClause,
     RenameColumnClause,
 )
-from dispatcher.binlog.sql.columns import defined_column
-from dispatcher.binlog.sql.create_table import cascades_of
-from dispatcher.binlog.sql.lexer import Name, NotUnderstoodError, SqlToken, SqlTokens, upper
-from dispatcher.binlog.sql.logged import LoggedStatement
-
-# The first words of table options and of clauses that do not change columns or rows.
-_HARMLESS = frozenset((
-    "ALGORITHM", "ALTER", "ANALYZE", "AUTOEXTEND_SIZE", "AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHARACTER", "CHARSET",
-    "CHECK", "CHECKSUM", "COALESCE", "COLLATE", "COMMENT", "COMPRESSION", "CONNECTION", "DATA", "DEFAULT",
-    "DELAY_KEY_WRITE", "DISABLE", "ENABLE", "ENCRYPTED", "ENCRYPTION", "ENCRYPTION_KEY_ID", "ENGINE",
-    "ENGINE_ATTRIBUTE", "FORCE", "IETF_QUOTES", "INDEX", "INSERT_METHOD", "KEY_BLOCK_SIZE", "LOCK", "MAX_ROWS",
-    "MIN_ROWS", "NOWAIT", "OPTIMIZE", "PACK_KEYS", "PAGE_CHECKSUM", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL",
-    "PARTITION", "REBUILD", "REMOVE", "REORGANIZE", "REPAIR", "ROW_FORMAT", "SECONDARY_ENGINE",
-    "SECONDARY_ENGINE_ATTRIBUTE", "SECONDARY_LOAD", "SECONDARY_UNLOAD", "START", "STATS_AUTO_RECALC",
-    "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "STORAGE", "TABLESPACE", "TRANSACTIONAL", "WAIT", "WITH", "WITHOUT",
-))  # fmt: skip
-_PARTITION_VERBS = ("ANALYZE", "CHECK", "COALESCE", "OPTIMIZE", "REBUILD", "REORGANIZE", "REPAIR")
-_KEY_WORDS = ("CHECK", "CONSTRAINT", "FOREIGN", "FULLTEXT", "INDEX", "KEY", "SPATIAL", "UNIQUE")
-# Engines whose tables do not store the rows that are written to them.
-_ROWLESS = ("BLACKHOLE", "FEDERATED", "MERGE", "MRG_MYISAM", "SPIDER", "CONNECT", "S3", "SEQUENCE")
+from dispatcher.binlog.sql.columns import defined_column, skip_default
+from dispatcher.binlog.sql.forms import Form, Forms, Found, Slot, any_token, at_bracket, is_name
+from dispatcher.binlog.sql.lexer import Name, NotUnderstoodError, SqlTokens, upper
+from dispatcher.binlog.sql.table_options import OPTIONS, SLOTS, is_rowless
 
 
 @dataclass(slots=True)
 class ParsedAlter:
     """`clauses`: the clauses about columns and the primary key. `renamed_to`: the table's new name. `copy_reason`: the
-    first clause that changes rows in a way that the statement does not show, "" if there is none. `others`: other
-    tables that the statement concerns, with True for a table that does not exist after the statement. `ignore`: True
-    for ALTER IGNORE, which truncates values that do not fit. `adds_unique`: True if the statement adds a unique key;
-    with IGNORE the server then deletes rows with duplicate keys. `cascades`: actions of added foreign keys."""
+    first clause that changes rows in a way that the statement does not show, or that is in doubt; "" if there is none.
+    `doubt`: the words of the first clause that is not followed; such a clause may name other tables.
+    `others`: other tables that the statement concerns, with True for a table that does not exist after the statement.
+    `ignore`: True for ALTER IGNORE, which deletes rows that a key or a check refuses, and truncates values that do not
+    fit."""
 
     table: Name
     clauses: list[ColumnClause] = field(default_factory=list)
     renamed_to: Name | None = None
     copy_reason: str = ""
+    doubt: str = ""
     others: dict[Name, bool] = field(default_factory=dict)
     ignore: bool = False
-    adds_unique: bool = False
-    cascades: tuple[str, ...] = ()
 
     def copy(self, reason: str) -> None:
         self.copy_reason = self.copy_reason or reason
 
 
-def parse_alter_table(statement: LoggedStatement) -> ParsedAlter:
-    """Parse an ALTER TABLE statement. Raises NotUnderstoodError if the statement is not an ALTER TABLE, or if its table
-    has no name.
-
-    The time is linear in the statement's length.
-    """
-    tokens = SqlTokens(statement)
-    if tokens.accept("SET", "STATEMENT") and not tokens.skip_to("FOR"):
-        raise NotUnderstoodError
-    tokens.expect("ALTER")
-    ignore = False
-    while tokens.at("ONLINE") or tokens.at("OFFLINE") or tokens.at("IGNORE"):
-        ignore = tokens.word() == "IGNORE" or ignore
-    tokens.expect("TABLE")
+def altered_table(tokens: SqlTokens, *, ignore: bool) -> ParsedAlter:
+    """Consume the rest of an ALTER TABLE statement behind the word TABLE. Raises NotUnderstoodError if the table has no
+    name. The time is linear in the statement's length."""
     tokens.if_exists()
     parsed = ParsedAlter(tokens.name(), ignore=ignore)
-    if tokens.accept("WAIT"):  # MariaDB: the lock timeout in seconds
-        tokens.advance()
-    tokens.accept("NOWAIT")
+    tokens.altered = parsed.table
+    tokens.wait()
     _Clauses(tokens, parsed).parse()
-    if parsed.ignore and parsed.adds_unique:
-        parsed.copy("ALTER IGNORE TABLE ... ADD UNIQUE")
-    if not tokens.complete:
-        raise NotUnderstoodError
-    if "REFERENCES" in upper(statement.text):
-        parsed.cascades = cascades_of(SqlTokens(statement))
     return parsed
+
+
+# -- slots of clauses ----------------------------------------------------------------------------------------
+
+
+def _symbol(tokens: SqlTokens, n: int) -> bool:
+    return is_name(tokens, n) and not any(
+        tokens.at(word, n=n) for word in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK")
+    )
+
+
+def _index_name(tokens: SqlTokens, n: int) -> bool:
+    return is_name(tokens, n) and not tokens.at("USING", n=n) and not tokens.at("TYPE", n=n)
+
+
+def _position(tokens: SqlTokens) -> ColumnPosition:
+    if tokens.accept("FIRST"):
+        return ColumnPosition()
+    tokens.expect("AFTER")
+    return ColumnPosition(tokens.column_name())
+
+
+def _order(tokens: SqlTokens) -> None:
+    """Consume the columns of ORDER BY. A comma may also end the clause: behind it, a column is a name that a comma, the
+    end, a point or a direction follows."""
+    tokens.column_name()
+    tokens.accept_either("ASC", "DESC")
+    while tokens.at(",") and is_name(tokens, 1):
+        behind = tokens.peek(2)
+        if behind is not None and behind.keyword not in (",", ";", ".", "ASC", "DESC"):
+            return
+        tokens.advance()
+        tokens.column_name()
+        tokens.accept_either("ASC", "DESC")
+
+
+def _columns_and_keys(tokens: SqlTokens) -> list[ColumnClause]:
+    """Consume columns and keys in brackets."""
+    tokens.expect("(")
+    clauses = list[ColumnClause]()
+    while True:
+        key = _KEYS.chosen(tokens)
+        if key is not None:
+            clauses += _primary_keys(key.match(tokens))
+        else:
+            clauses.append(AddColumnClause(defined_column(tokens)))
+        if not tokens.accept(","):
+            tokens.expect(")")
+            return clauses
+
+
+_SLOTS = SLOTS | {
+    "symbol": Slot(SqlTokens.identifier, _symbol),
+    "index": Slot(SqlTokens.identifier, _index_name),
+    "primary key": SLOTS["key parts"],
+    "column": Slot(SqlTokens.column_name, is_name),
+    "definition": Slot(defined_column, is_name),
+    "position": Slot(
+        _position, lambda tokens, n: tokens.at("FIRST", n=n) or tokens.at("AFTER", n=n)
+    ),
+    "columns and keys": Slot(_columns_and_keys, at_bracket),
+    "default": Slot(skip_default, any_token),
+    "columns": Slot(_order, is_name),
+}
+_INDEX = "[IF NOT EXISTS] [<index>] [{USING | TYPE} <word>] <key parts> [<index option>] ..."
+_CONSTRAINT = "[CONSTRAINT [IF NOT EXISTS] [<symbol>]]"
+# With IGNORE, the keys of the first list delete no rows.
+_INDEX_TEXTS = (
+    f"{{INDEX | KEY}} {_INDEX}",
+    f"{{FULLTEXT | SPATIAL}} [INDEX | KEY] {_INDEX}",
+    f"VECTOR {{INDEX | KEY}} {_INDEX}",
+)
+_CONSTRAINT_TEXTS = (
+    f"{_CONSTRAINT} {{UNIQUE [INDEX | KEY] {_INDEX} | PRIMARY KEY {_INDEX.replace('<key parts>', '<primary key>')}"
+    " | FOREIGN KEY [IF NOT EXISTS] [<index>] <brackets> REFERENCES <table> [<brackets>] [MATCH <word>]"
+    " [ON DELETE <action> | ON UPDATE <action>] ... | CHECK <brackets> [ENFORCED | NOT ENFORCED]}",
+)
+_KEYS = Forms(Form(text, _SLOTS) for text in (*_INDEX_TEXTS, *_CONSTRAINT_TEXTS))
+
+
+# -- what clauses do -----------------------------------------------------------------------------------------
+
+Apply = Callable[[ParsedAlter, Found], None]
+
+
+def _nothing(parsed: ParsedAlter, found: Found) -> None:
+    """For clauses that change neither columns nor rows."""
+
+
+def _may_lack(found: Found) -> bool:
+    return ("IF", "EXISTS") in found.words or ("IF", "NOT", "EXISTS") in found.words
+
+
+def _primary_keys(found: Found) -> list[ColumnClause]:
+    return [PrimaryKeyClause(columns) for columns in found.all("primary key")]
+
+
+def _add_key(parsed: ParsedAlter, found: Found) -> None:
+    parsed.clauses += _primary_keys(found)
+
+
+def _add_column(parsed: ParsedAlter, found: Found) -> None:
+    exists = _may_lack(found)
+    column = found.first("definition")
+    added = found.first("columns and keys") or [AddColumnClause(column, found.first("position"))]
+    for clause in added:
+        add = isinstance(clause, AddColumnClause)
+        parsed.clauses.append(replace(clause, if_not_exists=exists) if add else clause)
+
+
+def _change_column(parsed: ParsedAlter, found: Found) -> None:
+    column = found.first("definition")
+    old = found.first("column") or column.name
+    clause = ChangeColumnClause(old, column, found.first("position"), _may_lack(found))
+    parsed.clauses.append(clause)
+
+
+def _drop_column(parsed: ParsedAlter, found: Found) -> None:
+    parsed.clauses.append(DropColumnClause(found.first("column"), _may_lack(found)))
+
+
+def _drop_primary_key(parsed: ParsedAlter, found: Found) -> None:  # noqa: ARG001
+    parsed.clauses.append(PrimaryKeyClause())
+
+
+def _drop_index(parsed: ParsedAlter, found: Found) -> None:
+    if upper(found.first("name")) == "PRIMARY":
+        parsed.clauses.append(PrimaryKeyClause())
+
+
+def _rename_column(parsed: ParsedAlter, found: Found) -> None:
+    old, new = found.all("column")
+    parsed.clauses.append(RenameColumnClause(old, new, _may_lack(found)))
+
+
+def _rename(parsed: ParsedAlter, found: Found) -> None:
+    parsed.renamed_to = found.first("table")
+
+
+def _convert_charset(parsed: ParsedAlter, found: Found) -> None:
+    parsed.clauses.append(ConvertCharsetClause(found.first("charset")))
+
+
+def _copied(reason: str) -> Apply:
+    """For clauses that change rows in a way that the log does not show."""
+
+    def apply(parsed: ParsedAlter, found: Found) -> None:  # noqa: ARG001
+        parsed.copy(reason)
+
+    return apply
+
+
+def _with_table(reason: str, *, is_gone: bool = False) -> Apply:
+    def apply(parsed: ParsedAlter, found: Found) -> None:
+        parsed.others[found.first("table")] = is_gone
+        parsed.copy(reason)
+
+    return apply
+
+
+def _option(parsed: ParsedAlter, found: Found) -> None:
+    engine = found.first("engine")
+    if engine is not None and is_rowless(engine):
+        parsed.copy(f"ENGINE={engine}")
+
+
+class Clause(NamedTuple):
+    """`form`: its syntax. `apply`: writes what it does into a ParsedAlter. `safe`: True if ALTER IGNORE with the clause
+    deletes and changes no rows."""
+
+    form: Form
+    apply: Apply
+    safe: bool = False
+
+
+def _clauses(apply: Apply, *texts: str, safe: bool = False) -> list[Clause]:
+    return [Clause(Form(text, _SLOTS), apply, safe) for text in texts]
+
+
+_LOCAL = "[NO_WRITE_TO_BINLOG | LOCAL]"
+_VALIDATION = "[WITH VALIDATION | WITHOUT VALIDATION]"
+CLAUSES: tuple[Clause, ...] = (
+    *_clauses(_nothing, *(f"ADD {text}" for text in _INDEX_TEXTS), safe=True),
+    *_clauses(_add_key, *(f"ADD {text}" for text in _CONSTRAINT_TEXTS)),
+    *_clauses(_copied("ADD PERIOD"), "ADD PERIOD FOR <name> <brackets>"),
+    *_clauses(_copied("ADD SYSTEM VERSIONING"), "ADD SYSTEM VERSIONING"),
+    *_clauses(_nothing, f"ADD PARTITION [IF NOT EXISTS] {_LOCAL} {{PARTITIONS <number> | <brackets>}}"),
+    *_clauses(_add_column, "ADD [COLUMN] [IF NOT EXISTS] {<columns and keys> | <definition> [<position>]}"),
+    *_clauses(_change_column, "CHANGE [COLUMN] [IF EXISTS] <column> <definition> [<position>]"),
+    *_clauses(_change_column, "MODIFY [COLUMN] [IF EXISTS] <definition> [<position>]"),
+    *_clauses(
+        _nothing, "ALTER {INDEX | KEY} [IF EXISTS] <name> {VISIBLE | INVISIBLE | IGNORED | NOT IGNORED}", safe=True
+    ),
+    *_clauses(_nothing, "ALTER {CHECK | CONSTRAINT} <name> {ENFORCED | NOT ENFORCED}"),
+    *_clauses(
+        _nothing,
+        "ALTER [COLUMN] [IF EXISTS] <column> {SET DEFAULT <default> | DROP DEFAULT | SET VISIBLE | SET INVISIBLE}",
+        safe=True,
+    ),
+    *_clauses(_drop_primary_key, "DROP PRIMARY KEY"),
+    *_clauses(_drop_index, "DROP {INDEX | KEY | CONSTRAINT | CHECK} [IF EXISTS] <name>"),
+    *_clauses(_nothing, "DROP FOREIGN KEY [IF EXISTS] <name>", safe=True),
+    *_clauses(_copied("DROP PARTITION"), "DROP PARTITION [IF EXISTS] <word>, ..."),
+    *_clauses(_copied("DROP PERIOD"), "DROP PERIOD FOR <name>"),
+    *_clauses(_copied("DROP SYSTEM VERSIONING"), "DROP SYSTEM VERSIONING"),
+    *_clauses(_drop_column, "DROP [COLUMN] [IF EXISTS] <column> [RESTRICT | CASCADE]"),
+    *_clauses(_rename_column, "RENAME COLUMN [IF EXISTS] <column> TO <column>", safe=True),
+    *_clauses(_nothing, "RENAME {INDEX | KEY} [IF EXISTS] <name> TO <name>", safe=True),
+    *_clauses(_rename, "RENAME [TO | AS | =] <table>", safe=True),
+    *_clauses(
+        _convert_charset,
+        "CONVERT TO {CHARACTER SET | CHARSET | CHAR SET} <charset> [COLLATE <charset>]",
+    ),
+    *_clauses(
+        _with_table("CONVERT TABLE", is_gone=True),
+        "CONVERT TABLE <table> TO PARTITION <word>"
+        f" [VALUES LESS THAN {{MAXVALUE | <brackets>}} | VALUES IN <brackets> | DEFAULT] {_VALIDATION}",
+    ),
+    *_clauses(_with_table("CONVERT PARTITION"), "CONVERT PARTITION <word> TO TABLE <table>"),
+    *_clauses(_with_table("EXCHANGE PARTITION"), f"EXCHANGE PARTITION <word> WITH TABLE <table> {_VALIDATION}"),
+    *_clauses(_copied("TRUNCATE PARTITION"), "TRUNCATE PARTITION <word>, ..."),
+    *_clauses(_copied("DISCARD TABLESPACE"), "DISCARD TABLESPACE"),
+    *_clauses(_copied("DISCARD PARTITION"), "DISCARD PARTITION <word>, ... TABLESPACE"),
+    *_clauses(_copied("IMPORT TABLESPACE"), "IMPORT TABLESPACE"),
+    *_clauses(_copied("IMPORT PARTITION"), "IMPORT PARTITION <word>, ... TABLESPACE"),
+    *_clauses(
+        _nothing,
+        f"COALESCE PARTITION {_LOCAL} <number>",
+        f"REORGANIZE PARTITION {_LOCAL} [<word>, ... INTO <brackets>]",
+        "{REBUILD PARTITION | OPTIMIZE PARTITION | ANALYZE PARTITION | CHECK PARTITION | REPAIR PARTITION}"
+        f" {_LOCAL} <word>, ... [QUICK | EXTENDED | FAST | MEDIUM | CHANGED | USE_FRM | FOR UPGRADE] ...",
+        "REMOVE PARTITIONING",
+        "<partitioning>",
+        "ORDER BY <columns>",
+        "FORCE",
+        "{SECONDARY_LOAD | SECONDARY_UNLOAD} [PARTITION <brackets>]",
+        "WITH VALIDATION",
+        "WITHOUT VALIDATION",
+    ),
+    *_clauses(
+        _nothing, "{DISABLE KEYS | ENABLE KEYS}", "{ALGORITHM | LOCK} [=] <word>", safe=True
+    ),
+)  # fmt: skip
+_FORMS = Forms(clause.form for clause in CLAUSES)
+_CLAUSE_OF = {clause.form: clause for clause in CLAUSES}
+_PARTITIONING = Forms(
+    clause.form
+    for clause in CLAUSES
+    if clause.form.text in ("<partitioning>", "REMOVE PARTITIONING")
+)
 
 
 class _Clauses:
     def __init__(self, tokens: SqlTokens, parsed: ParsedAlter) -> None:
         self._tokens = tokens
         self._parsed = parsed
-        self._in_order_by = False
 
     def parse(self) -> None:
-        while (following := self._tokens.peek()) is not None:
-            if following.keyword == ";":
-                self._tokens.advance()
+        while not self._tokens.at_end():
+            following = self._tokens.peek()
+            assert following is not None
+            start = following.end - len(following.text)
+            try:
+                is_safe = self._clause() if _FORMS.chosen(self._tokens) else self._options()
+            except NotUnderstoodError:
+                self._tokens.skip_clause()
+                words = self._tokens.since(start)
+                self._parsed.copy(words)
+                self._parsed.doubt = self._parsed.doubt or words
                 continue
-            self._clause(following)
+            if self._parsed.ignore and not is_safe:
+                self._parsed.copy(f"ALTER IGNORE TABLE ... {self._tokens.since(start)}")
 
-    def _clause(self, following: SqlToken) -> None:
-        """Consume one clause and the comma after it."""
-        start = following.end - len(following.text)
-        try:
-            self._understood(following)
-        except NotUnderstoodError:
-            self._tokens.skip_clause()
-            self._parsed.copy(self._tokens.since(start))
+    def _clause(self) -> bool:
+        """Consume a clause and the comma after it. Returns True if it is safe with IGNORE."""
+        form = _FORMS.chosen(self._tokens)
+        assert form is not None
+        clause = _CLAUSE_OF[form]
+        found = form.match(self._tokens)
+        is_safe = self._end() and clause.safe
+        clause.apply(self._parsed, found)
+        return is_safe
 
-    def _understood(self, following: SqlToken) -> None:
-        tokens, word = self._tokens, following.keyword
-        in_order_by, self._in_order_by = self._in_order_by, False
-        if tokens.accept("ADD"):
-            self._add()
-        elif tokens.accept("DROP"):
-            self._drop()
-        elif tokens.accept("CHANGE") or tokens.accept("MODIFY"):
-            self._change(renames=word == "CHANGE")
-        elif tokens.accept("RENAME"):
-            self._rename()
-        elif tokens.accept("CONVERT"):
-            self._convert()
-        elif word in ("EXCHANGE", "TRUNCATE", "DISCARD", "IMPORT"):
-            self._change_partition()
-        elif tokens.accept("ORDER", "BY"):
-            self._in_order_by = True
-            tokens.skip_clause()
-        elif tokens.accept("ENGINE"):
-            self._engine()
-        elif tokens.at(word, "PARTITION") and word in _PARTITION_VERBS:
-            while (
-                tokens.skip_clause()
-            ):  # a list of partitions; the grammar allows no other clause after it
-                pass
-        elif word in _HARMLESS or (in_order_by and self._is_order_item()):
-            self._in_order_by = in_order_by
-            tokens.skip_clause()
-        else:
+    def _options(self) -> bool:
+        """Consume table options, which need no commas between them, and the comma after them."""
+        is_safe, options = True, list[Found]()
+        while (form := OPTIONS.chosen(self._tokens)) is not None:
+            options.append(form.match(self._tokens))
+            is_safe &= options[-1].first("engine") is None
+        if not options:
             raise NotUnderstoodError
+        is_safe &= self._end()
+        for found in options:
+            _option(self._parsed, found)
+        return is_safe
 
-    def _end(self) -> None:
-        """Consume the comma after a clause, or the partitioning that may follow the last clause. Raises
-        NotUnderstoodError for anything else."""
+    def _end(self) -> bool:
+        """Consume the comma after a clause, or the partitioning that may follow the last clause. Returns True if no
+        partitioning follows. Raises NotUnderstoodError for anything else."""
         tokens = self._tokens
-        if tokens.peek() is None or tokens.accept(",") or tokens.at(";"):
-            return
-        if tokens.at("PARTITION") or tokens.at("REMOVE"):
-            tokens.skip_clause()
-            return
-        raise NotUnderstoodError
-
-    def _position(self) -> ColumnPosition | None:
-        if self._tokens.accept("FIRST"):
-            return ColumnPosition()
-        if self._tokens.accept("AFTER"):
-            return ColumnPosition(self._tokens.identifier())
-        return None
-
-    # -- ADD -------------------------------------------------------------------------------------------------
-
-    def _add(self) -> None:
-        tokens = self._tokens
-        if tokens.accept("PARTITION"):
-            tokens.skip_clause()
-        elif tokens.at("PERIOD", "FOR") or tokens.at("SYSTEM", "VERSIONING"):
+        if tokens.accept(",") or tokens.at_end():
+            return True
+        form = _PARTITIONING.chosen(tokens)
+        if form is None:
             raise NotUnderstoodError
-        elif not self._add_key():
-            tokens.accept("COLUMN")
-            exists = tokens.accept("IF", "NOT", "EXISTS")
-            if tokens.accept("("):
-                self._add_list(exists)
-                self._end()
-            else:
-                column = defined_column(tokens)
-                clause = AddColumnClause(column, self._position(), exists)
-                self._end()
-                self._parsed.clauses.append(clause)
-
-    def _add_list(self, exists: bool) -> None:
-        """Consume columns and keys in brackets."""
-        tokens, added = self._tokens, list[ColumnClause]()
-        while not tokens.accept(")"):
-            if self._at_key():
-                self._key_in_list()
-            else:
-                added.append(AddColumnClause(defined_column(tokens), None, exists))
-                if not tokens.accept(",") and not tokens.at(")"):
-                    raise NotUnderstoodError
-        self._parsed.clauses += added
-
-    def _at_key(self) -> bool:
-        tokens = self._tokens
-        vector = tokens.at("VECTOR", "INDEX") or tokens.at("VECTOR", "KEY")
-        return vector or tokens.at("PRIMARY", "KEY") or any(map(tokens.at, _KEY_WORDS))
-
-    def _add_key(self) -> bool:
-        """Consume a key's definition and the comma after it. False if the clause is not a key's definition."""
-        if not self._at_key():
-            return False
-        self._key()
-        self._tokens.skip_clause()
-        return True
-
-    def _key_in_list(self) -> None:
-        self._key()
-        tokens, depth = self._tokens, 0
-        while (following := tokens.peek()) is not None:
-            if depth == 0 and following.keyword == ")":
-                return
-            depth += (following.keyword == "(") - (following.keyword == ")")
-            tokens.advance()
-            if depth == 0 and following.keyword == ",":
-                return
-
-    def _key(self) -> None:
-        """Consume the beginning of a key's definition; for a primary key up to the end of its columns."""
-        tokens = self._tokens
-        if tokens.accept("CONSTRAINT") and not any(
-            map(tokens.at, ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"))
-        ):
-            tokens.accept("IF", "NOT", "EXISTS")
-            tokens.identifier()
-        self._parsed.adds_unique |= tokens.at("UNIQUE") or tokens.at("PRIMARY")
-        if tokens.accept("PRIMARY", "KEY"):
-            self._parsed.clauses.append(PrimaryKeyClause(self._key_columns()))
-
-    def _key_columns(self) -> tuple[str, ...]:
-        tokens = self._tokens
-        while not tokens.accept("("):  # IF NOT EXISTS, a name, USING BTREE
-            if tokens.advance() is None:
-                raise NotUnderstoodError
-        columns = []
-        while True:
-            columns.append(tokens.identifier())
-            while not tokens.at(",") and not tokens.at(")"):
-                if tokens.at("("):
-                    tokens.skip_to(")")
-                elif tokens.advance() is None:
-                    raise NotUnderstoodError
-            if not tokens.accept(","):
-                tokens.expect(")")
-                return tuple(columns)
-
-    # -- the other verbs -------------------------------------------------------------------------------------
-
-    def _change(self, *, renames: bool) -> None:
-        """Consume CHANGE or MODIFY. `renames`: True for CHANGE, which contains the name of the old column."""
-        tokens = self._tokens
-        tokens.accept("COLUMN")
-        exists = tokens.accept("IF", "EXISTS")
-        old = tokens.identifier() if renames else ""
-        column = defined_column(tokens)
-        clause = ChangeColumnClause(old or column.name, column, self._position(), exists)
-        self._end()
-        self._parsed.clauses.append(clause)
-
-    def _drop(self) -> None:
-        tokens, clauses = self._tokens, self._parsed.clauses
-        if tokens.accept("PRIMARY", "KEY"):
-            clauses.append(PrimaryKeyClause())
-            self._end()
-        elif tokens.accept_either("INDEX", "KEY", "CHECK", "CONSTRAINT"):
-            tokens.if_exists()
-            if upper(tokens.identifier()) == "PRIMARY":
-                clauses.append(PrimaryKeyClause())
-            tokens.skip_clause()
-        elif tokens.accept("FOREIGN", "KEY"):
-            tokens.skip_clause()
-        elif tokens.at("PARTITION") or tokens.at("PERIOD", "FOR") or tokens.at("SYSTEM", "VERSIONING"):  # fmt: skip
-            self._parsed.copy("DROP " + tokens.word())
-            tokens.skip_clause()
-        else:
-            tokens.accept("COLUMN")
-            exists = tokens.accept("IF", "EXISTS")
-            clause = DropColumnClause(tokens.identifier(), exists)
-            tokens.accept_any("RESTRICT", "CASCADE")
-            self._end()
-            clauses.append(clause)
-
-    def _rename(self) -> None:
-        tokens = self._tokens
-        if tokens.accept("COLUMN"):
-            exists = tokens.accept("IF", "EXISTS")
-            old = tokens.identifier()
-            tokens.expect("TO")
-            self._parsed.clauses.append(RenameColumnClause(old, tokens.identifier(), exists))
-        elif tokens.at("INDEX") or tokens.at("KEY"):
-            tokens.skip_clause()
-            return
-        else:
-            tokens.accept_any("TO", "AS", "=")
-            self._parsed.renamed_to = tokens.name()
-        self._end()
-
-    def _convert(self) -> None:
-        tokens, parsed = self._tokens, self._parsed
-        if tokens.accept("TABLE"):  # MariaDB 11.4: the table becomes a partition
-            parsed.others[tokens.name()] = True
-            parsed.copy("CONVERT TABLE")
-            tokens.skip_clause()
-        elif tokens.accept("PARTITION"):  # MariaDB 10.7: a partition becomes a table
-            tokens.identifier()
-            tokens.expect("TO", "TABLE")
-            parsed.others[tokens.name()] = False
-            parsed.copy("CONVERT PARTITION")
-            tokens.skip_clause()
-        else:
-            tokens.expect("TO")
-            if not tokens.accept("CHARSET") and not tokens.accept("CHARACTER", "SET"):
-                tokens.expect("CHAR", "SET")
-            charset = data_types.charset_name(tokens)
-            if tokens.accept("COLLATE"):
-                data_types.charset_name(tokens)
-            parsed.clauses.append(ConvertCharsetClause(charset))
-            self._end()
-
-    def _change_partition(self) -> None:
-        tokens, parsed = self._tokens, self._parsed
-        verb = tokens.word()
-        what = tokens.word()
-        parsed.copy(f"{verb} {what}")
-        if verb == "EXCHANGE":
-            tokens.identifier()
-            tokens.expect("WITH", "TABLE")
-            parsed.others[tokens.name()] = False
-        tokens.skip_clause()
-
-    def _engine(self) -> None:
-        tokens = self._tokens
-        tokens.accept("=")
-        following = tokens.peek()
-        name = upper(following.text.strip("'\"`")) if following is not None else ""
-        if name in _ROWLESS:
-            self._parsed.copy(f"ENGINE={name}")
-        tokens.skip_clause()
-
-    def _is_order_item(self) -> bool:
-        """True for `column [ASC | DESC]` up to a comma or the end."""
-        following, behind = self._tokens.peek(), self._tokens.peek(1)
-        words = ("", ",", ";", ".", "ASC", "DESC")
-        return (
-            following is not None
-            and following.name is not None
-            and (behind.keyword if behind is not None else "") in words
-        )
+        form.match(tokens)
+        if not tokens.at_end():
+            raise NotUnderstoodError
+        return False

@@ -26,7 +26,7 @@ _ATTRIBUTES = (
 
 def defined_column(tokens: SqlTokens) -> DefinedColumn:
     """Consume a column's name and definition. Raises NotUnderstoodError."""
-    name = tokens.identifier()
+    name = tokens.column_name()
     return _Definition(tokens, name, data_types.data_type(tokens)).parse()
 
 
@@ -74,9 +74,8 @@ class _Definition:
             tokens.accept("KEY")
         elif tokens.accept("PRIMARY", "KEY") or tokens.accept("KEY") or tokens.accept("PRIMARY"):
             self._primary = True
-        elif word in ("WITH", "WITHOUT"):  # MariaDB: SYSTEM VERSIONING
-            for _ in range(3):
-                tokens.advance()
+        elif word in ("WITH", "WITHOUT"):  # MariaDB
+            tokens.expect(word, "SYSTEM", "VERSIONING")
         else:
             self._skip(following)
 
@@ -94,13 +93,13 @@ class _Definition:
             case "CHECK" | "REF_SYSTEM_ID":
                 tokens.advance()
                 tokens.accept("=")
-                _skip_brackets(tokens)
+                tokens.skip_brackets()
             case "ON":
                 tokens.advance()
                 tokens.expect("UPDATE")
                 tokens.advance()
                 if tokens.at("("):
-                    _skip_brackets(tokens)
+                    tokens.skip_brackets()
             case "REFERENCES":
                 self._skip_reference()
             case _:
@@ -111,7 +110,7 @@ class _Definition:
         tokens.advance()
         tokens.name()
         if tokens.at("("):
-            _skip_brackets(tokens)
+            tokens.skip_brackets()
         while True:
             if tokens.accept("MATCH"):
                 tokens.advance()
@@ -140,7 +139,7 @@ class _Definition:
         if tokens.accept("ROW"):  # MariaDB: START or END
             tokens.advance()
         else:
-            _skip_brackets(tokens)
+            tokens.skip_brackets()
 
     def _set_default(self) -> None:
         literal = _literal(self._tokens)
@@ -155,14 +154,19 @@ class _Definition:
             if following.keyword in _ENDS or following.keyword in _ATTRIBUTES:
                 return
             if following.keyword == "(":
-                _skip_brackets(self._tokens)
+                self._tokens.skip_brackets()
             else:
                 self._tokens.advance()
 
 
-def _skip_brackets(tokens: SqlTokens) -> None:
-    if not tokens.at("(") or not tokens.skip_to(")"):
-        raise NotUnderstoodError
+def skip_default(tokens: SqlTokens) -> None:
+    """Consume the value of SET DEFAULT: a constant, an expression in brackets, or a function."""
+    if tokens.at("("):
+        tokens.skip_brackets()
+    elif _literal(tokens) is None:
+        tokens.identifier()
+        if tokens.at("("):
+            tokens.skip_brackets()
 
 
 def _literal(tokens: SqlTokens) -> Literal | None:

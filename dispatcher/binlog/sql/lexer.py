@@ -66,6 +66,7 @@ _NUMBER = rf"""
     | (?<!{_NAME})\.[0-9]++(?:[eE][+\-]?+[0-9]++)?+
 """
 _BLANKS = re.compile(rf"{BLANK}+")
+_TEXTS = re.compile(r"""'(?:[^'\\]|''|\\.)*+'?|"(?:[^"\\]|""|\\.)*+"?""", re.DOTALL)
 _FOREIGN_NAME = re.compile(_FOREIGN)
 # Only ASCII letters have a case in keywords: to a server, `\u0131ndex` is a name.
 _UPPER = str.maketrans(ascii_lowercase, ascii_uppercase)
@@ -127,6 +128,22 @@ def _clause_lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[s
     )
 
 
+def _group_lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
+    """Returns the pattern of one piece in the search for a closing bracket. Only brackets and quotes matter there."""
+    quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
+    other = rf"(?!{_FOREIGN})[^`'\"()\#/\-]"
+    return re.compile(
+        rf"""
+          (?P<other> (?: {other}++ | {_SKIP} | {quoted} | {text} )++ )
+        | (?P<down> \( )
+        | (?P<up> \) )
+        | (?P<open> {_OPEN} )
+        | (?P<sign> . )
+        """,
+        re.VERBOSE | re.DOTALL,
+    )
+
+
 def _unmarked_text(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
     """Returns the pattern of text up to a comment that the server may execute, `*/`, or an unclosed quote."""
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
@@ -146,6 +163,9 @@ _CLAUSE_LEXICONS = {
 }
 
 
+_GROUP_LEXICONS = {
+    (ansi, plain): _group_lexicon(ansi_quotes=ansi, plain_backslash=plain) for ansi, plain in _MODES
+}
 _UNMARKED_TEXTS = {
     (ansi, plain): _unmarked_text(ansi_quotes=ansi, plain_backslash=plain) for ansi, plain in _MODES
 }
@@ -161,8 +181,7 @@ def end_of_unmarked_text(query: str, at: int, sql_mode: int) -> int:
 
 
 class NotUnderstoodError(Exception):
-    """The parser does not understand the statement. Callers of `parse_create_table` and `parse_alter_table` must catch
-    this error; other functions of the package do not raise it."""
+    """The tokens are not of a form that the parser knows. `parse_statement` catches this error."""
 
 
 def _unquoted(text: str, quote: str, plain_backslash: bool) -> str:
@@ -219,9 +238,11 @@ class SqlTokens:
     def __init__(self, statement: LoggedStatement, bounds: Bounds | None = None) -> None:
         query, sql_mode = statement.text, statement.facts.sql_mode
         self.default_database = statement.database
+        self.altered: Name | None = None  # the table whose columns may be qualified by its name
         self.facts = statement.facts
         modes = bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)
         self._lexicon, self._clauses = _LEXICONS[modes], _CLAUSE_LEXICONS[modes]
+        self._groups = _GROUP_LEXICONS[modes]
         self.offset = 0  # the offset after the last token that the caller consumed
         # To a session whose character set is not UTF-8, a no-break space may be a blank.
         self.complete = "\xa0" not in query or charset_of(self.facts.client) in _UTF8
@@ -284,10 +305,10 @@ class SqlTokens:
             raise NotUnderstoodError
         return token.text
 
-    def at(self, *words: str) -> bool:
-        """True if the next tokens are these words (or signs)."""
-        for n, word in enumerate(words):
-            token = self.peek(n)
+    def at(self, *words: str, n: int = 0) -> bool:
+        """True if the next tokens, from the one that `peek(n)` returns on, are these words (or signs)."""
+        for i, word in enumerate(words, n):
+            token = self.peek(i)
             if token is None or token.keyword != word:
                 return False
         return True
@@ -351,10 +372,44 @@ class SqlTokens:
         self.offset = self._at
         return match is not None
 
-    def since(self, start: int) -> str:
-        """Return the statement's text from `start` to the last consumed token, in one line of at most 80 characters."""
-        text = _BLANKS.sub(" ", self._query[start : min(self.offset, start + 200)].rstrip(", \n"))
+    def skip_brackets(self) -> None:
+        """Consume a group in brackets. Counts few pieces, as `skip_clause`. Raises NotUnderstoodError if the next token
+        is not `(`, or if the bracket is not closed."""
+        self.expect("(")
+        depth = 1
+        while self._next and depth:  # tokens that were peeked
+            token = self.advance()
+            assert token is not None
+            depth += (token.keyword == "(") - (token.keyword == ")")
+        while depth:
+            match = self._groups.match(self._query, self._at, self._end)
+            if match is None:
+                raise NotUnderstoodError
+            kind = self._count(match)
+            depth += (kind == "down") - (kind == "up")
+            self.offset = self._at
+
+    def skip_all(self) -> None:
+        """Consume the rest of the statement without reading it: nothing in it matters."""
+        self._next.clear()
+        self._at = self.offset = self._end = len(self._query)
+
+    def at_end(self) -> bool:
+        """True if nothing follows but semicolons, which are consumed."""
+        while self.accept(";"):
+            pass
+        return self.peek() is None
+
+    def words_from(self, start: int, size: int = 200) -> str:
+        """Returns the statement's words from `start` on, in one line of at most 80 characters. Texts are left out,
+        because they may be values of rows."""
+        text = _TEXTS.sub("'...'", self._query[start : start + size])
+        text = _BLANKS.sub(" ", text).lstrip(" ").rstrip(", ")
         return text if len(text) <= 80 else text[:77] + "..."
+
+    def since(self, start: int) -> str:
+        """Returns the words from `start` to the last consumed token, as `words_from`."""
+        return self.words_from(start, min(self.offset - start, 200))
 
     def text(self) -> str:
         """Consume a text, and return its characters. Adjacent texts are one text: `'a' 'b'` is `ab`."""
@@ -384,6 +439,24 @@ class SqlTokens:
         if self.accept("."):
             return first, self.identifier()
         return self.default_database, first
+
+    def column_name(self) -> str:
+        """Consume the name of a column of `altered`, which may be qualified by the names of this table."""
+        parts = [self.identifier()]
+        while self.accept("."):
+            parts.append(self.identifier())
+        qualifier = tuple(lower(part) for part in parts[:-1])
+        table = tuple(lower(part) for part in self.altered or ())
+        if qualifier and qualifier not in (table, table[1:]):
+            raise NotUnderstoodError
+        return parts[-1]
+
+    def wait(self) -> None:
+        """Consume MariaDB's WAIT n or NOWAIT, if it is next."""
+        if self.accept("WAIT"):
+            self.digits()
+        else:
+            self.accept("NOWAIT")
 
     def names(self) -> tuple[Name, ...]:
         """Consume names that are separated by commas."""

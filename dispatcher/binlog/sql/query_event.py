@@ -5,10 +5,14 @@ from __future__ import annotations
 from dispatcher.binlog.event.header import FLAG_THREAD_SPECIFIC
 from dispatcher.binlog.event.query import AlterPhase, Query, parse_query
 from dispatcher.binlog.sql.comments import ServerVersion, executed_text
-from dispatcher.binlog.sql.create_table import parse_create_table
-from dispatcher.binlog.sql.lexer import NotUnderstoodError
 from dispatcher.binlog.sql.logged import LoggedStatement, SessionFacts
-from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, QueryKind, classify
+from dispatcher.binlog.sql.statement import (
+    ROUTING_BOUNDS,
+    QueryKind,
+    classify,
+    first_word,
+    parse_statement,
+)
 
 
 def logged_statement(query: Query, flags: int, server: ServerVersion) -> LoggedStatement:
@@ -47,11 +51,7 @@ def logged_kind(statement: LoggedStatement) -> QueryKind:
     if not statement.facts.takes_effect:
         return QueryKind.DDL_WITHOUT_EFFECT
     kind = classify(statement.text)
-    return QueryKind.DML if kind is QueryKind.DDL and _creates_rows(statement) else kind
-
-
-def _creates_rows(statement: LoggedStatement) -> bool:
-    try:
-        return parse_create_table(statement, ROUTING_BOUNDS).selects
-    except NotUnderstoodError:
-        return False
+    if kind is not QueryKind.DDL or first_word(statement.text) != "CREATE":
+        return kind
+    create = parse_statement(statement, ROUTING_BOUNDS).create
+    return QueryKind.DML if create is not None and create.selects else kind

@@ -1,10 +1,9 @@
 """Classifies the statements of a binlog and finds the tables and databases that each one touches.
 
-DDL is logged as text, and the daemon routes it by the tables that it touches. The first words of the statement name
-these tables; in ALTER TABLE, the first words of a clause may name another table. So a lexer and a few lines of code per
-kind of statement suffice. General SQL parsers fail on partitioning and on much of MariaDB's syntax, and every Spark
-executor would have to install the parser. If a statement is not understood, `ParsedStatement.parsed` is False. Then the
-caller must assume that the statement may touch any table.
+DDL is logged as text, and the daemon routes it by the tables that it touches. A statement is understood only if its
+whole text, to its end, is one of the forms of `STATEMENTS`. Any other statement is in doubt (`ParsedStatement.doubt`):
+the caller must assume that it may touch any table. General SQL parsers fail on partitioning and on much of MariaDB's
+syntax, and every Spark executor would have to install the parser.
 
 Sources: MySQL manual, "Data Definition Statements"; MariaDB knowledge base, "ALTER TABLE", "DROP
 TABLE", "SET STATEMENT".
@@ -14,11 +13,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from dispatcher.binlog.sql.alter_clauses import ParsedAlter, altered_table
+from dispatcher.binlog.sql.clauses import PrimaryKeyClause
+from dispatcher.binlog.sql.create_table import ParsedCreate, created_table
+from dispatcher.binlog.sql.forms import Form, Forms, Found, Slot, is_name
 from dispatcher.binlog.sql.lexer import Bounds, Name, NotUnderstoodError, SqlTokens, upper
 from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.binlog.sql.table_options import SLOTS
 
 
 class QueryKind(StrEnum):
@@ -62,18 +66,26 @@ class ParsedStatement:
 
     `tables`: (database, table) of each table touched, in the statement's spelling and order. Tables that the statement
     only reads or refers to are left out. `databases`: the databases that the statement creates, alters or drops, and
-    the database of a routine that it creates, alters or drops. The databases of `tables` are not included. `parsed`:
-    True if the statement was understood. If False, `tables` and `databases` are empty. `renamed`: (old, new) pairs in
-    the order in which the server renames the tables; both names are in `tables`. `maybe_temporary`: True if the log
-    does not show whether the statement was executed on `tables` or on temporary tables of these names.
+    the database of a routine that it creates, alters or drops. The databases of `tables` are not included. `renamed`:
+    (old, new) pairs in the order in which the server renames the tables; both names are in `tables`. `doubt`: the words
+    that were not understood, in at most 80 characters; "" if the whole statement is one of the forms that the parser
+    knows. A statement in doubt may touch any table, beside those in `tables`. `maybe_temporary`: True if the log does
+    not show whether the statement was executed on `tables` or on temporary tables of these names. `alter`, `create`:
+    what ALTER TABLE or CREATE TABLE does.
     """
 
     kind: DdlKind
     tables: tuple[Name, ...] = ()
     databases: tuple[str, ...] = ()
-    parsed: bool = True
     renamed: tuple[tuple[Name, Name], ...] = ()
+    doubt: str = ""
     maybe_temporary: bool = False
+    alter: ParsedAlter | None = field(default=None, compare=False)
+    create: ParsedCreate | None = field(default=None, compare=False)
+
+    @property
+    def parsed(self) -> bool:
+        return not self.doubt
 
 
 # How much of a statement the daemon reads at most. To read this much takes some 20 ms.
@@ -170,24 +182,26 @@ def xa_verb(query: str) -> str:
 def parse_statement(statement: LoggedStatement, bounds: Bounds | None = None) -> ParsedStatement:
     """Find the objects that a statement touches.
 
-    `bounds`: how much of the statement is read at most; a statement that exceeds the bounds is not understood.
+    `bounds`: how much of the statement is read at most; a statement that exceeds the bounds is in doubt.
     """
     tokens = SqlTokens(statement, bounds)
     try:
         parsed = _statement(tokens)
+        if not tokens.at_end() or not tokens.complete:
+            raise NotUnderstoodError
     except NotUnderstoodError:
-        return _UNKNOWN
-    if not tokens.complete:
-        return _UNKNOWN
+        words = tokens.words_from(tokens.offset) or "the end of the statement"
+        return ParsedStatement(DdlKind.OTHER, doubt=words)
     if statement.facts.thread_specific and _maybe_temporary(parsed.kind, statement.text):
         return replace(parsed, maybe_temporary=True)
     return parsed
 
 
-_UNKNOWN = ParsedStatement(DdlKind.OTHER, parsed=False)
 # Since MySQL 5.5 and MariaDB 5.5, servers append this comment to each DROP TABLE that they log. They log the drop of a
 # temporary table as DROP TEMPORARY TABLE.
 _SPLIT_DROP = "/* generated by server */"
+# MariaDB logs this after a CREATE OR REPLACE TABLE that failed; for a temporary table it logs DROP TEMPORARY TABLE.
+_FAILED_REPLACE = "/* Generated to handle failed CREATE OR REPLACE */"
 
 
 def _maybe_temporary(kind: DdlKind, query: str) -> bool:
@@ -200,207 +214,176 @@ def _maybe_temporary(kind: DdlKind, query: str) -> bool:
     (`test_temporary_tables`).
     """
     if kind is DdlKind.DROP_TABLE:
-        return not query.endswith(_SPLIT_DROP)
+        return not query.endswith((_SPLIT_DROP, _FAILED_REPLACE))
     return kind is DdlKind.ALTER_TABLE or kind is DdlKind.TRUNCATE
 
 
 def _statement(tokens: SqlTokens) -> ParsedStatement:
-    if (
-        tokens.peek() is None
-    ):  # only a comment: MariaDB sends "# Dummy event" in place of some events
+    if tokens.at_end():  # only a comment: MariaDB sends "# Dummy event" in place of some events
         return ParsedStatement(DdlKind.OTHER)
-    verb = tokens.word()
-    if verb == "SET" and tokens.accept("STATEMENT"):
-        if not tokens.skip_to("FOR"):
-            raise NotUnderstoodError
-        verb = tokens.word()
-    parse = _PARSERS.get(verb)
-    if parse is None:
+    if tokens.accept("SET", "STATEMENT") and not tokens.skip_to("FOR"):  # MariaDB
         raise NotUnderstoodError
-    return parse(tokens)
+    form = _FORMS.chosen(tokens)
+    if form is None:
+        raise NotUnderstoodError
+    return _MAKERS[form](tokens, form.match(tokens))
 
 
-def _create(tokens: SqlTokens) -> ParsedStatement:
-    replaces = tokens.accept("OR", "REPLACE")
-    if tokens.accept("TEMPORARY"):
-        return ParsedStatement(DdlKind.TEMPORARY_TABLE)
-    if replaces and tokens.accept("SEQUENCE"):
-        return ParsedStatement(DdlKind.REPLACE_BY_SEQUENCE, (tokens.name(),))
-    if tokens.accept("TABLE"):
-        tokens.if_exists()
-        return ParsedStatement(DdlKind.CREATE_TABLE, (tokens.name(),))
-    return _other_object(tokens, DdlKind.CREATE_DATABASE)
+# -- forms ---------------------------------------------------------------------------------------------------
+
+Make = Callable[[SqlTokens, Found], ParsedStatement]
 
 
-def _alter(tokens: SqlTokens) -> ParsedStatement:
-    tokens.accept_any("ONLINE", "OFFLINE", "IGNORE")
-    if tokens.accept("TABLE"):
-        tokens.if_exists()
-        return _alter_table(tokens, tokens.name())
-    return _other_object(tokens, DdlKind.ALTER_DATABASE)
+def _attribute(tokens: SqlTokens) -> None:
+    """Consume ALGORITHM = x, DEFINER = user@host or SQL SECURITY x, which stand before VIEW and routines."""
+    for _ in range(_attribute_width(tokens, 0)):
+        tokens.advance()
 
 
-_NAMING_CLAUSES = ("RENAME", "EXCHANGE", "CONVERT")
+def _at_attribute(tokens: SqlTokens, n: int) -> bool:
+    return _attribute_width(tokens, n) > 0
 
 
-def _alter_table(tokens: SqlTokens, table: Name) -> ParsedStatement:
-    """Parse the clauses of an ALTER TABLE. A clause that names a second table does so in its first words, so the parser
-    examines only these words."""
-    tables, renamed = [table], []
-    more = True
-    while more:
-        following = tokens.peek()
-        if following is None or following.keyword not in _NAMING_CLAUSES:
-            pass
-        elif tokens.accept("RENAME"):
-            # COLUMN, INDEX and KEY are reserved words: a table with such a name would be quoted.
-            if not (tokens.at("COLUMN") or tokens.at("INDEX") or tokens.at("KEY")):
-                tokens.accept_any("TO", "AS", "=")
-                tables.append(tokens.name())
-                renamed.append((table, tables[-1]))
-        elif tokens.accept("EXCHANGE", "PARTITION"):
-            tokens.identifier()
-            tokens.expect("WITH", "TABLE")
-            tables.append(tokens.name())
-        elif tokens.accept("CONVERT", "TABLE"):  # MariaDB 11.4
-            tables.append(tokens.name())
-        elif tokens.accept("CONVERT", "PARTITION"):  # MariaDB 10.7
-            tokens.identifier()
-            tokens.expect("TO", "TABLE")
-            tables.append(tokens.name())
-        more = tokens.skip_clause()
-    return ParsedStatement(DdlKind.ALTER_TABLE, tuple(tables), renamed=tuple(renamed))
+def _attribute_width(tokens: SqlTokens, n: int) -> int:
+    if tokens.at("ALGORITHM", "=", n=n) or tokens.at("SQL", "SECURITY", n=n):
+        return 3
+    if not tokens.at("DEFINER", "=", n=n):
+        return 0
+    if tokens.at("(", ")", n=n + 3):  # CURRENT_USER()
+        return 5
+    return 5 if tokens.at("@", n=n + 3) else 3
 
 
-def _drop(tokens: SqlTokens) -> ParsedStatement:
-    if tokens.accept("TEMPORARY"):
-        return ParsedStatement(DdlKind.TEMPORARY_TABLE)
-    if tokens.accept("TABLE") or tokens.accept("TABLES"):
-        tokens.if_exists()
-        return ParsedStatement(DdlKind.DROP_TABLE, tokens.names())
-    return _other_object(tokens, DdlKind.DROP_DATABASE)
+def _rename_pair(tokens: SqlTokens) -> tuple[Name, Name]:
+    old = tokens.name()
+    tokens.wait()
+    tokens.expect("TO")
+    return old, tokens.name()
 
 
-def _truncate(tokens: SqlTokens) -> ParsedStatement:
-    # TABLE is a reserved word, so it is not the table's name here.
-    tokens.accept("TABLE")
-    return ParsedStatement(DdlKind.TRUNCATE, (tokens.name(),))
+# Without a name, ALTER DATABASE alters the default database, and begins with an option.
+_DATABASE_OPTIONS = ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "ENCRYPTION", "READ", "COMMENT")
 
 
-def _rename(tokens: SqlTokens) -> ParsedStatement:
-    if tokens.accept("USER"):
-        return ParsedStatement(DdlKind.ACCOUNT)
-    if not tokens.accept("TABLE"):
-        tokens.expect("TABLES")
-    tokens.if_exists()
-    renamed = []
-    while True:
-        old = tokens.name()
-        if tokens.accept("WAIT"):  # MariaDB: the lock timeout in seconds
-            tokens.advance()
-        tokens.accept("NOWAIT")
-        tokens.expect("TO")
-        renamed.append((old, tokens.name()))
-        if not tokens.accept(","):
-            tables = tuple(name for pair in renamed for name in pair)
-            return ParsedStatement(DdlKind.RENAME_TABLE, tables, renamed=tuple(renamed))
+def _at_database(tokens: SqlTokens, n: int) -> bool:
+    return is_name(tokens, n) and not any(tokens.at(word, n=n) for word in _DATABASE_OPTIONS)
 
 
-def _maintain(tokens: SqlTokens) -> ParsedStatement:
-    tokens.accept_any("NO_WRITE_TO_BINLOG", "LOCAL")
-    if not tokens.accept("TABLE") and not tokens.accept("TABLES"):
-        tokens.expect("VIEW")
-    return ParsedStatement(DdlKind.MAINTENANCE, tokens.names())
-
-
-def _set(tokens: SqlTokens) -> ParsedStatement:
-    if tokens.accept("PASSWORD") or tokens.accept("DEFAULT", "ROLE"):
-        return ParsedStatement(DdlKind.ACCOUNT)
-    raise NotUnderstoodError
-
-
-def _other_object(tokens: SqlTokens, database_kind: DdlKind) -> ParsedStatement:
-    """Parse the rest of CREATE, ALTER or DROP for any object except a table."""
-    if tokens.accept("DATABASE") or tokens.accept("SCHEMA"):
-        return _database(tokens, database_kind)
-    _skip_attributes(tokens)
-    tokens.accept_any("UNIQUE", "FULLTEXT", "SPATIAL", "ONLINE", "OFFLINE", "AGGREGATE", "VECTOR")
-    if tokens.accept("INDEX"):
-        if not tokens.skip_to("ON"):
-            raise NotUnderstoodError
-        return ParsedStatement(DdlKind.INDEX, (tokens.name(),))
-    if tokens.accept("VIEW"):
-        tokens.if_exists()
-        return ParsedStatement(DdlKind.VIEW, tokens.names())
-    if tokens.accept("SEQUENCE"):
-        conditional = tokens.at("IF")
-        tokens.if_exists()
-        kind = DdlKind.OTHER if conditional else _SEQUENCE_KINDS.get(database_kind, DdlKind.OTHER)
-        return ParsedStatement(kind, tokens.names())
-    if any(tokens.at(word) for word in ("USER", "ROLE")):
-        return ParsedStatement(DdlKind.ACCOUNT)
-    if any(tokens.at(word) for word in _SERVER_OBJECTS):
-        return ParsedStatement(DdlKind.OTHER)
-    return _routine(tokens)
-
-
-_SEQUENCE_KINDS = {
-    DdlKind.ALTER_DATABASE: DdlKind.ALTER_SEQUENCE,
-    DdlKind.DROP_DATABASE: DdlKind.DROP_SEQUENCE,
+_SLOTS = SLOTS | {
+    "attribute": Slot(_attribute, _at_attribute, _attribute_width),
+    "rename": Slot(_rename_pair, is_name),
+    "database": Slot(SqlTokens.identifier, _at_database),
+    "routine": SLOTS["table"],
 }
-_SERVER_OBJECTS = (
-    *("TABLESPACE", "UNDO", "LOGFILE", "SERVER", "RESOURCE", "INSTANCE", "LIBRARY", "CATALOG"),
-    *("PREPARE", "REFERENCE"),
+
+
+def _kind(kind: DdlKind) -> Make:
+    """For statements that touch the tables or databases that they name, and nothing else."""
+
+    def make(tokens: SqlTokens, found: Found) -> ParsedStatement:  # noqa: ARG001
+        routines = [database for database, _ in found.all("routine") if database]
+        return ParsedStatement(kind, tuple(found.all("table")), (*found.all("database"), *routines))
+
+    return make
+
+
+def _create_table(tokens: SqlTokens, found: Found) -> ParsedStatement:
+    made = created_table(tokens, replaces=("OR", "REPLACE") in found.words)
+    return ParsedStatement(DdlKind.CREATE_TABLE, (made.table,), doubt=made.doubt, create=made)
+
+
+def _alter_table(tokens: SqlTokens, found: Found) -> ParsedStatement:
+    altered = altered_table(tokens, ignore=("IGNORE",) in found.words)
+    tables, renamed = [altered.table, *altered.others], list[tuple[Name, Name]]()
+    if altered.renamed_to is not None:
+        tables.append(altered.renamed_to)
+        renamed.append((altered.table, altered.renamed_to))
+    return ParsedStatement(
+        DdlKind.ALTER_TABLE, tuple(tables), (), tuple(renamed), altered.doubt, alter=altered
+    )
+
+
+def _drop_index(tokens: SqlTokens, found: Found) -> ParsedStatement:  # noqa: ARG001
+    table = found.first("table")
+    if upper(found.first("name")) != "PRIMARY":
+        return ParsedStatement(DdlKind.INDEX, (table,))
+    altered = ParsedAlter(table, [PrimaryKeyClause()])
+    return ParsedStatement(DdlKind.ALTER_TABLE, (table,), alter=altered)
+
+
+def _rename_table(tokens: SqlTokens, found: Found) -> ParsedStatement:  # noqa: ARG001
+    renamed = tuple(found.all("rename"))
+    tables = tuple(name for pair in renamed for name in pair)
+    return ParsedStatement(DdlKind.RENAME_TABLE, tables, renamed=renamed)
+
+
+def _alter_database(tokens: SqlTokens, found: Found) -> ParsedStatement:
+    name = found.first("database")
+    return ParsedStatement(
+        DdlKind.ALTER_DATABASE, databases=(tokens.default_database if name is None else name,)
+    )
+
+
+_WAIT = "[WAIT <number> | NOWAIT]"
+_ONLINE = "[ALGORITHM [=] <word> | LOCK [=] <word> | WAIT <number> | NOWAIT] ..."
+_VIEW = "[MATERIALIZED] [JSON DUALITY | JSON RELATIONAL DUALITY] VIEW"
+_ROUTINE = "{PROCEDURE | FUNCTION | TRIGGER | EVENT | PACKAGE BODY | PACKAGE | LIBRARY}"
+# Objects that hold no rows of tables.
+_OBJECT = (
+    "{SERVER | TABLESPACE | UNDO TABLESPACE | LOGFILE GROUP | RESOURCE GROUP | SPATIAL REFERENCE SYSTEM"
+    " | COMPRESSION_DICTIONARY}"
 )
-
-
-def _database(tokens: SqlTokens, kind: DdlKind) -> ParsedStatement:
-    tokens.if_exists()
-    following = tokens.peek()
-    # ALTER DATABASE may omit the name; then the next word is an option.
-    options = ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "ENCRYPTION", "READ", "COMMENT")
-    if kind is DdlKind.ALTER_DATABASE and (following is None or following.keyword in options):
-        return ParsedStatement(kind, databases=(tokens.default_database,))
-    return ParsedStatement(kind, databases=(tokens.identifier(),))
-
-
-def _routine(tokens: SqlTokens) -> ParsedStatement:
-    if tokens.accept("PACKAGE"):
-        tokens.accept("BODY")
-    elif not any(tokens.accept(word) for word in ("PROCEDURE", "FUNCTION", "TRIGGER", "EVENT")):
-        raise NotUnderstoodError
-    tokens.if_exists()
-    database, _ = tokens.name()
-    return ParsedStatement(DdlKind.ROUTINE, databases=(database,) if database else ())
-
-
-def _skip_attributes(tokens: SqlTokens) -> None:
-    """Consume ALGORITHM = x, DEFINER = user@host and SQL SECURITY x, which stand before VIEW and routines."""
-    while True:
-        if tokens.accept("ALGORITHM"):
-            tokens.expect("=")
-            tokens.advance()
-        elif tokens.accept("DEFINER"):
-            tokens.expect("=")
-            tokens.advance()
-            if tokens.accept("@"):
-                tokens.advance()
-            if tokens.accept("("):  # CURRENT_USER()
-                tokens.expect(")")
-        elif tokens.accept("SQL", "SECURITY"):
-            tokens.advance()
-        else:
-            return
-
-
-_PARSERS: dict[str, Callable[[SqlTokens], ParsedStatement]] = {
-    "CREATE": _create,
-    "ALTER": _alter,
-    "DROP": _drop,
-    "TRUNCATE": _truncate,
-    "RENAME": _rename,
-    **dict.fromkeys(("ANALYZE", "OPTIMIZE", "REPAIR", "CHECK"), _maintain),
-    **dict.fromkeys(("GRANT", "REVOKE"), lambda _: ParsedStatement(DdlKind.ACCOUNT)),
-    "SET": _set,
-    **dict.fromkeys(("FLUSH", "INSTALL", "UNINSTALL"), lambda _: ParsedStatement(DdlKind.OTHER)),
-}
+# All statements that are followed, or known to touch no table's rows. Any other statement is in doubt.
+STATEMENTS: tuple[tuple[str, Make], ...] = (
+    ("CREATE [OR REPLACE] TABLE", _create_table),
+    ("ALTER [ONLINE | OFFLINE | IGNORE] ... TABLE", _alter_table),
+    (f"DROP {{TABLE | TABLES}} [IF EXISTS] <table>, ... {_WAIT} [RESTRICT | CASCADE]", _kind(DdlKind.DROP_TABLE)),
+    (f"TRUNCATE [TABLE] <table> {_WAIT} [DROP STORAGE | REUSE STORAGE]", _kind(DdlKind.TRUNCATE)),
+    ("RENAME {TABLE | TABLES} [IF EXISTS] <rename>, ...", _rename_table),
+    ("CREATE [OR REPLACE] TEMPORARY {TABLE | SEQUENCE} <rest>", _kind(DdlKind.TEMPORARY_TABLE)),
+    ("DROP TEMPORARY {TABLE | TABLES | SEQUENCE} <rest>", _kind(DdlKind.TEMPORARY_TABLE)),
+    (
+        "CREATE [OR REPLACE] [ONLINE | OFFLINE] [UNIQUE | FULLTEXT | SPATIAL | VECTOR] INDEX [IF NOT EXISTS] <name>"
+        f" [{{USING | TYPE}} <word>] ON <table> {_WAIT} <key parts> [<index option>] ... {_ONLINE}",
+        _kind(DdlKind.INDEX),
+    ),
+    (f"DROP [ONLINE | OFFLINE] INDEX [IF EXISTS] <name> ON <table> {_ONLINE}", _drop_index),
+    ("CREATE {DATABASE | SCHEMA} [IF NOT EXISTS] <database> <rest>", _kind(DdlKind.CREATE_DATABASE)),
+    # MariaDB drops the database with its tables first.
+    ("CREATE OR REPLACE {DATABASE | SCHEMA} <database> <rest>", _kind(DdlKind.DROP_DATABASE)),
+    ("DROP {DATABASE | SCHEMA} [IF EXISTS] <database>", _kind(DdlKind.DROP_DATABASE)),
+    (
+        "ALTER {DATABASE | SCHEMA} [<database>] [DEFAULT | CHARACTER SET [=] <charset> | CHARSET [=] <charset>"
+        " | COLLATE [=] <charset> | ENCRYPTION [=] <text> | READ ONLY [=] <value> | COMMENT [=] <text>] ...",
+        _alter_database,
+    ),
+    (f"CREATE [OR REPLACE] [<attribute>] ... {_VIEW} [IF NOT EXISTS] <table> <rest>", _kind(DdlKind.VIEW)),
+    (f"ALTER [<attribute>] ... {_VIEW} <table> <rest>", _kind(DdlKind.VIEW)),
+    (f"DROP {_VIEW} [IF EXISTS] <table>, ... [RESTRICT | CASCADE]", _kind(DdlKind.VIEW)),
+    ("CREATE SEQUENCE [IF NOT EXISTS] <table> <rest>", _kind(DdlKind.OTHER)),
+    ("CREATE OR REPLACE SEQUENCE <table> <rest>", _kind(DdlKind.REPLACE_BY_SEQUENCE)),
+    ("ALTER SEQUENCE IF EXISTS <table> <rest>", _kind(DdlKind.OTHER)),
+    ("ALTER SEQUENCE <table> <rest>", _kind(DdlKind.ALTER_SEQUENCE)),
+    (f"DROP SEQUENCE IF EXISTS <table>, ... {_WAIT}", _kind(DdlKind.OTHER)),
+    (f"DROP SEQUENCE <table>, ... {_WAIT}", _kind(DdlKind.DROP_SEQUENCE)),
+    (
+        f"CREATE [OR REPLACE] [<attribute>] ... [AGGREGATE] {_ROUTINE} [IF NOT EXISTS] <routine> <rest>",
+        _kind(DdlKind.ROUTINE),
+    ),
+    (f"ALTER [<attribute>] ... {_ROUTINE} <routine> <rest>", _kind(DdlKind.ROUTINE)),
+    (f"DROP {_ROUTINE} [IF EXISTS] <routine>", _kind(DdlKind.ROUTINE)),
+    ("CREATE [OR REPLACE] {USER | ROLE} <rest>", _kind(DdlKind.ACCOUNT)),
+    ("{ALTER | DROP | RENAME} {USER | ROLE} <rest>", _kind(DdlKind.ACCOUNT)),
+    ("{GRANT | REVOKE | SET PASSWORD | SET DEFAULT ROLE} <rest>", _kind(DdlKind.ACCOUNT)),
+    (f"CREATE [OR REPLACE] {_OBJECT} <rest>", _kind(DdlKind.OTHER)),
+    (f"ALTER {_OBJECT} <rest>", _kind(DdlKind.OTHER)),
+    (f"DROP {_OBJECT} <rest>", _kind(DdlKind.OTHER)),
+    ("{ALTER INSTANCE | FLUSH | INSTALL | UNINSTALL | PURGE CHANGED_PAGE_BITMAPS} <rest>", _kind(DdlKind.OTHER)),
+    (
+        "{ANALYZE | OPTIMIZE | REPAIR | CHECK} [NO_WRITE_TO_BINLOG | LOCAL] {TABLE | TABLES | VIEW} <table>, ..."
+        " <rest>",
+        _kind(DdlKind.MAINTENANCE),
+    ),
+)  # fmt: skip
+_MAKERS = {Form(text, _SLOTS): make for text, make in STATEMENTS}
+_FORMS = Forms(_MAKERS)

@@ -368,16 +368,17 @@ class SpecialEvents:
 
     def _ddl_route(self, statement: LoggedStatement, query: Query) -> int:
         """Returns the route for the tables and databases that a DDL's text names and the databases that the event lists
-        as updated. Returns `ALL` if the text is not understood and the event lists no database."""
+        as updated. For a text in doubt, returns the route for all tables of the databases that the event lists, or
+        `ALL` if it lists none."""
         parsed = parse_statement(statement, ROUTING_BOUNDS)
         targets: list[Target] = [*parsed.tables, *((name, None) for name in parsed.databases)]
         if len(targets) > _TABLES_OF_ROUTE_MAX:  # a route is kept for as long as the process runs
             targets = [(database, None) for database in {database for database, _ in targets}]
-        named = {database for database, _ in targets}
+        if parsed.doubt and not query.updated_databases:
+            self._builder.ignored["unparsed statement"] += 1
+            return ALL
+        named = set() if parsed.doubt else {database for database, _ in targets}
         targets += [
             (database, None) for database in query.updated_databases or () if database not in named
         ]
-        if not targets and not parsed.parsed:
-            self._builder.ignored["unparsed statement"] += 1
-            return ALL
         return self._builder.routes.ddl(targets)

@@ -20,9 +20,9 @@ from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.schema.statements import (
     DropDatabase,
     DropTable,
-    MaybeTemporaryError,
     RenameTables,
     TableEffect,
+    UnclearTablesError,
 )
 from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.names import TableName
@@ -139,7 +139,7 @@ def route(
             assert entry.statement is not None
             try:
                 effects = read(entry.statement)
-            except MaybeTemporaryError as error:
+            except UnclearTablesError as error:
                 return [
                     (name, UnclearItem(entry, error)) for name in _of_names(error.tables, known)
                 ]

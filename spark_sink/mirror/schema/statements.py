@@ -11,14 +11,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dispatcher.binlog.sql.alter_clauses import ParsedAlter, parse_alter_table
+from dispatcher.binlog.sql.alter_clauses import ParsedAlter
 from dispatcher.binlog.sql.clauses import ColumnClause
-from dispatcher.binlog.sql.create_table import parse_create_table
+from dispatcher.binlog.sql.create_table import ParsedCreate, cascades_of
 from dispatcher.binlog.sql.generated import GeneratedColumn, generated_in
 from dispatcher.binlog.sql.lexer import (
     Name,
-    NotUnderstoodError,
     SqlTokens,
+    upper,
 )
 from dispatcher.binlog.sql.logged import NO_FACTS, LoggedStatement, SessionFacts
 from dispatcher.binlog.sql.statement import DdlKind, ParsedStatement, parse_statement
@@ -105,14 +105,11 @@ class AlterTable:
 TableEffect = CreateTable | DropTable | TruncateTable | DropDatabase | RenameTables | AlterTable
 
 
-class MaybeTemporaryError(BinlogError):
-    """The log does not show whether a statement was executed on `tables`, or on temporary tables with their names."""
+class UnclearTablesError(BinlogError):
+    """The log does not show what a statement did to `tables`. It concerns no other table."""
 
-    def __init__(self, tables: Sequence[Name], beginning: str) -> None:
-        super().__init__(
-            ErrorKind.UNSUPPORTED_CHANGE,
-            f"{beginning} ... was executed on this table or on a temporary table of its name: the log does not tell",
-        )
+    def __init__(self, tables: Sequence[Name], what: str) -> None:
+        super().__init__(ErrorKind.UNSUPPORTED_CHANGE, what)
         self.tables = tuple(tables)
 
 
@@ -120,17 +117,23 @@ def effects_of(statement: LoggedStatement) -> list[TableEffect]:
     """Returns the effects of one statement on tables, in order.
 
     One statement may concern several tables: EXCHANGE PARTITION changes two, CONVERT TABLE drops one. Raises
-    `BinlogError` UNSUPPORTED_CHANGE for a statement that cannot be parsed, and `MaybeTemporaryError`.
+    `BinlogError` UNSUPPORTED_CHANGE for a statement that is in doubt, and `UnclearTablesError` if the doubt concerns
+    certain tables only.
     """
     ddl = parse_statement(statement)
-    if not ddl.parsed:
-        raise _not_understood(statement)
     if ddl.maybe_temporary:
-        raise MaybeTemporaryError(ddl.tables, _beginning(statement))
-    try:
-        return _effects(ddl, statement)
-    except NotUnderstoodError:
-        raise _not_understood(statement) from None
+        raise UnclearTablesError(
+            ddl.tables,
+            f"{_beginning(statement)} ... was executed on this table or on a temporary table of its name: the log does"
+            " not tell",
+        )
+    if ddl.doubt and ddl.alter is None:
+        what = f"a statement that is not understood: {_beginning(statement)} ...: not understood: {ddl.doubt}"
+        if ddl.create is not None:
+            raise UnclearTablesError(ddl.tables, what)
+        where = f"default database {statement.database}" if statement.database else ""
+        raise BinlogError(ErrorKind.UNSUPPORTED_CHANGE, what, where=where)
+    return _effects(ddl, statement)
 
 
 def _effects(ddl: ParsedStatement, statement: LoggedStatement) -> list[TableEffect]:
@@ -145,33 +148,30 @@ def _effects(ddl: ParsedStatement, statement: LoggedStatement) -> list[TableEffe
             return [DropDatabase(name) for name in ddl.databases]
         case DdlKind.RENAME_TABLE:
             return [RenameTables(ddl.renamed)]
-        case DdlKind.CREATE_TABLE:
-            made = parse_create_table(statement)
-            if made.selects:
-                # The decoder refuses such a statement, because its rows are not in the log.
-                raise NotUnderstoodError
-            return [
-                CreateTable(
-                    made.table,
-                    made.like,
-                    made.replaces,
-                    made.if_not_exists,
-                    made.cascades,
-                    generated_in(statement),
-                )
-            ]
-        case DdlKind.ALTER_TABLE:
-            return _altered(parse_alter_table(statement), statement.facts)
-    raise NotUnderstoodError
+    if ddl.create is not None:
+        return [_created(ddl.create, statement)]
+    assert ddl.alter is not None
+    return _altered(ddl.alter, statement)
 
 
-def _altered(parsed: ParsedAlter, facts: SessionFacts) -> list[TableEffect]:
+def _created(made: ParsedCreate, statement: LoggedStatement) -> CreateTable:
+    if made.selects:
+        # The decoder refuses such a statement, because its rows are not in the log.
+        what = f"{_beginning(statement)} ... adds rows that are not in the log"
+        raise UnclearTablesError((made.table,), what)
+    cascades, generated = _cascades(statement), generated_in(statement)
+    return CreateTable(
+        made.table, made.like, made.replaces, made.if_not_exists, cascades, generated
+    )
+
+
+def _altered(parsed: ParsedAlter, statement: LoggedStatement) -> list[TableEffect]:
     effects: list[TableEffect] = []
-    if parsed.clauses or parsed.copy_reason or parsed.cascades:
-        clauses = tuple(parsed.clauses)
+    cascades, clauses = _cascades(statement), tuple(parsed.clauses)
+    if clauses or parsed.copy_reason or cascades:
         effects.append(
             AlterTable(
-                parsed.table, clauses, parsed.copy_reason, parsed.cascades, facts, parsed.ignore
+                parsed.table, clauses, parsed.copy_reason, cascades, statement.facts, parsed.ignore
             )
         )
     for other, is_gone in parsed.others.items():
@@ -189,12 +189,8 @@ def _altered(parsed: ParsedAlter, facts: SessionFacts) -> list[TableEffect]:
     return effects
 
 
-def _not_understood(statement: LoggedStatement) -> BinlogError:
-    return BinlogError(
-        ErrorKind.UNSUPPORTED_CHANGE,
-        f"a statement that is not understood: {_beginning(statement)} ...",
-        where=f"default database {statement.database}" if statement.database else "",
-    )
+def _cascades(statement: LoggedStatement) -> tuple[str, ...]:
+    return cascades_of(SqlTokens(statement)) if "REFERENCES" in upper(statement.text) else ()
 
 
 _KEYWORD = re.compile(r"[A-Z]+")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 
-from dispatcher.binlog.sql.alter_clauses import ParsedAlter, parse_alter_table
+from dispatcher.binlog.sql.alter_clauses import ParsedAlter
 from dispatcher.binlog.sql.clauses import (
     AddColumnClause,
     ChangeColumnClause,
@@ -28,13 +27,19 @@ from dispatcher.binlog.sql.lexer import (
     NO_BACKSLASH_ESCAPES,
     ORACLE,
     REAL_AS_FLOAT,
-    NotUnderstoodError,
 )
+from dispatcher.binlog.sql.statement import parse_statement
 from tests.support.statements import as_logged
 
 
+def altered(query: str, sql_mode: int = 0) -> ParsedAlter:
+    found = parse_statement(as_logged(query, "db", sql_mode)).alter
+    assert found is not None
+    return found
+
+
 def parsed(clauses: str, sql_mode: int = 0) -> ParsedAlter:
-    return parse_alter_table(as_logged(f"ALTER TABLE t {clauses}", "db", sql_mode))
+    return altered(f"ALTER TABLE t {clauses}", sql_mode)
 
 
 def column(definition: str, sql_mode: int = 0) -> DefinedColumn:
@@ -102,20 +107,17 @@ def test_the_reason_is_the_clause() -> None:
 
 
 def test_all_clauses_of_one_statement() -> None:
-    found = parse_alter_table(
-        as_logged(
-            "/* c */ ALTER ONLINE TABLE IF EXISTS `a`.`b` NOWAIT ADD x INT NOT NULL FIRST,"
-            " ADD IF NOT EXISTS (y INT, KEY k (y), PRIMARY KEY (y, z(10) DESC), w INT),"
-            " DROP COLUMN IF EXISTS z RESTRICT,"
-            " CHANGE COLUMN `o``o` n BIGINT AFTER `x`, MODIFY m TEXT, RENAME COLUMN p TO q, DROP PRIMARY KEY,"
-            " CONVERT TO CHARSET 'utf8' COLLATE utf8_bin, RENAME AS c.d;",
-            "db",
-        )
+    found = altered(
+        "/* c */ ALTER ONLINE TABLE IF EXISTS `a`.`b` NOWAIT ADD x INT NOT NULL FIRST,"
+        " ADD IF NOT EXISTS (y INT, KEY k (y), PRIMARY KEY (y, z(10) DESC), w INT),"
+        " DROP COLUMN IF EXISTS z RESTRICT,"
+        " CHANGE COLUMN `o``o` n BIGINT AFTER `x`, MODIFY m TEXT, RENAME COLUMN p TO q, DROP PRIMARY KEY,"
+        " CONVERT TO CHARSET 'utf8' COLLATE utf8_bin, RENAME AS c.d;"
     )
     assert found.table == ("a", "b")
     assert found.renamed_to == ("c", "d")
     assert found.copy_reason == ""
-    key, *clauses = found.clauses[1], found.clauses[0], *found.clauses[2:]
+    key, *clauses = found.clauses[2], *found.clauses[:2], *found.clauses[3:]
     assert key == PrimaryKeyClause(("y", "z"))
     assert clauses == [
         AddColumnClause(DefinedColumn("x", "int", nullable=False), ColumnPosition()),
@@ -278,14 +280,64 @@ def test_sql_mode_decides_what_a_quote_means() -> None:
 
 def test_ignore_drops_duplicates() -> None:
     query = "ALTER IGNORE TABLE t ADD UNIQUE (a)"
-    assert parse_alter_table(as_logged(query, "db")).copy_reason
-    assert not parse_alter_table(as_logged(query.replace("IGNORE ", ""), "db")).copy_reason
+    assert altered(query).copy_reason
+    assert not altered(query.replace("IGNORE ", "")).copy_reason
+
+
+@pytest.mark.parametrize(
+    ("clauses", "reason"),
+    [
+        ("COMMENT='x' ENGINE=BLACKHOLE", "ENGINE=BLACKHOLE"),
+        ("AUTO_INCREMENT=5 ENGINE BLACKHOLE", "ENGINE=BLACKHOLE"),
+        ("ENGINE='blackhole' COMMENT 'x'", "ENGINE=BLACKHOLE"),
+        ("COMMENT='x' UNION=(m2)", "COMMENT='...' UNION=(m2)"),
+        (
+            "COMMENT='x' ENGINE=InnoDB, ROW_FORMAT=DYNAMIC KEY_BLOCK_SIZE 8 `PAGE_COMPRESSED`='ON'",
+            "",
+        ),
+    ],
+)
+def test_options_need_no_commas(clauses: str, reason: str) -> None:
+    assert parsed(clauses).copy_reason == reason
+
+
+@pytest.mark.parametrize("name", ["m", "t.m", "`db`.t.m", "T.m"])
+def test_a_column_may_be_qualified_by_its_table(name: str) -> None:
+    assert parsed(f"MODIFY {name} TEXT").clauses == [
+        ChangeColumnClause("m", DefinedColumn("m", "text"))
+    ]
+    assert parsed(f"CHANGE a {name} TEXT AFTER t.b").clauses == [
+        ChangeColumnClause("a", DefinedColumn("m", "text"), ColumnPosition("b"))
+    ]
+
+
+def test_a_column_of_another_table_is_in_doubt() -> None:
+    assert parsed("MODIFY u.m TEXT").doubt == "MODIFY u.m TEXT"
+
+
+@pytest.mark.parametrize(
+    ("clauses", "copies"),
+    [
+        ("MODIFY c INT UNIQUE", True),
+        ("MODIFY b VARCHAR(9) COLLATE utf8mb4_general_ci", True),
+        ("ADD CHECK (a > 1)", True),
+        ("ADD INDEX (a), ADD UNIQUE KEY (b)", True),
+        ("PARTITION BY RANGE (a) (PARTITION p VALUES LESS THAN (3))", True),
+        ("ADD INDEX (a) PARTITION BY HASH (a)", True),
+        ("CONVERT TO CHARACTER SET latin1", True),
+        ("DROP COLUMN a", True),
+        ("ENGINE=MyISAM", True),
+        ("ADD INDEX (a), RENAME TO u, COMMENT='x', ALTER a SET DEFAULT 1, ALGORITHM=COPY", False),
+    ],
+)
+def test_ignore_is_followed_only_if_it_deletes_no_rows(clauses: str, copies: bool) -> None:
+    assert bool(altered(f"ALTER IGNORE TABLE t {clauses}").copy_reason) is copies
 
 
 @pytest.mark.parametrize("query", ["UPDATE t SET a = 1", "ALTER", "ALTER TABLE t ADD 'x"])
 def test_what_is_no_alter_table(query: str) -> None:
-    with pytest.raises(NotUnderstoodError):
-        parse_alter_table(as_logged(query, "db"))
+    statement = parse_statement(as_logged(query, "db"))
+    assert statement.doubt and statement.alter is None
 
 
 @pytest.mark.parametrize(
@@ -308,8 +360,7 @@ def test_the_time_is_linear_in_the_length(text: Callable[[int], str]) -> None:
         query, times = text(n), []
         for _ in range(3):
             start = time.thread_time()
-            with suppress(NotUnderstoodError):
-                parse_alter_table(as_logged(query, "db"))
+            parse_statement(as_logged(query, "db"))
             times.append(time.thread_time() - start)
         return min(times)
 

@@ -224,6 +224,18 @@ def test_a_statement_too_long_to_be_read_whole_goes_to_all() -> None:
     assert len(flat.routes) == 0 and split.ignored["unparsed statement"] == 1
 
 
+def test_a_statement_in_doubt_goes_to_all_or_to_the_databases_that_it_updated() -> None:
+    """An unknown clause may name another table than the one that the statement alters."""
+    query = "ALTER TABLE shop.t FROBNICATE crm.u"
+    listed = bytes([12, 2]) + b"shop\0crm\0"
+    log = e.LogWriter()
+    log.ddl(query, "x", status=b"")
+    log.ddl(query, "x", status=listed)
+    flat = feed(splitter(), [log.stream()])
+    assert set(flat.routes.targets[-1]) == {("crm", None), ("shop", None), ("shop", "t")}
+    assert len(flat.routes) == 1
+
+
 def test_events_before_the_format_description_are_refused() -> None:
     raw = e.event(EventType.GTID, e.gtid_body(e.SERVER, 1))
     with pytest.raises(BinlogError, match="before its FORMAT_DESCRIPTION_EVENT"):

@@ -15,9 +15,9 @@ from spark_sink.mirror.rules.plan import UnclearItem, route
 from spark_sink.mirror.schema.statements import (
     AlterTable,
     DropTable,
-    MaybeTemporaryError,
     TableEffect,
     TruncateTable,
+    UnclearTablesError,
     effects_of,
 )
 from spark_sink.source.raw_entries import EntryKind
@@ -84,7 +84,7 @@ def test_no_statement_on_a_temporary_table_has_an_effect(
     for ddl in statements_of(share):
         try:
             effects += read(ddl)
-        except MaybeTemporaryError:
+        except UnclearTablesError:
             assert TouchedObjects.of(ddl.statement) == TouchedObjects(None, None)
             assert ddl.maybe_temporary
     assert effects == []
