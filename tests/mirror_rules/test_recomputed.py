@@ -104,6 +104,8 @@ def test_columns_that_the_mirror_leaves_out_do_not_matter() -> None:
     omitted = (G("elsewhere", ("a",)), G("unknown", None))
     _, moved = after(record(omitted), "ALTER TABLE t MODIFY a BIGINT")
     assert moved.recopy == ""
+    _, moved = after(record((G("l", ("é",)),)), "ALTER TABLE t MODIFY a BIGINT")
+    assert "the generated column l" in moved.recopy
     _, moved = after(record((G("l", None),)), "ALTER TABLE t MODIFY a BIGINT")
     assert "the generated column l" in moved.recopy
 

@@ -206,3 +206,11 @@ def test_a_signature_survives_json(columns: list[str], data: st.DataObject) -> N
     found = Signature(tuple(built), tuple(columns[:1]))
     assert Signature.from_json(found.to_json()) == found
     assert found.find(columns[0]) == built[0]
+
+
+def test_null_in_a_timestamp_may_become_the_present_time() -> None:
+    old = signature(id="int", ts="timestamp", a="int")
+    for clauses in ("MODIFY ts TIMESTAMP NOT NULL", "ADD PRIMARY KEY (ts)"):
+        change = followed(old, clauses)
+        assert [item.predicate for item in change.unless] == ["`ts` IS NULL"]
+    assert followed(old, "MODIFY a INT NOT NULL").unless == ()

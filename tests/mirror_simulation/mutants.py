@@ -16,6 +16,7 @@ _FAULTS = "tests/mirror_simulation/test_fault_rules.py::"
 _LOST = "tests/mirror_simulation/test_lost_rules.py::"
 _NAMED = "tests/mirror_rules/test_renames.py::"
 _RECOMPUTED = "tests/mirror_rules/test_recomputed.py::"
+_SESSION = "tests/mirror_rules/test_session_facts.py::"
 _PLAYS = "tests/mirror_simulation/test_plays.py::test_a_play_has_the_transcript_that_its_file_shows"
 
 _REQUESTS = (
@@ -718,6 +719,50 @@ _GENERATED = (
     ),
 )
 
+_FACTS = (
+    _mutant(
+        "a text under any collation",
+        "a text that collation_connection may change is not followed",
+        "schema.session_facts.StatementFacts.literal",
+        If("not kept", "False"),
+        tests=f"{_SESSION}test_a_fact_that_the_log_does_not_hold",
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "bytes of any character set",
+        "the bytes of a text are those of collation_connection",
+        "schema.session_facts.StatementFacts.literal_bytes",
+        If("not self.literal(text).isascii() or between in _OTHER_BYTES", "False"),
+        tests=f"{_SESSION}test_a_fact_that_the_log_does_not_hold",
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "a setting that is not known",
+        "a statement with a setting that is not known is not followed",
+        "schema.session_facts.StatementFacts.require_whole",
+        If("code is not None", "False"),
+        tests=f"{_SESSION}test_a_fact_that_the_log_does_not_hold",
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "an empty text is a text",
+        "with EMPTY_STRING_IS_NULL an empty text is NULL",
+        "schema.fills._is_null",
+        Return("default.kind is LiteralKind.NULL"),
+        tests=f"{_SESSION}test_what_a_literal_means",
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "NULL in a TIMESTAMP",
+        "NULL in a TIMESTAMP that becomes NOT NULL may become the present time",
+        "schema.signature._source",
+        Assign("is_timestamp", "False"),
+        tests="tests/mirror_rules/test_signature.py::"
+        "test_null_in_a_timestamp_may_become_the_present_time",
+        package="spark_sink.mirror",
+    ),
+)
+
 _RENAMES = (
     _mutant(
         "the name of now",
@@ -1261,6 +1306,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_LOG,
     *_TABLES,
     *_GENERATED,
+    *_FACTS,
     *_RENAMES,
     *_COPIES,
     *_HISTORIES,

@@ -54,6 +54,9 @@ def _name(column: AlteredColumn) -> str:
 def _depends(generated: GeneratedColumn, source: str) -> bool:
     if generated.sources is None or generated.name.lower() == source.lower():
         return True
+    # Servers compare the names of columns by a collation, which takes `é` for `e`.
+    if not all(name.isascii() for name in (source, *generated.sources)):
+        return True
     return source.lower() in generated.sources
 
 

@@ -165,8 +165,10 @@ def _source(column: AlteredColumn, rules: ValueRules, unless: list[Unless]) -> C
             was = before.name if before.name == after.name else f"{before.name}, now {after.name}"
             types = f"{before.mysql_type} becomes {after.mysql_type}"
             raise _RecopyError(f"column {was}: {types}: {reason}")
-    if before.nullable and not after.nullable and not rules.facts.strict:
-        # A server that is not strict replaces NULL by the implicit default of the type.
+    is_timestamp = after.column.type == Type.TIMESTAMP2
+    if before.nullable and not after.nullable and (is_timestamp or not rules.facts.strict):
+        # A server that is not strict replaces NULL by the implicit default of the type. MariaDB, even if it is strict,
+        # replaces NULL in a TIMESTAMP by the present time.
         unless.append(_unless(before, f"{COLUMN} IS NULL", "a value is NULL"))
     return ColumnSource(
         after.name, after.spark_type, before.name, spark_type_before=before.spark_type
