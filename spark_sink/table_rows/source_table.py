@@ -166,9 +166,12 @@ def _generated(connection: Connection, database: str, table: str) -> tuple[Gener
 
 
 def _sources(expression: str, names: Sequence[str]) -> tuple[str, ...] | None:
-    """Returns the names in lower case that the expression may contain. The servers quote names with backticks."""
+    """Returns the names in lower case that the expression may contain, and `default` if it calls this function. The
+    servers quote names with backticks."""
     text = expression.lower()
-    return tuple(n.lower() for n in names if quoted_name(n.lower()) in text) if text else None
+    found = [name.lower() for name in names if quoted_name(name.lower()) in text]
+    found += ["default"] if "default(" in text else []
+    return tuple(found) if text else None
 
 
 def _as_logged(column: Column, entry: Mapping[str, Any]) -> Column:

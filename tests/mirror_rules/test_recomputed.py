@@ -29,10 +29,18 @@ from tests.support.statements import UTF8, as_logged
 
 NAME = ("db", "t")
 COLUMNS = signature(
-    id="int", a="int", e="enum('a','b')", s="varchar(9)", u="int unsigned", n="int", l="int"
+    id="int",
+    a="int",
+    e="enum('a','b')",
+    s="varchar(9)",
+    u="int unsigned",
+    n="int",
+    l="int",
+    d="int",
 )
 G = GeneratedColumn
 N_AND_L: Generated = (G("n", ("e", "0")), G("l", ("length", "s")))
+OF_DEFAULT = G("d", ("default", "id"))
 
 
 def situation(**policy: Any) -> Situation:
@@ -68,6 +76,8 @@ def after(
         ("DROP n, MODIFY e ENUM('b','a','c')", ""),
         ("ADD x INT, DROP a", ""),
         ("MODIFY u INT UNSIGNED COMMENT 'x'", ""),
+        ("MODIFY id INT DEFAULT 5", "d"),
+        ("MODIFY a INT DEFAULT 5", ""),
     ],
 )
 def test_a_table_is_copied_if_a_generated_column_is_computed_again(
@@ -75,7 +85,7 @@ def test_a_table_is_copied_if_a_generated_column_is_computed_again(
 ) -> None:
     now = situation(unfollowed=UnfollowedChange.NEW_COLUMN)
     for policy in (situation(), now):
-        _, moved = after(record(N_AND_L), f"ALTER TABLE t {clauses}", policy)
+        _, moved = after(record((*N_AND_L, OF_DEFAULT)), f"ALTER TABLE t {clauses}", policy)
         if column:
             assert f"the generated column {column} is computed again" in moved.recopy
         else:

@@ -25,6 +25,8 @@ from dispatcher.binlog.sql.generated import GeneratedColumn
 from spark_sink.mirror.schema.alterations import AlteredColumn
 from spark_sink.mirror.schema.columns import ColumnSignature
 
+_DEFAULT = "default"  # the function DEFAULT(a)
+
 Generated = tuple[GeneratedColumn, ...]
 """The generated columns of a table. In place of it, None means that they are not known."""
 
@@ -33,15 +35,17 @@ def recomputed(altered: Sequence[AlteredColumn], generated: Generated | None) ->
     """Returns why the server may compute values of generated columns again; "" if it does not. `generated`: the
     generated columns before the statement."""
     names = {column.before.name.lower() for column in altered if column.before is not None}
-    defined = [column for column in altered if column.before is not None and _is_new_type(column)]
+    defined = [column for column in altered if column.before and column.definition is not None]
     if generated is None:
-        if not defined:
-            return ""
-        return f"column {_name(defined[0])} gets another type, and it is not known which columns are computed from it"
+        for column in filter(_is_new_type, defined):
+            return f"column {_name(column)} gets another type, and it is not known which columns are computed from it"
+        return ""
     for column in defined:
         for other in generated:
             # A column that the mirror leaves out, or that the statement drops, has no values in the mirror.
-            if other.name.lower() in names and _depends(other, _name(column)):
+            if other.name.lower() not in names or not _depends(other, _name(column)):
+                continue
+            if _is_new_type(column) or _DEFAULT in (other.sources or ()):
                 return f"the generated column {other.name} is computed again from column {_name(column)}"
     return ""
 
@@ -63,8 +67,7 @@ def _depends(generated: GeneratedColumn, source: str) -> bool:
 def _is_new_type(column: AlteredColumn) -> bool:
     """False if the column certainly has the same type as before, with collation and ZEROFILL."""
     before, after = column.before, column.after
-    if before is None or column.definition is None:
-        return False
+    assert before is not None
     return _whole_type(before) is None or _whole_type(before) != _whole_type(after)
 
 

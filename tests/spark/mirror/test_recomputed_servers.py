@@ -24,12 +24,12 @@ from tests.support.statements import UTF8, as_logged
 KINDS = ["mysql97", "mariadb118", "mariadb1011"]
 TABLE = """CREATE TABLE `gen` (
   id INT PRIMARY KEY, z INT(5) ZEROFILL, i INT, d DECIMAL(9,2), e ENUM('a','b'), s VARCHAR(9), t TEXT, dt DATETIME(3),
-  `odd``name` CHAR(3), f FLOAT,
+  `odd``name` CHAR(3), f FLOAT, k INT DEFAULT 4,
   vz VARCHAR(30) AS (CONCAT(z)), sz VARCHAR(30) GENERATED ALWAYS AS (CONCAT(`Z`)) STORED, vi INT AS (i + 1),
   si VARCHAR(30) AS (HEX(i)) STORED, vd VARCHAR(40) AS (CONCAT(d)), sd VARCHAR(40) AS (CONCAT(d)) STORED,
   ve INT AS (e + 0), vs INT AS (LENGTH(s)), ss INT AS (LENGTH(s)) STORED, vt INT AS (LENGTH(t)),
   vdt VARCHAR(40) AS (CONCAT(dt)), vo VARCHAR(9) AS (CONCAT(`ODD``NAME`, '`')), vf VARCHAR(40) AS (CONCAT(f)),
-  vv INT AS (vi + 1), free INT
+  vv INT AS (vi + 1), vk INT AS (DEFAULT(k)), sk INT AS (DEFAULT(k) + 1) STORED, free INT
 ) CHARACTER SET latin1"""
 CLAUSES = [
     "MODIFY z INT(9) ZEROFILL",
@@ -52,6 +52,7 @@ CLAUSES = [
     "MODIFY f DOUBLE",
     "CONVERT TO CHARACTER SET utf8mb4",
     "MODIFY free BIGINT",
+    "MODIFY k INT DEFAULT 5",
     "ADD more INT DEFAULT 4",
     "DROP free",
     "COMMENT 'x'",
