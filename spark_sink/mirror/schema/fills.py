@@ -40,9 +40,8 @@ _NEGATIVE_ZERO = re.compile(r"-[0.]+")
 _YEAR = re.compile(r"19[1-9]\d|20\d\d", re.ASCII)
 _INTEGERS = frozenset((Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG))
 _DIGITS = Context(prec=70)
-_NUMBER_BYTES_MAX = (
-    8  # of b'01' and x'41' as numbers; servers ignore the bytes before the last eight
-)
+# MySQL takes b'01' and x'41' from here on for 2^63 - 1 in a DECIMAL, and ignores the bytes before the last eight.
+_BYTES_NUMBER_LIMIT = 1 << 63
 _EXACT_DIGITS = 15  # a DOUBLE represents so many decimal digits exactly
 _LONG_TEXT_MAX = 63  # so many characters fit into a TINYTEXT in any character set
 # All servers have the times between these two, in each time zone.
@@ -138,8 +137,11 @@ def _value(  # noqa: C901, PLR0911 - one return per family of types
 def _number(default: Literal | None) -> Decimal:
     if default is None:
         return Decimal(0)
-    if default.kind is LiteralKind.BYTES and len(default.text) <= _NUMBER_BYTES_MAX * 2:
-        return Decimal(int(default.text or "0", 16))
+    if default.kind is LiteralKind.BYTES:
+        number = int(default.text or "0", 16)
+        if number >= _BYTES_NUMBER_LIMIT:
+            raise _UnknownFillError(_FORM)
+        return Decimal(number)
     if default.kind not in (LiteralKind.NUMBER, LiteralKind.TEXT):
         raise _UnknownFillError(_FORM)
     # A number with an exponent is a DOUBLE, which MySQL rounds in another way.
