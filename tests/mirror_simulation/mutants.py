@@ -119,6 +119,13 @@ _REQUESTS = (
         tests=_RULES + "test_a_request_ends_a_pause",
     ),
     _mutant(
+        "a copy waits for the pause of its queue",
+        "a table that waits does not keep a place of the copies",
+        "queues.TableQueues.resume",
+        Return("None"),
+        tests=_RULES + "test_a_copy_does_not_wait_for_the_pause_of_its_queue",
+    ),
+    _mutant(
         "a request is answered twice",
         "a request that is handled is not asked again",
         "mirror.Mirror._requests",

@@ -95,6 +95,15 @@ def test_a_request_ends_a_pause() -> None:
     assert MoveFolders in kinds(stage)
 
 
+def test_a_copy_does_not_wait_for_the_pause_of_its_queue() -> None:
+    stage = staged("settings", "start", "create a", "insert a 1=1", "append")
+    stage.policy = replace(stage.policy, interval_s=3600.0)
+    made(stage, "works", "insert a 2=2", "append", "works")
+    assert stage.world.mirror.state.queues.items == 1
+    made(stage, "ask a recopy", "works")
+    assert stage.world.now == 0.0 and table(stage, "a").copied_at is not None
+
+
 def test_a_request_is_answered_once() -> None:
     stage = staged(*STOPPED, "ask a retry", "works")
     request = stage.world.control.requests[table(stage, "a").table_id]

@@ -13,7 +13,7 @@ start new tasks, and store changed records. So the plan reacts to every change, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from heapq import nlargest
 from typing import cast
@@ -288,6 +288,7 @@ class Mirror:
                 self.state.save(
                     self._after_request(record), why=f"{record.request.wish} was asked for"
                 )
+                self.state.queues.resume(record.name)
 
     def _after_request(self, record: TableRecord) -> TableRecord:
         named = (other for other in self.state.tables() if other.name == record.name)
@@ -309,10 +310,8 @@ class Mirror:
             self._steps.append(RenameTask(state, step) if is_rename else StepTask(state, step))
             started.append(self._steps[-1])
         started += self._start_reads()
-        waiting = [state.records[table_id] for table_id in state.aside]
-        for record in sorted(waiting, key=lambda record: record.serial):
-            started += self._start_replay(record)
-            started += self._start_copy(record)
+        started += self._start_replays()
+        started += self._start_copies()
         started += self._start_histories()
         return bool(started)
 
@@ -326,22 +325,29 @@ class Mirror:
             started.append(self._lefts[-1])
         return started
 
-    def _start_replay(self, record: TableRecord) -> list[Task]:
-        wanted = isinstance(record.state, CatchingUp | Replaying)
-        running = sum(task.not_before <= self.state.now for task in self._replays.values())
-        if not wanted or record.table_id in self._replays or running >= REPLAYS:
-            return []
-        self._replays[record.table_id] = ReplayTask(self.state, record.table_id)
-        return [self._replays[record.table_id]]
+    def _start_replays(self) -> list[Task]:
+        state, started = self.state, list[Task]()
+        free = REPLAYS - sum(task.not_before <= state.now for task in self._replays.values())
+        if free > 0:
+            waiting = self._oldest(i for i in state.to_replay if i not in self._replays)
+            for record in waiting[:free]:
+                self._replays[record.table_id] = ReplayTask(state, record.table_id)
+                started.append(self._replays[record.table_id])
+        return started
 
-    def _start_copy(self, record: TableRecord) -> list[Task]:
-        wanted = isinstance(record.state, Creating | Copying | Copied) and record.request is None
-        running = sum(task.not_before <= self.state.now for task in self._copies.values())
-        can = self.state.options.copies and record.table_id not in self._copies
-        if not wanted or not can or running >= COPIES:
-            return []
-        self._copies[record.table_id] = CopyTask(self.state, record.table_id)
-        return [self._copies[record.table_id]]
+    def _start_copies(self) -> list[Task]:
+        state, started = self.state, list[Task]()
+        free = COPIES - sum(task.not_before <= state.now for task in self._copies.values())
+        if free > 0 and state.options.copies:
+            waiting = self._oldest(i for i in state.to_copy if i not in self._copies)
+            for record in [record for record in waiting if record.request is None][:free]:
+                self._copies[record.table_id] = CopyTask(state, record.table_id)
+                started.append(self._copies[record.table_id])
+        return started
+
+    def _oldest(self, table_ids: Iterable[str]) -> list[TableRecord]:
+        records = [self.state.records[table_id] for table_id in table_ids]
+        return sorted(records, key=lambda record: record.serial)
 
     def _start_histories(self) -> list[Task]:
         started: list[Task] = []

@@ -21,7 +21,7 @@ from spark_sink.mirror.rules.effects import Effect, WriteNote
 from spark_sink.mirror.rules.queues import TableQueues
 from spark_sink.mirror.rules.records import find_record, is_named_later
 from spark_sink.mirror.rules.renames import folder_of
-from spark_sink.mirror.rules.states import ASIDE, TableState
+from spark_sink.mirror.rules.states import COPIED_ASIDE, REPLAYED, TableState
 from spark_sink.mirror.rules.table_record import Request, TableRecord, new_table_id
 from spark_sink.mirror.rules.table_work import UNKNOWN, DeltaFacts, WorkContext
 from spark_sink.mirror.rules.transitions import Situation
@@ -60,10 +60,11 @@ class MirrorOptions:
 @dataclass
 class MirrorState:
     """`read_to`: the lsn of the last entry in the queues; `append_seen`: the append up to which the log is read;
-    `newest`, `oldest`, `end`: facts about the log, see `Started`; `asked`: ids of records with a request; `aside`: ids
-    of tables in one of the states `ASIDE`; `changed`: ids of records that have changed since the last search for
-    histories to start; `left`: by table id, the lsn of the last entry that was left in the log for the table; `counts`:
-    number of failures in a row, by table name; `draining`: True if the job drains the log."""
+    `newest`, `oldest`, `end`: facts about the log, see `Started`; `asked`: ids of records with a request;
+    `to_copy`, `to_replay`: ids of tables in one of the states `COPIED_ASIDE` and `REPLAYED`; `changed`: ids of records
+    that have changed since the last search for histories to start; `left`: by table id, the lsn of the last entry that
+    was left in the log for the table; `counts`: number of failures in a row, by table name; `draining`: True if the job
+    drains the log."""
 
     options: MirrorOptions
     records: dict[str, TableRecord] = field(default_factory=dict)
@@ -89,7 +90,8 @@ class MirrorState:
         self._every: tuple[TableRecord, ...] | None = None
         self._histories: dict[str, None] = {}
         self.asked: dict[str, None] = {}
-        self.aside: dict[str, None] = {}
+        self.to_copy: dict[str, None] = {}
+        self.to_replay: dict[str, None] = {}
         self.changed: dict[str, None] = {}
         self._last_run = 0
         self._named: dict[TableName, dict[str, None]] = {}  # ids of tables that have or had a name
@@ -137,7 +139,9 @@ class MirrorState:
         self.changed[table_id] = None
         _mark(self._histories, table_id, holds=record.history and not record.is_dropped)
         _mark(self.asked, table_id, holds=record.request is not None)
-        _mark(self.aside, table_id, holds=isinstance(record.state, ASIDE) and not record.history)
+        is_table = not record.history
+        _mark(self.to_copy, table_id, holds=is_table and isinstance(record.state, COPIED_ASIDE))
+        _mark(self.to_replay, table_id, holds=is_table and isinstance(record.state, REPLAYED))
         if not record.history:
             for name in (record.name, *(former.name for former in record.names)):
                 self._named.setdefault(name, {})[record.table_id] = None

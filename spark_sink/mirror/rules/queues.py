@@ -190,6 +190,13 @@ class TableQueues:
                 queue.entries_max = 1
             self._schedule(queue)
 
+    def resume(self, name: TableName) -> None:
+        """End the pause of a queue. A copy of the table waits for the queue, and other copies for that copy."""
+        queue = self._queues.get(name)
+        if queue is not None and not queue.running:
+            queue.not_before = 0.0
+            self._schedule(queue)
+
     # -- memory ------------------------------------------------------------------------------------------------
 
     def is_full(self, now: float, busy: Iterable[TableName] = ()) -> bool:

@@ -191,8 +191,9 @@ State = (
     Live | Creating | Copying | Copied | Replaying | Stopped | CatchingUp | LeftOut | Dropped
 )  # fmt: skip
 
-# States that a copy task or a replay task ends; the queues do not apply entries to these tables.
-ASIDE = (Creating, Copying, Copied, Replaying, CatchingUp)
+# States that a copy task, or a replay task, ends; the queues do not apply entries to these tables.
+COPIED_ASIDE = (Creating, Copying, Copied)
+REPLAYED = (Replaying, CatchingUp)
 
 _CLASSES = (Live, Creating, Copying, Copied, Replaying, Stopped, CatchingUp, LeftOut, Dropped)
 _NAMES: dict[type, str] = {cls: cls.__name__.lower() for cls in (*_CLASSES, Failing)}
