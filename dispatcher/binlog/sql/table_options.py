@@ -90,7 +90,8 @@ SLOTS["index option"] = _slot_of(
 )
 SLOTS["partition type"] = _slot_of(
     "{LINEAR HASH <brackets> | HASH <brackets> | LINEAR KEY [ALGORITHM = <number>] <brackets>"
-    " | KEY [ALGORITHM = <number>] <brackets> | RANGE [COLUMNS] <brackets> | LIST [COLUMNS] <brackets>}"
+    " | KEY [ALGORITHM = <number>] <brackets> | RANGE [COLUMNS] <brackets> | LIST [COLUMNS] <brackets>"
+    " | SYSTEM_TIME [INTERVAL <value> <word> | LIMIT <number>] [STARTS <value>] [AUTO]}"
 )
 SLOTS["partitioning"] = _slot_of(
     "PARTITION BY <partition type> [PARTITIONS <number>]"
