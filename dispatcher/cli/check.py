@@ -161,7 +161,8 @@ def _reports(settings: Settings, names: list[str], begun: Collection[str]) -> li
     if first.files is None:
         hosts = endpoints_of(first)
         several = len(hosts) > 1
-        return [examination.report_of(host, specs, begun, several=several) for host in hosts]
+        reports = [examination.report_of(host, specs, begun, several=several) for host in hosts]
+        return examination.with_differing_names(reports, names)
     findings: list[ServerFinding]
     try:
         findings = _of_files(settings, names[0], [s for s in specs if s.name not in begun])

@@ -179,7 +179,7 @@ def _statement(query: Query, extra: dict[str, Any], log: FormatDescription) -> F
         data["updated_databases"] = list(status.updated_databases)
     if status.ddl_xid is not None:
         data["xid"] = status.ddl_xid
-    statement = logged_statement(query, 0, ServerVersion.of(log))
+    statement = logged_statement(query, 0, ServerVersion.of(log), 0)
     kind = logged_kind(statement)
     note = f"thread {query.thread_id}"
     if query.database and kind not in (QueryKind.BEGIN, QueryKind.COMMIT):

@@ -360,8 +360,11 @@ class ConsumerSessions:
         return await session.runner.look_ups.ask(("table", name, database, table), version, look_up)
 
     def subscription(self, name: str) -> Subscription:
-        spec = self.get(name).consumer.spec
-        return Subscription(spec.databases, spec.tables, spec.exclude_tables)
+        session = self.get(name)
+        spec, routes = session.consumer.spec, session.runner.client.routes
+        return Subscription(
+            spec.databases, spec.tables, spec.exclude_tables, routes.lower_case_table_names
+        )
 
     async def picture(self, name: str) -> Picture:
         """Return what the front shows of the consumer's server. The answer may be 2 s old."""

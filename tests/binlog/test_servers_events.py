@@ -180,7 +180,7 @@ def test_every_database_that_a_server_names_is_found(
     seen = 0
     for kind, body in events(read_log(mysql97, file)):
         if kind == EventType.QUERY and (query := parse_query(body)).query != "BEGIN":
-            parsed = parse_statement(logged_statement(query, 0, ServerVersion()))
+            parsed = parse_statement(logged_statement(query, 0, ServerVersion(), 0))
             assert parsed.parsed, query.query
             found = {database for database, _ in parsed.tables} | set(parsed.databases)
             # For CREATE TABLE ... LIKE the event lists no databases.
@@ -206,7 +206,7 @@ def test_names_in_the_sessions_character_set(
         parse_query(body) for kind, body in events(read_log(any_server, file)) if kind == 2
     )
     assert query.query == text
-    parsed = parse_statement(logged_statement(query, 0, ServerVersion()))
+    parsed = parse_statement(logged_statement(query, 0, ServerVersion(), 0))
     assert parsed.tables == ((database, f"t\u4e57{name}"),)
 
 

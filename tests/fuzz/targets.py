@@ -109,7 +109,7 @@ def query(data: bytes) -> None:
     with suppress(BinlogError):
         found = parse_query(data)
         for server in SERVERS:
-            statement = logged_statement(found, 4, server)
+            statement = logged_statement(found, 4, server, 0)
             assert len(statement.text) == len(found.query)
             parse_statement(statement)
 

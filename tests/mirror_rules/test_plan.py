@@ -31,6 +31,7 @@ from spark_sink.mirror.schema.statements import (
     RenameTables,
     TableEffect,
     TruncateTable,
+    effects_of,
 )
 from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.source.raw_entries import EntryKind
@@ -296,3 +297,27 @@ def test_effects_that_are_not_renames_are_statements() -> None:
     for effect in effects:
         ((name, item),) = routed(statement(1), [effect])
         assert (name, item) == (A, StatementItem(statement(1), (effect,)))
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("TRUNCATE TABLE A", [A]),
+        ("RENAME TABLE A TO D, b TO A", [A, ("db", "d"), B]),
+        ("CLEAN `A`", [A]),
+        ("CLEAN `ghost`", [A, B]),
+        ("DROP DATABASE DB", [A, B]),
+    ],
+)
+def test_a_statement_concerns_the_tables_that_the_server_means(
+    query: str, names: list[tuple[str, str]]
+) -> None:
+    for value in (1, 2):
+        logged = as_logged(query, "DB", lower_case_table_names=value)
+        item = entry(1, kind=EntryKind.STATEMENT, statement=logged)
+        items = route(item, effects_of, lambda: [A, B], lambda _: False)
+        assert [name for name, _ in items] == names
+    exact = entry(1, kind=EntryKind.STATEMENT, statement=as_logged(query, "DB"))
+    assert not {A} & {
+        name for name, _ in route(exact, effects_of, lambda: [A], lambda _: False)
+    } or (query.startswith("CLEAN"))

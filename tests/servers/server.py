@@ -405,7 +405,7 @@ def new_instance(kind: Kind, *options: str) -> Instance:
     )
     _RUNNING.add(instance)
     (folder / "tmp").mkdir()
-    source = template(installed)
+    source = template(installed, options)
     copy = ["cp", "-a", "--sparse=always", "--reflink=auto", str(source), str(instance.datadir)]
     subprocess.run(copy, check=True, stdin=subprocess.DEVNULL)
     return instance

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from spark_sink.cache import cache_dir, cached_folder
 from tests.servers.installs import Installation, Kind, installation
 from tests.servers.tools import ServerUnavailable, run
 
+LOWER_CASE = "--lower-case-table-names="
 _WHILE_MAKING = ("--innodb-buffer-pool-size=64M", "--default-time-zone=+00:00")
 
 
@@ -30,11 +32,15 @@ def provision(kind: Kind) -> Installation:
     return installed
 
 
-def template(installed: Installation) -> Path:
-    """The template data directory for `installed`, made on the first call."""
+def template(installed: Installation, options: Sequence[str] = ()) -> Path:
+    """The template data directory for `installed`, made on the first call. `options`: those of the server. The data
+    directory of MySQL 8.0 and later is made for one value of lower_case_table_names."""
+    fixed = tuple(option for option in options if option.startswith(LOWER_CASE))
+    fixed = fixed if installed.kind == "mysql97" else ()
     root = hashlib.blake2b(str(installed.root).encode(), digest_size=4).hexdigest()
-    final = cache_dir() / f"templates/{installed.kind}-{installed.version}-{root}"
-    return cached_folder(final, lambda staging: _make(installed, staging / "data")) / "data"
+    name = "".join(f"-{option.lstrip('-')}" for option in fixed)
+    final = cache_dir() / f"templates/{installed.kind}-{installed.version}-{root}{name}"
+    return cached_folder(final, lambda staging: _make(installed, staging / "data", fixed)) / "data"
 
 
 def as_root() -> tuple[str, ...]:
@@ -42,7 +48,7 @@ def as_root() -> tuple[str, ...]:
     return ("--user=root",) if os.geteuid() == 0 else ()
 
 
-def _make(installed: Installation, data: Path) -> None:
+def _make(installed: Installation, data: Path, fixed: tuple[str, ...]) -> None:
     if installed.seed is not None:
         shutil.copytree(installed.seed, data)
         _bootstrap(installed, data, "DELETE FROM mysql.user WHERE user='' OR host<>'localhost';\n")
@@ -50,7 +56,7 @@ def _make(installed: Installation, data: Path) -> None:
         data.mkdir()
         _bootstrap(installed, data, _mariadb_system_tables(installed.share))
     else:
-        options = ("--initialize-insecure", "--secure-file-priv=")
+        options = ("--initialize-insecure", "--secure-file-priv=", *fixed)
         _run_mysqld(installed, data, options, None)
     for left in [*data.glob("auto.cnf"), *data.glob("*.err"), *data.glob("*bin.*")]:
         left.unlink()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,7 +12,6 @@ from dispatcher.binlog.event.header import HEADER, HEADER_SIZE, MAGIC
 from dispatcher.binlog.event.types import EventType
 from tests.servers import KINDS, Instance, Kind, Server
 from tests.servers.server import new_instance
-from tests.servers.template import as_root, redo_log_size
 from tests.statements.cases import Case
 from tests.statements.recorded import FOLDED, Recorded, Recording
 from tests.statements.settings import SETTINGS
@@ -43,30 +40,8 @@ def server_of(profile: str) -> Iterator[Instance]:
     if profile.endswith(FOLDED):
         options.append("--lower-case-table-names=1")
     with new_instance(kind, *options) as instance:
-        if profile.endswith(FOLDED) and kind == "mysql97":
-            _initialise_folded(instance)
         instance.start()
         yield instance
-
-
-def _initialise_folded(instance: Instance) -> None:
-    """MySQL since 8.0 takes lower_case_table_names only while it makes its data directory."""
-    assert instance.installed is not None
-    shutil.rmtree(instance.datadir)
-    subprocess.run(
-        [
-            *instance.installed.mysqld,
-            *as_root(),
-            f"--datadir={instance.datadir}",
-            redo_log_size(instance.kind),
-            "--lower-case-table-names=1",
-            "--initialize-insecure",
-        ],
-        check=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
 
 
 class Recorder:

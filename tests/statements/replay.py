@@ -148,9 +148,7 @@ class _Replay:
 
     def _query(self, body: bytes, flags: int) -> None:
         query = parse_query(body)
-        statement = logged_statement(query, flags, self._server)
-        facts = replace(statement.facts, lower_case_table_names=self._folding)
-        statement = replace(statement, facts=facts)
+        statement = logged_statement(query, flags, self._server, self._folding)
         kind = logged_kind(statement)
         if kind in _CONTROL:
             return

@@ -300,6 +300,7 @@ class Delivered:
     epoch: int = 1
     seq: int = 0
     offset: int = 1000
+    lower_case_table_names: int = 0
     out: bytearray = field(default_factory=bytearray)
 
     def __post_init__(self) -> None:
@@ -311,7 +312,10 @@ class Delivered:
         self.out += event + (zlib.crc32(event).to_bytes(4, "little") if self.checksum else b"")
 
     def record(self, first_event: int = 0) -> None:
-        value = Record(self.epoch, self.seq, self.file, self.offset, self.commit_us, first_event)
+        value = Record(
+            self.epoch, self.seq, self.file, self.offset, self.commit_us, first_event,
+            self.lower_case_table_names,
+        )  # fmt: skip
         self.out += encode_record(value, checksum=self.checksum)
 
     @property

@@ -211,7 +211,9 @@ def read_ddl(index: Index, line: int) -> Ddl | None:
     flags = EventHeader.read(index.buf[offset : offset + HEADER_SIZE].tobytes()).flags
     body = index.buf[offset + HEADER_SIZE : end].tobytes()
     try:
-        statement = read_statement(body, flags, _server_at(index, offset))
+        statement = read_statement(
+            body, flags, _server_at(index, offset), index.lower_case_table_names(txn)
+        )
     except BinlogError as error:
         raise error.at(f"offset {offset}") from None
     query, kind = statement.text, logged_kind(statement)

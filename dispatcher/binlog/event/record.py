@@ -23,14 +23,22 @@ from dispatcher.binlog.event.types import EventType, type_name
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 RECORD_MAGIC = b"BD"
-RECORD_VERSION = 1
-# magic, version, name length, epoch, seq, offset, commit_us, first_event
-RECORD = struct.Struct("<2sBBIQQqI")
+RECORD_VERSION = 2
+# magic, version, name length, epoch, seq, offset, commit_us, first_event, lower_case_table_names
+RECORD = struct.Struct("<2sBBIQQqIB")
 RECORD_SIZE = HEADER_SIZE + RECORD.size  # without file name and checksum
 # Offsets of these fields in the event, for kernels.
-MAGIC_AT, VERSION_AT, NAME_SIZE_AT, EPOCH_AT, SEQ_AT, OFFSET_AT, COMMIT_US_AT, FIRST_EVENT_AT = (
-    HEADER_SIZE + at for at in (0, 2, 3, 4, 8, 16, 24, 32)
-)
+(
+    MAGIC_AT,
+    VERSION_AT,
+    NAME_SIZE_AT,
+    EPOCH_AT,
+    SEQ_AT,
+    OFFSET_AT,
+    COMMIT_US_AT,
+    FIRST_EVENT_AT,
+    LOWER_CASE_AT,
+) = (HEADER_SIZE + at for at in (0, 2, 3, 4, 8, 16, 24, 32, 36))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ class Record:
 
     `file`, `offset`: the source's file, and the offset just after the transaction. `commit_us`: the commit time,
     microseconds since 1970 UTC. `first_event`: index of the event that follows, in the delivered transaction.
+    `lower_case_table_names`: the setting of the server, without which a statement's names have no certain meaning.
     """
 
     epoch: int
@@ -47,6 +56,7 @@ class Record:
     offset: int
     commit_us: int
     first_event: int
+    lower_case_table_names: int = 0
 
 
 def encode_record(
@@ -58,7 +68,7 @@ def encode_record(
         raise malformed("a record", f"names a file by {len(name)} bytes")
     body = RECORD.pack(
         RECORD_MAGIC, RECORD_VERSION, len(name), record.epoch, record.seq, record.offset, record.commit_us,
-        record.first_event,
+        record.first_event, record.lower_case_table_names,
     )  # fmt: skip
     size = RECORD_SIZE + len(name) + (CHECKSUM_SIZE if checksum else 0)
     header = HEADER.pack(
@@ -83,7 +93,7 @@ def parse_record(body: bytes) -> Record | None:
         return None
     if len(body) < RECORD.size:
         raise malformed(type_name(EventType.IGNORABLE), "a record is cut short")
-    _, version, name_size, epoch, seq, offset, commit_us, first_event = RECORD.unpack_from(body)
+    _, version, name_size, *values, lower_case = RECORD.unpack_from(body)
     if version != RECORD_VERSION:
         raise BinlogError(
             ErrorKind.UNSUPPORTED_EVENT,
@@ -93,4 +103,5 @@ def parse_record(body: bytes) -> Record | None:
     if len(body) < RECORD.size + name_size:
         raise malformed(type_name(EventType.IGNORABLE), "a record's file name is cut short")
     name = ByteCursor(type_name(EventType.IGNORABLE), body, RECORD.size).text(name_size)
-    return Record(epoch, seq, name, offset, commit_us, first_event)
+    epoch, seq, offset, commit_us, first_event = values
+    return Record(epoch, seq, name, offset, commit_us, first_event, lower_case)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from dispatcher.binlog.charset.collations import charset_of
 from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.model.names import folded_name
 
 Name = tuple[str, str]  # database, table
 
@@ -237,7 +238,9 @@ class SqlTokens:
 
     def __init__(self, statement: LoggedStatement, bounds: Bounds | None = None) -> None:
         query, sql_mode = statement.text, statement.facts.sql_mode
-        self.default_database = statement.database
+        self.default_database = folded_name(
+            statement.database, statement.facts.lower_case_table_names
+        )
         self.altered: Name | None = None  # the table whose columns may be qualified by its name
         self.facts = statement.facts
         modes = bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)
@@ -431,13 +434,17 @@ class SqlTokens:
             raise NotUnderstoodError
         return name
 
+    def name_part(self) -> str:
+        """Consume the name of a database or of a table. Return the name by which the server identifies it."""
+        return folded_name(self.identifier(), self.facts.lower_case_table_names)
+
     def name(self) -> Name:
-        """Consume `table`, `database.table` or `.table`."""
+        """Consume `table`, `database.table` or `.table`. Return the name by which the server identifies the table."""
         if self.accept("."):  # ODBC's way to write the default database
-            return self.default_database, self.identifier()
-        first = self.identifier()
+            return self.default_database, self.name_part()
+        first = self.name_part()
         if self.accept("."):
-            return first, self.identifier()
+            return first, self.name_part()
         return self.default_database, first
 
     def column_name(self) -> str:

@@ -15,13 +15,17 @@ from dispatcher.binlog.sql.statement import (
 )
 
 
-def logged_statement(query: Query, flags: int, server: ServerVersion) -> LoggedStatement:
-    """`flags`: the flags in the event's header. `server`: the server's version, from the log's FORMAT_DESCRIPTION."""
+def logged_statement(
+    query: Query, flags: int, server: ServerVersion, lower_case_table_names: int
+) -> LoggedStatement:
+    """`flags`: the flags in the event's header. `server`: the server's version, from the log's FORMAT_DESCRIPTION.
+    `lower_case_table_names`: the server's setting, which its log does not hold."""
     status = query.status
     facts = SessionFacts(
         sql_mode=status.sql_mode,
         thread_specific=bool(flags & FLAG_THREAD_SPECIFIC),
         takes_effect=not status.alter_phase & ~AlterPhase.COMMIT,
+        lower_case_table_names=lower_case_table_names,
         mariadb=server.mariadb,
         client=status.client,
         connection=status.connection,
@@ -36,9 +40,11 @@ def logged_statement(query: Query, flags: int, server: ServerVersion) -> LoggedS
     )
 
 
-def read_statement(body: bytes, flags: int, server: ServerVersion) -> LoggedStatement:
+def read_statement(
+    body: bytes, flags: int, server: ServerVersion, lower_case_table_names: int
+) -> LoggedStatement:
     """Parse a QUERY_EVENT's body. Raises `BinlogError` MALFORMED_EVENT."""
-    return logged_statement(parse_query(body), flags, server)
+    return logged_statement(parse_query(body), flags, server, lower_case_table_names)
 
 
 def logged_kind(statement: LoggedStatement) -> QueryKind:

@@ -64,14 +64,14 @@ class DdlKind(StrEnum):
 class ParsedStatement:
     """A statement's kind and the objects that it touches.
 
-    `tables`: (database, table) of each table touched, in the statement's spelling and order. Tables that the statement
-    only reads or refers to are left out. `databases`: the databases that the statement creates, alters or drops, and
-    the database of a routine that it creates, alters or drops. The databases of `tables` are not included. `renamed`:
-    (old, new) pairs in the order in which the server renames the tables; both names are in `tables`. `doubt`: the words
-    that were not understood, in at most 80 characters; "" if the whole statement is one of the forms that the parser
-    knows. A statement in doubt may touch any table, beside those in `tables`. `maybe_temporary`: True if the log does
-    not show whether the statement was executed on `tables` or on temporary tables of these names. `alter`, `create`:
-    what ALTER TABLE or CREATE TABLE does.
+    `tables`: (database, table) of each table touched, in the statement's order, by the names of `folded_name`. Tables
+    that the statement only reads or refers to are left out. `databases`: the databases that the statement creates,
+    alters or drops, and the database of a routine that it creates, alters or drops. The databases of `tables` are not
+    included. `renamed`: (old, new) pairs in the order in which the server renames the tables; both names are in
+    `tables`. `doubt`: the words that were not understood, in at most 80 characters; "" if the whole statement is one of
+    the forms that the parser knows. A statement in doubt may touch any table, beside those in `tables`.
+    `maybe_temporary`: True if the log does not show whether the statement was executed on `tables` or on temporary
+    tables of these names. `alter`, `create`: what ALTER TABLE or CREATE TABLE does.
     """
 
     kind: DdlKind
@@ -272,7 +272,7 @@ def _at_database(tokens: SqlTokens, n: int) -> bool:
 _SLOTS = SLOTS | {
     "attribute": Slot(_attribute, _at_attribute, _attribute_width),
     "rename": Slot(_rename_pair, is_name),
-    "database": Slot(SqlTokens.identifier, _at_database),
+    "database": Slot(SqlTokens.name_part, _at_database),
     "routine": SLOTS["table"],
 }
 

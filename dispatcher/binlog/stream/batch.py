@@ -116,10 +116,11 @@ class Batch:
     """Consecutive events of one file under one FORMAT_DESCRIPTION, and the transactions to which they belong.
 
     Offsets in `ev` point into `buf`; both are valid until the splitter's `compact()`. Carried events come first.
-    `file`, `offset`: where the next batch begins. `fault`: a fault that lies in the log after all events of the batch.
-    `sources`: names of the GTID sources, indexed by `tx.source`: a uuid, or MariaDB's "domain-server". `head`: how the
-    file began. `head` is set in the file's first batches, up to and including the first that has a transaction, a
-    fault, or `Head.previous`. In the file's other batches `head` is None.
+    `file`, `offset`: where the next batch begins. `lower_case_table_names`: the setting of the log's server. `fault`: a
+    fault that lies in the log after all events of the batch. `sources`: names of the GTID sources, indexed by
+    `tx.source`: a uuid, or MariaDB's "domain-server". `head`: how the file began. `head` is set in the file's first
+    batches, up to and including the first that has a transaction, a fault, or `Head.previous`. In the file's other
+    batches `head` is None.
     """
 
     buf: U8
@@ -134,6 +135,7 @@ class Batch:
     bytes: int
     fault: Fault | None = None
     head: Head | None = None
+    lower_case_table_names: int = 0
 
     def copy(self) -> Batch:
         """Returns this batch with copies of everything that `compact()` would overwrite."""

@@ -180,7 +180,7 @@ class BatchBuilder:
                     self._buffer.bytes, self.format, self.file, self.offset, int(st[k.TIMESTAMP]),
                     self.events.slice(lo, hi), self.transactions.slice(first_tx, txs, lo), self.sources,
                     hi - lo - self._n_carried, 0 if self.embedded else int(st[k.AT]) - self.counted_to, fault,
-                    self.head,
+                    self.head, self.routes.lower_case_table_names,
                 )
             )  # fmt: skip
             if self.head and (self.head.previous is not None or txs > first_tx or fault):

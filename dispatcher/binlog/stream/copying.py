@@ -100,11 +100,12 @@ def roll_back_aborted(batch: Batch, logs: Sequence[Log]) -> None:
 
 
 @lru_cache(maxsize=64)
-def _record_of(file: str, checksum: bool) -> U8:
+def _record_of(file: str, lower_case_table_names: int, checksum: bool) -> U8:
     """The record for all transactions of a file. The kernel writes each transaction's epoch, seq, offset and times into
     a copy of this record."""
     return np.frombuffer(
-        encode_record(Record(0, 0, file, 0, 0, 0), checksum=checksum), dtype=np.uint8
+        encode_record(Record(0, 0, file, 0, 0, 0, lower_case_table_names), checksum=checksum),
+        dtype=np.uint8,
     )
 
 
@@ -122,7 +123,7 @@ def append_shares(
     must call the log's `rollback()`.
     """
     starts, visits, todo = dealt
-    record = _record_of(batch.file, batch.format.checksum)
+    record = _record_of(batch.file, batch.lower_case_table_names, batch.format.checksum)
     done = np.empty((k.DONE_SIZE, len(visits)), dtype=np.int64)
     totals = np.zeros((len(logs), k.TOTALS_SIZE), dtype=np.int64)
     codes = np.empty(len(logs), dtype=np.int32)

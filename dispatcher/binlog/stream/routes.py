@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dispatcher.binlog.kernel.jit import part
+from dispatcher.model.names import folded_name
 from dispatcher.model.subscription import Subscription, TablePattern
 
 ALL = -1  # the event concerns every consumer of the connection
@@ -76,9 +77,14 @@ def find_route(  # noqa: PLR0913 - kernels take arrays one by one, see `split_pa
 
 
 class Routes:
-    """The routes of one connection key. Append-only: a route never changes its meaning."""
+    """The routes of one connection key. Append-only: a route never changes its meaning.
+
+    `lower_case_table_names`: the setting of the server, which all hosts of a source share. The source sets it when it
+    opens a log, before the first route. The names of `targets` are those of `folded_name`.
+    """
 
     def __init__(self) -> None:
+        self.lower_case_table_names = 0
         self.targets: list[tuple[Target, ...]] = []
         self.slots: NDArray[np.int32] = np.full(1024, -1, dtype=np.int32)
         self.names: NDArray[np.uint8] = np.zeros(1 << 14, dtype=np.uint8)
@@ -91,7 +97,7 @@ class Routes:
 
     def table(self, database: bytes, table: bytes) -> int:
         """Add a route for a table that the kernel did not find, and return the route."""
-        route = self._append(((_name(database), _name(table)),))
+        route = self._append((self._target(_name(database), _name(table)),))
         name = database + table
         while self._names_end + len(name) > len(self.names):
             self.names = np.concatenate((self.names, np.zeros_like(self.names)))
@@ -110,12 +116,17 @@ class Routes:
     def ddl(self, targets: Iterable[Target]) -> int:
         """Return the route for the tables and databases that a statement changes, and add it if it is new. Return
         `NO_ROUTE` if there are none."""
-        key = tuple(sorted(set(targets), key=lambda target: (target[0], target[1] or "")))
+        own = {self._target(database, table) for database, table in targets}
+        key = tuple(sorted(own, key=lambda target: (target[0], target[1] or "")))
         if not key:
             return NO_ROUTE
         if key not in self._ddl:
             self._ddl[key] = self._append(key)
         return self._ddl[key]
+
+    def _target(self, database: str, table: str | None) -> Target:
+        value = self.lower_case_table_names
+        return folded_name(database, value), None if table is None else folded_name(table, value)
 
     def _append(self, targets: tuple[Target, ...]) -> int:
         route = len(self.targets)
@@ -147,22 +158,32 @@ class Filter:
         tables: Iterable[TablePattern] | None = None,
         exclude_tables: Iterable[TablePattern] = (),
     ) -> None:
-        self._subscription = Subscription(databases, tables, exclude_tables)
+        self._names = (
+            list(databases),
+            None if tables is None else list(tables),
+            list(exclude_tables),
+        )
+        self._subscription: Subscription | None = None
         self._mask: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
 
     def route_mask(self, routes: Routes) -> NDArray[np.uint8]:
         """One byte per route, 1 = the consumer reads at least one of its tables. New routes extend the mask."""
         known = len(self._mask)
         if known < len(routes):
-            more = [any(map(self._matches, targets)) for targets in routes.targets[known:]]
+            if self._subscription is None:
+                self._subscription = Subscription(*self._names, routes.lower_case_table_names)
+            wanted = self._subscription
+            more = [
+                any(_matches(wanted, target) for target in targets)
+                for targets in routes.targets[known:]
+            ]
             self._mask = np.concatenate((self._mask, np.array(more, dtype=np.uint8)))
         return self._mask
 
-    def _matches(self, target: Target) -> bool:
-        database, table = target
-        if table is None:
-            return self._subscription.has_database(database)
-        return self._subscription.has_table(database, table)
+
+def _matches(wanted: Subscription, target: Target) -> bool:
+    database, table = target
+    return wanted.has_database(database) if table is None else wanted.has_table(database, table)
 
 
 def _name(raw: bytes) -> str:

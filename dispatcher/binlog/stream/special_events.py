@@ -62,6 +62,7 @@ from dispatcher.binlog.stream.routes import ALL, NO_ROUTE, Target
 from dispatcher.binlog.stream.xa_recorder import XaRecorder
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 from dispatcher.model.gtid import GNO_MAX
+from dispatcher.model.names import folded_name
 
 # Known events without rows, and why they can be ignored.
 _IGNORED = {
@@ -298,7 +299,9 @@ class SpecialEvents:
     def _query(self, event: EventHeader, body: bytes, out: Batches) -> EmbeddedTransaction | None:
         """Read a QUERY event that the kernel leaves to Python: any statement except a plain BEGIN or COMMIT."""
         builder, st, query = self._builder, self._builder.state, parse_query(body)
-        statement = logged_statement(query, event.flags, self._server())
+        statement = logged_statement(
+            query, event.flags, self._server(), builder.routes.lower_case_table_names
+        )
         text, kind = statement.text, logged_kind(statement)
         begun = st[k.TX] >= k.TX_BEGUN
         if st[k.TX] == k.NO_TX:
@@ -377,8 +380,8 @@ class SpecialEvents:
         if parsed.doubt and not query.updated_databases:
             self._builder.ignored["unparsed statement"] += 1
             return ALL
+        value = statement.facts.lower_case_table_names
         named = set() if parsed.doubt else {database for database, _ in targets}
-        targets += [
-            (database, None) for database in query.updated_databases or () if database not in named
-        ]
+        updated = (folded_name(database, value) for database in query.updated_databases or ())
+        targets += [(database, None) for database in updated if database not in named]
         return self._builder.routes.ddl(targets)

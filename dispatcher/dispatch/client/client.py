@@ -262,7 +262,9 @@ class Client:
             return effects + dispatcher.reconnect(error, now, LACKING_RETRY_S)
         dispatcher.view = view
         self._update_files(view)
-        effects += compare_with(view.databases, self.consumers.values())
+        effects += compare_with(
+            view.databases, self.consumers.values(), view.lower_case_table_names
+        )
         first = not all(consumer.started for consumer in dispatcher.attached)
         for consumer in list(dispatcher.attached):
             try:
@@ -285,7 +287,9 @@ class Client:
         self.last_poll = poll
         effects = self._duplicates.compare(poll.view.duplicates, self.label, now)
         effects += self._history.compare(POLL, poll.view, now)
-        effects += compare_with(poll.view.databases, self.consumers.values())
+        effects += compare_with(
+            poll.view.databases, self.consumers.values(), poll.view.lower_case_table_names
+        )
         consumers = self.consumers.values()
         effects += recovery.recover(consumers, self._surveyed, poll.view, self.label)
         if poll.view.server == self.files.server:

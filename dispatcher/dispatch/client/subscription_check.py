@@ -15,8 +15,11 @@ from dispatcher.dispatch.messages.effects import Effect, Note
 from dispatcher.model.subscription import NamePatterns, nearest
 
 
-def compare_with(databases: frozenset[str] | None, consumers: Iterable[Consumer]) -> list[Effect]:
-    """Update the warnings of consumers. `databases`: the databases that the account may see, None = not known."""
+def compare_with(
+    databases: frozenset[str] | None, consumers: Iterable[Consumer], lower_case_table_names: int
+) -> list[Effect]:
+    """Update the warnings of consumers. `databases`: the databases that the account may see, None = not known.
+    `lower_case_table_names`: the server's setting."""
     effects: list[Effect] = []
     if databases is None:
         return effects
@@ -24,7 +27,7 @@ def compare_with(databases: frozenset[str] | None, consumers: Iterable[Consumer]
         if consumer.compared_with == databases:
             continue
         consumer.compared_with = databases
-        warnings = tuple(_missing(consumer.spec.databases, databases))
+        warnings = tuple(_missing(consumer.spec.databases, databases, lower_case_table_names))
         new = [warning for warning in warnings if warning not in consumer.warnings]
         consumer.warnings = warnings
         fields = {"consumer": consumer.name}
@@ -32,9 +35,9 @@ def compare_with(databases: frozenset[str] | None, consumers: Iterable[Consumer]
     return effects
 
 
-def _missing(wanted: Iterable[str], databases: Collection[str]) -> Iterator[str]:
+def _missing(wanted: Iterable[str], databases: Collection[str], lower_case: int) -> Iterator[str]:
     for text in wanted:
-        patterns = NamePatterns([text])
+        patterns = NamePatterns([text], lower_case)
         if not any(map(patterns.match_database, databases)):
             yield (
                 f"the server shows the account no database {text}{nearest(text, databases)}; correct databases, create"

@@ -360,9 +360,11 @@ def _start(version: Version) -> int:
 # -- statements in batches ------------------------------------------------------------------------------------
 
 
-def _altered(event: bytes, format_: FormatDescription) -> tuple[AlteredTables, AlteredTables]:
+def _altered(
+    event: bytes, format_: FormatDescription, lower_case_table_names: int
+) -> tuple[AlteredTables, AlteredTables]:
     """Returns `altered` and `sequences` of an `AlteringStatement` for a QUERY event, or MariaDB's compressed QUERY
-    event. `format_`: the format of its log."""
+    event. `format_`: the format of its log. `lower_case_table_names`: the server's setting."""
     none = AlteredTables()
     plain = plain_event(event, checksum=format_.checksum)
     header, body = (
@@ -371,7 +373,9 @@ def _altered(event: bytes, format_: FormatDescription) -> tuple[AlteredTables, A
     )
     if header.type != EventType.QUERY:
         return AlteredTables(any=True), none
-    statement = read_statement(body, header.flags, ServerVersion.of(format_))
+    statement = read_statement(
+        body, header.flags, ServerVersion.of(format_), lower_case_table_names
+    )
     if logged_kind(statement) is QueryKind.DDL_WITHOUT_EFFECT:
         return none, none
     parsed = parse_statement(statement, ROUTING_BOUNDS)
@@ -419,7 +423,9 @@ def altering_statement(
 ) -> AlteringStatement:
     """Reads the statement that is event `i` of a batch, in its transaction `t`."""
     off, size = int(batch.ev.off[i]), int(batch.ev.size[i])
-    altered, sequences = _altered(batch.buf[off : off + size].tobytes(), batch.format)
+    altered, sequences = _altered(
+        batch.buf[off : off + size].tobytes(), batch.format, batch.lower_case_table_names
+    )
     before = after = starts.start(batch, created, t)
     kinds = batch.ev.kind[int(batch.tx.first[t]) : i] & KIND_MASK
     if (kinds == TABLE_MAP).any() or batch.tx.flags[t] & CONTINUED:

@@ -35,6 +35,7 @@ class ServerView:
     * `databases`: the databases that the account may see, None = not known.
     * `duplicates`: descriptions of other daemons' connections that use the same identity as this daemon.
     * `owned`: GTIDs of transactions that MySQL may have sent already, but has not yet added to its executed set.
+    * `lower_case_table_names`: the setting by which the server compares names.
     """
 
     server: str
@@ -51,6 +52,7 @@ class ServerView:
     databases: frozenset[str] | None = None
     duplicates: tuple[str, ...] = ()
     owned: str = ""
+    lower_case_table_names: int = 0
 
     @property
     def written(self) -> GtidSet:

@@ -329,7 +329,7 @@ def _is_gtid(kind: Int) -> bool:
 
 @part
 def _read_record(buf: U8, at: Int, size: Int, name: U8, st: I64) -> Int:
-    """Read a record, which begins or continues a transaction."""
+    """Read a record, which begins or continues a transaction. Its file name follows its last field."""
     name_size = np.int64(buf[at + record.NAME_SIZE_AT])
     if (
         buf[at + record.VERSION_AT] != record.RECORD_VERSION

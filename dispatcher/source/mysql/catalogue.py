@@ -6,11 +6,12 @@ The account sees only the tables on which it has a privilege. Only base tables c
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dispatcher.binlog.sql.create_table import cascades_of
 from dispatcher.binlog.sql.lexer import SqlTokens
 from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.model.names import folded_name
 from dispatcher.model.subscription import TablePattern
 from dispatcher.source.mysql.answers import ask, ask_one, identifier, text_value
 from dispatcher.source.mysql.driver import Connection
@@ -39,6 +40,23 @@ class Catalogue:
     cascades: tuple[Cascade, ...]
     cascades_are_logged: bool
     left_out: dict[TablePattern, tuple[str, ...]] = field(default_factory=dict)
+
+    def with_server_names(self, lower_case_table_names: int) -> Catalogue:
+        """Returns the catalogue with the names by which the server identifies tables. With the value 2 of
+        `lower_case_table_names`, it shows them as they were typed."""
+
+        def own(table: TablePattern) -> TablePattern:
+            database, name = (folded_name(part, lower_case_table_names) for part in table)
+            return database, name
+
+        return replace(
+            self,
+            tables={own(table): has_key for table, has_key in self.tables.items()},
+            cascades=tuple(
+                Cascade(own(c.child), tuple(map(own, c.parents)), c.actions) for c in self.cascades
+            ),
+            left_out={own(table): columns for table, columns in self.left_out.items()},
+        )
 
 
 def read_catalogue(connection: Connection, databases: Collection[str]) -> Catalogue:

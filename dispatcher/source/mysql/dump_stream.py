@@ -147,6 +147,7 @@ class LoggedInConnection:
             else:
                 offset = dump_offset(position)
                 ask_by_file(connection, identity, position.file, offset, mariadb=mariadb)
+        routes.lower_case_table_names = self.facts.lower_case_table_names
         splitter = Splitter(routes, packets=True, checksum=checksum, buffer_bytes=buffer_bytes)
         return ServerStream(
             connection,

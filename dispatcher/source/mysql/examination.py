@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dispatcher.dispatch.history.history_check import resolve_start
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import ConsumerSpec, Earliest, Latest
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.names import folded_name
 from dispatcher.model.subscription import (
     NamePatterns,
     Subscription,
@@ -32,6 +33,7 @@ from dispatcher.source.mysql.login import Endpoint, connect
 from dispatcher.source.mysql.server_facts import (
     ServerFacts,
     examine,
+    lower_case_table_names,
     read_facts,
     read_grants,
     visible_databases,
@@ -62,6 +64,7 @@ class HostReport:
     server: str
     findings: tuple[ServerFinding, ...]
     version: str = ""
+    lower_case_table_names: int | None = None
 
 
 def report_of(
@@ -72,15 +75,20 @@ def report_of(
     names = tuple(spec.name for spec in specs)
     findings: list[ServerFinding] = []
     server = version = ""
+    lower_case: int | None = None
     try:
         connection = connect(endpoint)
         try:
-            databases = visible_databases(connection) or frozenset()
+            lower_case = lower_case_table_names(connection)
+            specs = [_with_server_names(spec, lower_case) for spec in specs]
+            databases = frozenset(
+                folded_name(name, lower_case) for name in visible_databases(connection) or ()
+            )
             grants = read_grants(connection)
             read = _databases_read(specs, databases)
             errors = examine(connection, read, several=several)
             findings += (ServerFinding(error, names) for error in errors)
-            findings += _about_names(connection, specs, grants, databases)
+            findings += _about_names(connection, specs, grants, databases, lower_case)
             facts = read_facts(connection)
             server, version = facts.server_uuid, facts.version
             findings += _about_server(facts, names)
@@ -93,7 +101,43 @@ def report_of(
         # error, so do not report this error.
         if error.kind not in {finding.error.kind for finding in findings if not finding.warning}:
             findings.append(ServerFinding(error, names))
-    return HostReport(endpoint.label, server, tuple(findings), version)
+    return HostReport(endpoint.label, server, tuple(findings), version, lower_case)
+
+
+def with_differing_names(
+    reports: Sequence[HostReport], consumers: Sequence[str]
+) -> list[HostReport]:
+    """Returns the reports of a source's hosts, with a finding for each host whose lower_case_table_names differs from
+    the first host's."""
+    known = [r.lower_case_table_names for r in reports if r.lower_case_table_names is not None]
+    out = []
+    for report in reports:
+        value = report.lower_case_table_names
+        if value not in (None, known[0] if known else None):
+            what = f"lower_case_table_names={value}, on another host of the source {known[0]}"
+            remedy = "give all hosts the same value, or name one host"
+            error = BinlogError(ErrorKind.SERVER_SETTING, what, remedy=remedy)
+            finding = ServerFinding(error, tuple(consumers))
+            out.append(replace(report, findings=(*report.findings, finding)))
+        else:
+            out.append(report)
+    return out
+
+
+def _with_server_names(spec: ConsumerSpec, lower_case: int) -> ConsumerSpec:
+    """Returns the spec with its names as the server compares them."""
+    if not lower_case:
+        return spec
+
+    def pairs(tables: Iterable[TablePattern]) -> tuple[TablePattern, ...]:
+        return tuple((folded_name(d, lower_case), folded_name(t, lower_case)) for d, t in tables)
+
+    return replace(
+        spec,
+        databases=tuple(folded_name(name, lower_case) for name in spec.databases),
+        tables=None if spec.tables is None else pairs(spec.tables),
+        exclude_tables=pairs(spec.exclude_tables),
+    )
 
 
 def _databases_read(specs: Iterable[ConsumerSpec], databases: Collection[str]) -> list[str]:
@@ -118,9 +162,11 @@ def _about_names(
     specs: Sequence[ConsumerSpec],
     grants: Grants,
     databases: frozenset[str],
+    lower_case: int,
 ) -> Iterator[ServerFinding]:
     read = [name for name in _databases_read(specs, databases) if name in databases]
     catalogue = read_catalogue(connection, read) if read else Catalogue({}, (), True)
+    catalogue = catalogue.with_server_names(lower_case)
     for spec in specs:
         yield from _missing_databases(spec, grants, databases)
         yield from _missing_tables(spec, databases, catalogue)

@@ -93,6 +93,7 @@ class ServerLog:
             file=self._server.file,
             offset=self._server.offset,
             created=created,
+            lower_case_table_names=self._server.lower_case_table_names,
         )
 
     def probe(

@@ -225,6 +225,14 @@ def server_version(connection: Connection) -> str:
     return ask_one(connection, "SELECT VERSION()", lambda row: text_value(row[0]))
 
 
+def lower_case_table_names(connection: Connection) -> int:
+    return ask_one(
+        connection,
+        "SELECT @@GLOBAL.lower_case_table_names",
+        lambda row: number_value(text_value(row[0])),
+    )
+
+
 def is_mariadb(version: str) -> bool:
     return "mariadb" in version.lower()
 

@@ -12,6 +12,7 @@ from uuid import UUID
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.server_picture import Picture, ServerAnswer
 from dispatcher.source.mysql.blocking_dump import blocking_dump
 from dispatcher.source.mysql.driver import Connection
@@ -24,6 +25,7 @@ from dispatcher.source.mysql.replication_commands import Identity
 from dispatcher.source.mysql.server_facts import (
     ServerFacts,
     is_mariadb,
+    lower_case_table_names,
     read_facts,
     server_version,
     visible_databases,
@@ -68,6 +70,7 @@ class ServerSource:
         self._identity_locks = IdentityLocks(installation, name)
         self._lock = threading.Lock()
         self._current = 0
+        self._lower_case: int | None = None  # of the servers that were opened so far
         self._opened: dict[int, Endpoint] = {}  # the host of each dispatcher, and of SURVEY
         # By file name: server, size of the file when its creation time was read, creation time.
         self._created: dict[str, tuple[str, int, int]] = {}
@@ -93,7 +96,27 @@ class ServerSource:
             several_hosts=len(self.endpoints) > 1,
         )
         opened.identity_locks = self._identity_locks
+        self._require_same_names(opened)
         return opened
+
+    def _require_same_names(self, opened: LoggedInConnection) -> None:
+        """Refuse a server whose lower_case_table_names differs from that of the first server that this process has
+        read: the names of its log would have another meaning."""
+        value = opened.facts.lower_case_table_names
+        with self._lock:
+            if self._lower_case is None:
+                self._lower_case = value
+            first = self._lower_case
+        if value != first:
+            opened.close()
+            self._next_host(opened.endpoint)
+            raise BinlogError(
+                ErrorKind.SERVER_SETTING,
+                f"lower_case_table_names={value}, but the log was read with {first} so far",
+                where=opened.endpoint.label,
+                remedy=f"start this server with lower_case_table_names={first}, or restart the daemon, which then"
+                " compares all names by the new value",
+            )
 
     def survey(self, request: ViewRequest) -> tuple[ServerView, int | None]:
         endpoint = self._opened[SURVEY] = self.endpoint
@@ -168,6 +191,7 @@ class ServerSource:
         endpoint = self.endpoint
         with _connection(endpoint) as connection:
             mariadb = is_mariadb(server_version(connection))
+            routes.lower_case_table_names = lower_case_table_names(connection)
         # COM_BINLOG_DUMP has 32 bits for the offset.
         begin = offset if offset < 1 << 32 else 4
         with blocking_dump(endpoint, file, begin, mariadb=mariadb) as dump:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from dispatcher.binlog.sql.lexer import SqlTokens
 from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.names import folded_name
 from spark_sink.mirror.schema.statements import (
     DropDatabase,
     DropTable,
@@ -184,10 +185,13 @@ def _statement_items(
 def _of_names(
     names: Collection[TableName], known: Callable[[], Iterable[TableName]]
 ) -> list[TableName]:
-    """Returns the known tables that have one of these names. Case is ignored, because some servers ignore it."""
-    lower = {(database.lower(), table.lower()) for database, table in names}
-    tables = dict.fromkeys(known())
-    return [name for name in tables if (name[0].lower(), name[1].lower()) in lower]
+    """Returns the known tables that have one of these names. Case is ignored: the statement is in doubt anyway."""
+    wanted = {_without_case(name) for name in names}
+    return [name for name in dict.fromkeys(known()) if _without_case(name) in wanted]
+
+
+def _without_case(name: TableName) -> TableName:
+    return folded_name(name[0], 1), folded_name(name[1], 1)
 
 
 def _mentioned(
@@ -196,10 +200,11 @@ def _mentioned(
     """Returns the tables whose names are words of a statement that the mirror cannot parse. If there are none, returns
     all tables of the statement's default database. If this database has no tables, returns all tables."""
     tables = list(dict.fromkeys(known()))
-    words = {name.lower() for token in SqlTokens(statement) if (name := token.name)}
-    if named := [name for name in tables if name[1].lower() in words]:
+    tokens = SqlTokens(statement)
+    words = {folded_name(name, 1) for token in tokens if (name := token.name)}
+    if named := [name for name in tables if folded_name(name[1], 1) in words]:
         return named
-    return [name for name in tables if name[0] == statement.database] or tables
+    return [name for name in tables if name[0] == tokens.default_database] or tables
 
 
 def next_work(items: Sequence[WorkItem], bytes_max: int, entries_max: int) -> tuple[Work, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.names import folded_name
 from dispatcher.model.position import Position
 from dispatcher.model.subscription import SYSTEM_DATABASES, NamePatterns, is_pattern
 from dispatcher.source.mysql.answers import (
@@ -20,7 +21,11 @@ from dispatcher.source.mysql.answers import (
 )
 from dispatcher.source.mysql.driver import Connection
 from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode
-from dispatcher.source.mysql.server_facts import read_grants, visible_databases
+from dispatcher.source.mysql.server_facts import (
+    lower_case_table_names,
+    read_grants,
+    visible_databases,
+)
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.selection.spelling import folded, named_tables
 from spark_sink.source.selection.table_filter import TableFilter
@@ -112,13 +117,13 @@ class SnapshotServer:
                     where=self.server.label,
                     remedy="SET GLOBAL binlog_row_image = 'FULL', and let clients connect again",
                 )
-            everything = ask(connection, _TABLES, _name)
+            everything = _names(connection, _TABLES)
             names = list(filter(self.selects, everything))
             self._require_named(everything)
             self._require_grants(connection)
             if not names:
                 raise self._nothing_to_read()
-            keyed = set(ask(connection, _KEYED, _name))
+            keyed = set(_names(connection, _KEYED))
         if keyless := [name for name in names if name not in keyed]:
             raise _keyless(keyless, self.server.label)
         return sorted(names)
@@ -188,7 +193,7 @@ class SnapshotServer:
 
     def tables(self) -> list[TableName]:
         """Returns the tables that the options select, in the order of their names."""
-        present = self._repeated(lambda connection: ask(connection, _TABLES, _name))
+        present = self._repeated(lambda connection: _names(connection, _TABLES))
         return sorted(filter(self.selects, present))
 
     def selects(self, name: TableName) -> bool:
@@ -264,8 +269,14 @@ def generated_columns(connection: Connection, name: TableName) -> frozenset[str]
     return frozenset(ask(connection, _GENERATED, lambda row: text_value(row[0]), name))
 
 
-def _name(row: Row) -> TableName:
-    return text_value(row[0]), text_value(row[1])
+def _names(connection: Connection, query: str) -> list[TableName]:
+    """Returns the tables of a query's rows, with the names by which the log and the daemon identify them."""
+    value = lower_case_table_names(connection)
+
+    def name(row: Row) -> TableName:
+        return folded_name(text_value(row[0]), value), folded_name(text_value(row[1]), value)
+
+    return ask(connection, query, name)
 
 
 def _listed(texts: Sequence[str]) -> str:

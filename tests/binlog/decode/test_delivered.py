@@ -19,6 +19,7 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.changes.json_render import json_text
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges, TableSlice
 from dispatcher.binlog.event.query import parse_query
+from dispatcher.binlog.sql.statement import parse_statement
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -511,3 +512,19 @@ def test_importing_the_decoder_loads_no_needless_modules(tmp_path: Path) -> None
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("value", "names"), [(0, ("Shop", "Orders")), (2, ("shop", "orders"))])
+def test_tables_have_the_names_by_which_the_server_compares_them(
+    value: int, names: tuple[str, str]
+) -> None:
+    log = Delivered(lower_case_table_names=value)
+    mapped = 19, table_map([Spec("id", 3)], database="Shop", table="Orders")
+    log.transaction(mapped, (30, rows_body(30, [[integer(1, 4)]])))
+    log.transaction((2, query_body("DROP TABLE Orders", "Shop")), begin=False)
+    part, ddl = delivered.split_by_table(log.bytes())
+    assert isinstance(part, delivered.TableSlice) and (part.database, part.table) == names
+    assert isinstance(ddl, Ddl) and parse_statement(ddl.statement).tables == (names,)
+    (rows,) = delivered.decode_table(part.payload)
+    assert (rows["database"][0].as_py(), rows["table"][0].as_py()) == names
+    assert ddl.statement.facts.lower_case_table_names == value

@@ -321,7 +321,7 @@ def test_the_phases_of_a_ddl_of_mariadb(flags: int, phase: AlterPhase) -> None:
     assert query.status.alter_phase is phase
     gtid = parse_mariadb_gtid(c.mariadb_gtid_more_body(5, 1, 0x29, extra=flags, alter_of=7), 9)
     assert (gtid.alter_phase, gtid.alter_of) == (phase, 7 if number else None)
-    kind = logged_kind(logged_statement(query, 0, ServerVersion()))
+    kind = logged_kind(logged_statement(query, 0, ServerVersion(), 0))
     takes_effect = phase is AlterPhase.COMMIT
     assert (kind is QueryKind.DDL) == takes_effect
     assert (kind is QueryKind.DDL_WITHOUT_EFFECT) != takes_effect

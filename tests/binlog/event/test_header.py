@@ -162,6 +162,7 @@ records = st.builds(
     offset=st.integers(0, 2**63 - 1),
     commit_us=st.integers(-(2**63), 2**63 - 1),
     first_event=st.integers(0, 2**32 - 1),
+    lower_case_table_names=st.integers(0, 2),
 )
 
 
@@ -177,9 +178,9 @@ def test_record_round_trip(record: Record, checksum: bool) -> None:
 
 
 def test_a_record_to_the_byte() -> None:
-    raw = encode_record(Record(1, 2, "bin.7", 3, 4, 5), checksum=False)
+    raw = encode_record(Record(1, 2, "bin.7", 3, 4, 5, 1), checksum=False)
     assert raw[19:].hex() == (
-        "424401050100000002000000000000000300000000000000040000000000000005000000"
+        "42440205010000000200000000000000030000000000000004000000000000000500000001"
         + b"bin.7".hex()
     )  # fmt: skip
 
@@ -189,8 +190,8 @@ def test_other_ignorable_events_are_not_records() -> None:
     with pytest.raises(BinlogError, match="cut short"):
         parse_record(b"BD\1")
     newer = bytearray(body(encode_record(Record(1, 2, "f", 3, 4, 5), checksum=True)))
-    newer[2] = 2
-    with pytest.raises(BinlogError, match="record of version 2") as info:
+    newer[2] = 3
+    with pytest.raises(BinlogError, match="record of version 3") as info:
         parse_record(bytes(newer))
     assert info.value.kind is ErrorKind.UNSUPPORTED_EVENT
 

@@ -604,3 +604,27 @@ def test_verbs() -> None:
     assert first_word("-- nothing") == ""
     assert xa_verb("xa Start X'61'") == "START"
     assert xa_verb("XA") == ""
+
+
+@pytest.mark.parametrize(
+    ("query", "tables"),
+    [
+        ("TRUNCATE TABLE Orders", [("shop", "orders")]),
+        ("RENAME TABLE Ren TO Other.`R\u00c9n2`", [("shop", "ren"), ("other", "r\u00e9n2")]),
+        ("ALTER TABLE .ORDERS RENAME Crm.T", [("shop", "orders"), ("crm", "t")]),
+        ("CREATE TABLE T2 (Id INT)", [("shop", "t2")]),
+    ],
+)
+@pytest.mark.parametrize("value", [1, 2])
+def test_names_are_folded_as_the_server_folds_them(
+    query: str, tables: list[tuple[str, str]], value: int
+) -> None:
+    folding = as_logged(query, "Shop", lower_case_table_names=value)
+    assert list(parse_statement(folding).tables) == tables
+    assert list(parse_statement(as_logged(query, "Shop")).tables) != tables
+
+
+def test_a_database_is_folded() -> None:
+    dropped = as_logged("DROP DATABASE SHOP", lower_case_table_names=1)
+    assert parse_statement(dropped).databases == ("shop",)
+    assert parse_statement(as_logged("DROP DATABASE SHOP")).databases == ("SHOP",)

@@ -4,6 +4,7 @@ numbers."""
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,3 +82,16 @@ def test_names_that_are_not_utf8_do_no_harm() -> None:
     routes.table(b"\xff", b"t")
     assert found(routes, b"\xff", b"t") == 0
     assert Filter(["a"]).route_mask(routes).tolist() == [0]
+
+
+@pytest.mark.parametrize("value", [0, 1, 2])
+def test_names_are_compared_as_the_server_compares_them(value: int) -> None:
+    routes = Routes()
+    routes.lower_case_table_names = value
+    rows = routes.table(b"shop" if value == 1 else b"Shop", b"orders" if value == 1 else b"Orders")
+    statement = routes.ddl([("SHOP", "ORDERS")])
+    whole = routes.ddl([("SHOP", None)])
+    by_table = Filter(["Shop"], [("Shop", "Ord*")]).route_mask(routes)
+    assert by_table[rows] == 1
+    assert by_table[statement] == by_table[whole] == (value > 0)
+    assert not Filter(["Shop"], None, [("shop", "ORDERS")]).route_mask(routes)[rows] or not value

@@ -19,12 +19,12 @@ def test_a_warning_is_told_once_withdrawn_and_told_again() -> None:
     consumer = consumer_of("shop")
     told = []
     for databases in ({"shops"}, {"shops"}, {"shops", "shop"}, {"crm"}):
-        effects = compare_with(frozenset(databases), [consumer])
+        effects = compare_with(frozenset(databases), [consumer], 0)
         notes = [effect.fields["warning"] for effect in effects if isinstance(effect, Note)]
         assert len(notes) == len(effects)
         told.append((len(notes), len(consumer.warnings)))
     assert told == [(1, 1), (0, 1), (0, 0), (1, 1)]
-    assert compare_with(None, [consumer]) == [] and consumer.warnings
+    assert compare_with(None, [consumer], 0) == [] and consumer.warnings
 
 
 def test_the_same_databases_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,5 +37,12 @@ def test_the_same_databases_are_searched_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(subscription_check, "nearest", nearest)
     consumers = [consumer_of(f"missing_{number}") for number in range(3)]
     for databases in (["a", "b"], ["b", "a"], ["a", "b", "c"]):
-        compare_with(frozenset(databases), consumers)
+        compare_with(frozenset(databases), consumers, 0)
     assert searched == ["missing_0", "missing_1", "missing_2"] * 2
+
+
+@pytest.mark.parametrize(("lower_case", "warnings"), [(0, 1), (1, 0), (2, 0)])
+def test_databases_are_compared_as_the_server_compares_them(lower_case: int, warnings: int) -> None:
+    consumer = consumer_of("Shop")
+    compare_with(frozenset({"shop"}), [consumer], lower_case)
+    assert len(consumer.warnings) == warnings

@@ -451,7 +451,7 @@ def test_a_range_that_is_damaged_raises() -> None:
     data, _ = transaction(1, [b"x" * 30])
     short, unknown = bytearray(data), bytearray(data)
     short[9:13] = (18).to_bytes(4, "little")  # the size of the record
-    unknown[21] = 2  # its version
+    unknown[21] = 1  # its version
     for damaged in (short, unknown, data[:100], data[:-1]):
         with pytest.raises(BinlogError):
             sent(relay(), [MAGIC, format_description(), bytes(damaged)])

@@ -71,6 +71,10 @@ class Index:
             tuple(_name(buf, at, size) for at, size in names),
         )
 
+    def lower_case_table_names(self, txn: int) -> int:
+        """Returns the setting of the server from which the transaction with this number comes."""
+        return int(self.txns[txn, kernels.LOWER_CASE])
+
 
 def _framed(data: bytes | memoryview) -> tuple[U8, I64]:
     """Return the bytes as an array, and the number of events by action. Raises `BinlogError` for a truncated event."""

@@ -28,7 +28,8 @@ POSITION = 4
 COMMIT_US = 5
 FILE = 6  # index in the list of file names
 GTID_INDEX = 7
-TXN_FIELDS = 8
+LOWER_CASE = 8  # lower_case_table_names of the server
+TXN_FIELDS = 9
 
 # Columns of the table map versions array.
 TABLE_ID = 0
@@ -186,6 +187,7 @@ def read_record(buf: U8, at: Int, end: Int, arrays: Arrays) -> Int:
     txns[txn, POSITION] = little(buf, at + record.OFFSET_AT, 8)
     txns[txn, COMMIT_US] = little(buf, at + record.COMMIT_US_AT, 8)
     txns[txn, FILE] = file
+    txns[txn, LOWER_CASE] = np.int64(buf[at + record.LOWER_CASE_AT])
     return OK
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.decode.events import row_walk
 from dispatcher.binlog.decode.events.index import Index
-from dispatcher.binlog.decode.events.index_kernels import EPOCH
+from dispatcher.binlog.decode.events.index_kernels import EPOCH, MAPPED_TXN
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.parse import TableMap, layout_id
 from dispatcher.binlog.table_map.table_kind import TableKind
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.names import folded_name
 
 T = TypeVar("T")
 
@@ -30,8 +31,8 @@ class Part:
 
 
 class Layouts:
-    """The distinct layouts of an index. Each layout is parsed when it is first used, so a table that is not decoded
-    cannot raise an error."""
+    """The distinct layouts of an index, with the names by which the server identifies the tables. Each layout is parsed
+    when it is first used, so a table that is not decoded cannot raise an error."""
 
     def __init__(self, index: Index) -> None:
         bodies = [index.buf[start:end].tobytes() for start, end in index.versions[:, 1:3].tolist()]
@@ -45,14 +46,24 @@ class Layouts:
         }
         self.bodies = [bodies[first[layout]] for layout in range(len(numbers))]
         self._offsets = [int(index.versions[first[layout], 1]) for layout in range(len(numbers))]
+        self._folds = [
+            index.lower_case_table_names(int(index.versions[first[layout], MAPPED_TXN]))
+            for layout in range(len(numbers))
+        ]
         self._table_maps: dict[int, TableMap] = {}
 
     def table_map(self, layout: int) -> TableMap:
         if layout not in self._table_maps:
             try:
-                self._table_maps[layout] = TableMap.parse(self.bodies[layout])
+                found = TableMap.parse(self.bodies[layout])
             except BinlogError as error:
                 raise error.at(f"offset {self._offsets[layout]}") from None
+            value = self._folds[layout]
+            self._table_maps[layout] = replace(
+                found,
+                database=folded_name(found.database, value),
+                table=folded_name(found.table, value),
+            )
         return self._table_maps[layout]
 
 
