@@ -1,13 +1,11 @@
-"""A mirror of servers with `lower_case_table_names=1`, whose statements spell names in any case."""
+"""A mirror of a server with `lower_case_table_names=1`, whose statements spell names in any case."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
-from tests.servers import Kind
 from tests.servers.plugin import ServerFactory
 from tests.spark.conftest import Source, Target, assert_equal
 from tests.spark.mirror.conftest import Mirror
@@ -24,16 +22,14 @@ class FoldingSource(Source):
                 self.daemon.feed(self.folder / name)
 
 
-@pytest.mark.parametrize("kind", ["mysql97", "mysql56"])
 def test_tables_follow_statements_in_any_case(
-    kind: Kind,
     server_factory: ServerFactory,
     daemon: FakeDaemon,
     target: Target,
     tmp_path: Path,
     spark: SparkSession,
 ) -> None:
-    server = server_factory(kind, "--lower-case-table-names=1")
+    server = server_factory("mysql97", "--lower-case-table-names=1")
     server.execute("CREATE DATABASE Shop", "CREATE DATABASE other")
     server.execute("FLUSH BINARY LOGS")
     (tmp_path / "log").mkdir()
