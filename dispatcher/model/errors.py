@@ -83,6 +83,19 @@ SEEK = "binlog-dispatcher consumers seek NAME --to POSITION"
 FORGET = "binlog-dispatcher consumers forget NAME"
 
 
+def full_metadata(mariadb: bool | None = None) -> str:
+    """Return the remedy for a log that does not name columns. `mariadb`: None if the kind of the server is not known.
+    MariaDB has no SET PERSIST."""
+    if mariadb is None:
+        return (
+            "set binlog_row_metadata=FULL on the server (MySQL 8.0.14 or newer: by SET PERSIST; MariaDB 10.5 or newer:"
+            " by SET GLOBAL and in its option file)"
+        )
+    if mariadb:
+        return "SET GLOBAL binlog_row_metadata=FULL and the same in the server's option file (MariaDB 10.5 or newer)"
+    return "SET PERSIST binlog_row_metadata=FULL on the server (MySQL 8.0.14 or newer)"
+
+
 def with_name(text: str, consumer: str) -> str:
     """Return a remedy with the consumer's name in place of NAME in its commands."""
     for command in (SEEK, FORGET):
@@ -108,9 +121,7 @@ POLICY: dict[ErrorKind, Policy] = {
     ErrorKind.UNSUPPORTED_TYPE: Policy(
         Action.FATAL, "leave the table out of the consumer's tables, or change the column's type"
     ),
-    ErrorKind.METADATA_MISSING: Policy(
-        Action.FATAL, "SET PERSIST binlog_row_metadata=FULL on the server"
-    ),
+    ErrorKind.METADATA_MISSING: Policy(Action.FATAL, full_metadata()),
     ErrorKind.ROW_IMAGE: Policy(
         Action.FATAL,
         "SET PERSIST binlog_row_image=FULL on the server and for every session, copy the table afresh, then move the"

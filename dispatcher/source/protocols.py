@@ -40,12 +40,13 @@ class ViewRequest(NamedTuple):
 
 class SchemaAt(NamedTuple):
     """A table's definition at a position in the server's log, or the error that says why the server does not show the
-    definition."""
+    definition. `database_collation`: id of the database's default collation, 0 if it is not known."""
 
     table: TableName
     definition: Definition | BinlogError
     file: str
     offset: int
+    database_collation: int = 0
 
 
 class DumpStream(Protocol):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dispatcher.binlog.stream.batch import Closed
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.binlog.stream.splitter import Splitter
-from dispatcher.dispatch.tables.versions import (
+from dispatcher.dispatch.tables.statements import (
     AlteringStatement,
-    Definition,
-    LogPosition,
-    Name,
     TransactionStarts,
     altering_statements,
 )
+from dispatcher.dispatch.tables.versions import Definition, LogPosition, Name
 from dispatcher.dispatch.values.executed_position import Mode, make_executed
 from tests.support.event_encoder import LogWriter
 from tests.support.fake_server import Feed, Server
@@ -23,7 +21,10 @@ _BUFFER = 1 << 14
 def definition(name: Name, column: str) -> Definition:
     """Returns the definition of a table with one column of type INT."""
     columns = [{"name": column, "mysql_type": "int", "nullable": True, "charset": None}]
-    return {"database": name[0], "table": name[1], "columns": columns, "key": [], "primary": []}
+    return {
+        "database": name[0], "table": name[1], "columns": columns, "key": [], "primary": [], "keys": {},
+        "charset": ["latin1", 8],
+    }  # fmt: skip
 
 
 def statements_from(log: LogWriter, start: LogPosition) -> list[AlteringStatement]:

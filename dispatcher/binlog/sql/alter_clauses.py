@@ -9,7 +9,7 @@ Sources: MySQL 9.7 manual, "ALTER TABLE Statement"; MariaDB knowledge base, "ALT
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -19,19 +19,27 @@ from dispatcher.binlog.sql.clauses import (
     ColumnClause,
     ColumnPosition,
     ConvertCharsetClause,
+    DefinitionClause,
     DropColumnClause,
+    DropKeyClause,
     PrimaryKeyClause,
     RenameColumnClause,
+    RenameKeyClause,
+    TableCharsetClause,
+    UniqueKeyClause,
+    VisibilityClause,
 )
 from dispatcher.binlog.sql.columns import defined_column, skip_default
 from dispatcher.binlog.sql.forms import Form, Forms, Found, Slot, any_token, at_bracket, is_name
+from dispatcher.binlog.sql.keys import key_parts
 from dispatcher.binlog.sql.lexer import Name, NotUnderstoodError, SqlTokens, upper
 from dispatcher.binlog.sql.table_options import OPTIONS, SLOTS, is_rowless
 
 
 @dataclass(slots=True)
 class ParsedAlter:
-    """`clauses`: the clauses about columns and the primary key. `renamed_to`: the table's new name. `copy_reason`: the
+    """`clauses`: the clauses about columns and the primary key. `definition`: the other clauses that change the
+    table's definition. `renamed_to`: the table's new name. `copy_reason`: the
     first clause that changes rows in a way that the statement does not show, or that is in doubt; "" if there is none.
     `doubt`: the words of the first clause that is not followed; such a clause may name other tables.
     `others`: other tables that the statement concerns, with True for a table that does not exist after the statement.
@@ -40,6 +48,7 @@ class ParsedAlter:
 
     table: Name
     clauses: list[ColumnClause] = field(default_factory=list)
+    definition: list[DefinitionClause] = field(default_factory=list)
     renamed_to: Name | None = None
     copy_reason: str = ""
     doubt: str = ""
@@ -95,14 +104,14 @@ def _order(tokens: SqlTokens) -> None:
         tokens.accept_either("ASC", "DESC")
 
 
-def _columns_and_keys(tokens: SqlTokens) -> list[ColumnClause]:
+def _columns_and_keys(tokens: SqlTokens) -> list[ColumnClause | UniqueKeyClause]:
     """Consume columns and keys in brackets."""
     tokens.expect("(")
-    clauses = list[ColumnClause]()
+    clauses = list[ColumnClause | UniqueKeyClause]()
     while True:
-        key = _KEYS.chosen(tokens)
+        key = KEYS.chosen(tokens)
         if key is not None:
-            clauses += _primary_keys(key.match(tokens))
+            clauses += unique_keys(key.match(tokens))
         else:
             clauses.append(AddColumnClause(defined_column(tokens)))
         if not tokens.accept(","):
@@ -113,7 +122,8 @@ def _columns_and_keys(tokens: SqlTokens) -> list[ColumnClause]:
 _SLOTS = SLOTS | {
     "symbol": Slot(SqlTokens.identifier, _symbol),
     "index": Slot(SqlTokens.identifier, _index_name),
-    "primary key": SLOTS["key parts"],
+    "primary key": Slot(key_parts, at_bracket),
+    "unique key": Slot(key_parts, at_bracket),
     "column": Slot(SqlTokens.column_name, is_name),
     "definition": Slot(defined_column, is_name),
     "position": Slot(
@@ -124,6 +134,8 @@ _SLOTS = SLOTS | {
     "columns": Slot(_order, is_name),
 }
 _INDEX = "[IF NOT EXISTS] [<index>] [{USING | TYPE} <word>] <key parts> [<index option>] ..."
+_UNIQUE = _INDEX.replace("<key parts>", "<unique key>")
+_PRIMARY = _INDEX.replace("<key parts>", "<primary key>")
 _CONSTRAINT = "[CONSTRAINT [IF NOT EXISTS] [<symbol>]]"
 # With IGNORE, the keys of the first list delete no rows.
 _INDEX_TEXTS = (
@@ -132,11 +144,11 @@ _INDEX_TEXTS = (
     f"VECTOR {{INDEX | KEY}} {_INDEX}",
 )
 _CONSTRAINT_TEXTS = (
-    f"{_CONSTRAINT} {{UNIQUE [INDEX | KEY] {_INDEX} | PRIMARY KEY {_INDEX.replace('<key parts>', '<primary key>')}"
+    f"{_CONSTRAINT} {{UNIQUE [INDEX | KEY] {_UNIQUE} | PRIMARY KEY {_PRIMARY}"
     " | FOREIGN KEY [IF NOT EXISTS] [<index>] <brackets> REFERENCES <table> [<brackets>] [MATCH <word>]"
     " [ON DELETE <action> | ON UPDATE <action>] ... | CHECK <brackets> [ENFORCED | NOT ENFORCED]}",
 )
-_KEYS = Forms(Form(text, _SLOTS) for text in (*_INDEX_TEXTS, *_CONSTRAINT_TEXTS))
+KEYS = Forms(Form(text, _SLOTS) for text in (*_INDEX_TEXTS, *_CONSTRAINT_TEXTS))
 
 
 # -- what clauses do -----------------------------------------------------------------------------------------
@@ -152,21 +164,42 @@ def _may_lack(found: Found) -> bool:
     return ("IF", "EXISTS") in found.words or ("IF", "NOT", "EXISTS") in found.words
 
 
-def _primary_keys(found: Found) -> list[ColumnClause]:
-    return [PrimaryKeyClause(columns) for columns in found.all("primary key")]
+def unique_keys(found: Found) -> list[PrimaryKeyClause | UniqueKeyClause]:
+    """Returns the primary key or the unique key that the words define, if there is one."""
+    keys: list[PrimaryKeyClause | UniqueKeyClause] = []
+    for columns, prefixes in found.all("primary key"):
+        if None in columns:
+            raise NotUnderstoodError
+        keys.append(PrimaryKeyClause(columns, prefixes))
+    name = found.first("index") or found.first("symbol") or ""
+    for columns, prefixes in found.all("unique key"):
+        keys.append(UniqueKeyClause(name, columns, prefixes, _may_lack(found)))
+    return keys
 
 
 def _add_key(parsed: ParsedAlter, found: Found) -> None:
-    parsed.clauses += _primary_keys(found)
+    _add_clauses(parsed, unique_keys(found))
+
+
+def _add_clauses(parsed: ParsedAlter, clauses: Iterable[ColumnClause | UniqueKeyClause]) -> None:
+    for clause in clauses:
+        if isinstance(clause, UniqueKeyClause):
+            parsed.definition.append(clause)
+        else:
+            parsed.clauses.append(clause)
 
 
 def _add_column(parsed: ParsedAlter, found: Found) -> None:
     exists = _may_lack(found)
     column = found.first("definition")
     added = found.first("columns and keys") or [AddColumnClause(column, found.first("position"))]
-    for clause in added:
-        add = isinstance(clause, AddColumnClause)
-        parsed.clauses.append(replace(clause, if_not_exists=exists) if add else clause)
+    _add_clauses(
+        parsed,
+        (
+            replace(clause, if_not_exists=exists) if isinstance(clause, AddColumnClause) else clause
+            for clause in added
+        ),
+    )
 
 
 def _change_column(parsed: ParsedAlter, found: Found) -> None:
@@ -185,8 +218,22 @@ def _drop_primary_key(parsed: ParsedAlter, found: Found) -> None:  # noqa: ARG00
 
 
 def _drop_index(parsed: ParsedAlter, found: Found) -> None:
-    if upper(found.first("name")) == "PRIMARY":
+    name = found.first("name")
+    if upper(name) == "PRIMARY":
         parsed.clauses.append(PrimaryKeyClause())
+    else:
+        parsed.definition.append(DropKeyClause(name))
+
+
+def _rename_index(parsed: ParsedAlter, found: Found) -> None:
+    old, new = found.all("name")
+    parsed.definition.append(RenameKeyClause(old, new))
+
+
+def _alter_column(parsed: ParsedAlter, found: Found) -> None:
+    for word, visible in (("VISIBLE", True), ("INVISIBLE", False)):
+        if ("SET", word) in found.words:
+            parsed.definition.append(VisibilityClause(found.first("column"), visible))
 
 
 def _rename_column(parsed: ParsedAlter, found: Found) -> None:
@@ -199,7 +246,8 @@ def _rename(parsed: ParsedAlter, found: Found) -> None:
 
 
 def _convert_charset(parsed: ParsedAlter, found: Found) -> None:
-    parsed.clauses.append(ConvertCharsetClause(found.first("charset")))
+    charset, *collation = found.all("charset")
+    parsed.clauses.append(ConvertCharsetClause(charset, *collation))
 
 
 def _copied(reason: str) -> Apply:
@@ -223,6 +271,18 @@ def _option(parsed: ParsedAlter, found: Found) -> None:
     engine = found.first("engine")
     if engine is not None and is_rowless(engine):
         parsed.copy(f"ENGINE={engine}")
+    charset = table_charset(found)
+    if charset is not None:
+        parsed.definition.append(charset)
+
+
+def table_charset(option: Found) -> TableCharsetClause | None:
+    """Return the character set or collation of a table option; None for every other option."""
+    name = option.first("charset")
+    if name is None:
+        return None
+    is_collation = ("COLLATE",) in option.words
+    return TableCharsetClause(collation=name) if is_collation else TableCharsetClause(name)
 
 
 class Clause(NamedTuple):
@@ -254,7 +314,7 @@ CLAUSES: tuple[Clause, ...] = (
     ),
     *_clauses(_nothing, "ALTER {CHECK | CONSTRAINT} <name> {ENFORCED | NOT ENFORCED}"),
     *_clauses(
-        _nothing,
+        _alter_column,
         "ALTER [COLUMN] [IF EXISTS] <column> {SET DEFAULT <default> | DROP DEFAULT | SET VISIBLE | SET INVISIBLE}",
         safe=True,
     ),
@@ -266,7 +326,7 @@ CLAUSES: tuple[Clause, ...] = (
     *_clauses(_copied("DROP SYSTEM VERSIONING"), "DROP SYSTEM VERSIONING"),
     *_clauses(_drop_column, "DROP [COLUMN] [IF EXISTS] <column> [RESTRICT | CASCADE]"),
     *_clauses(_rename_column, "RENAME COLUMN [IF EXISTS] <column> TO <column>", safe=True),
-    *_clauses(_nothing, "RENAME {INDEX | KEY} [IF EXISTS] <name> TO <name>", safe=True),
+    *_clauses(_rename_index, "RENAME {INDEX | KEY} [IF EXISTS] <name> TO <name>", safe=True),
     *_clauses(_rename, "RENAME [TO | AS | =] <table>", safe=True),
     *_clauses(
         _convert_charset,

@@ -46,7 +46,8 @@ class DefinedColumn:
     `type`: in the form of information_schema, in lower case, with labels as in the statement: `int unsigned`,
     `varchar(20)`, `enum('a','b')`, `text`. `charset`: the character set of the column, "" if the definition does not
     contain it. `nullable`: None if the definition has neither NULL nor NOT NULL. `default`: None without DEFAULT, or if
-    the default is not a constant. `primary`: True if the definition says PRIMARY KEY.
+    the default is not a constant. `primary`: True if the definition says PRIMARY KEY. `unique`: True if it says UNIQUE,
+    also by the synonym SERIAL. `collation`: the name after COLLATE, "binary" for the attribute BINARY, else "".
     """
 
     name: str
@@ -56,6 +57,9 @@ class DefinedColumn:
     default: Literal | None = None
     computed: Computed = Computed.NO
     primary: bool = False
+    unique: bool = False
+    visible: bool = True
+    collation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +102,61 @@ class ChangeColumnClause:
 
 @dataclass(frozen=True, slots=True)
 class ConvertCharsetClause:
-    """CONVERT TO CHARACTER SET. `charset`: "" for DEFAULT, which means the character set of the database."""
+    """CONVERT TO CHARACTER SET. `charset`: "" for DEFAULT, which means the character set of the database. `collation`:
+    the name after COLLATE, "" if the statement does not contain it."""
 
     charset: str
+    collation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VisibilityClause:
+    """ALTER COLUMN ... SET VISIBLE or SET INVISIBLE."""
+
+    column: str
+    visible: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableCharsetClause:
+    """The table options CHARACTER SET and COLLATE: the defaults of columns that are defined later. "" if the statement
+    does not contain the option, or says DEFAULT."""
+
+    charset: str = ""
+    collation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PrimaryKeyClause:
-    """ADD PRIMARY KEY; DROP PRIMARY KEY if `columns` is empty."""
+    """ADD PRIMARY KEY; DROP PRIMARY KEY if `columns` is empty. `prefixes`: for each column the number of characters
+    that the key contains, 0 = all; () if all are 0."""
 
     columns: tuple[str, ...] = ()
+    prefixes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueKeyClause:
+    """ADD UNIQUE. `name`: "" if the server chooses it. `columns`: None for an expression; `prefixes`: see
+    `PrimaryKeyClause`."""
+
+    name: str
+    columns: tuple[str | None, ...]
+    prefixes: tuple[int, ...] = ()
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropKeyClause:
+    """DROP INDEX, or DROP CONSTRAINT, which may name a unique key."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameKeyClause:
+    old: str
+    new: str
 
 
 ColumnClause = (
@@ -117,4 +166,8 @@ ColumnClause = (
     | ChangeColumnClause
     | ConvertCharsetClause
     | PrimaryKeyClause
+)
+# Clauses that change a table's definition, but neither rows, nor columns, nor the primary key.
+DefinitionClause = (
+    VisibilityClause | TableCharsetClause | UniqueKeyClause | DropKeyClause | RenameKeyClause
 )

@@ -41,6 +41,9 @@ class _Definition:
         self._default: Literal | None = None
         self._computed = Computed.AUTO_INCREMENT if kind.serial else Computed.NO
         self._primary = False
+        self._unique = kind.serial
+        self._visible = True
+        self._collation = "binary" if kind.binary else ""
 
     def parse(self) -> DefinedColumn:
         while (following := self._tokens.peek()) is not None and following.keyword not in _ENDS:
@@ -53,6 +56,9 @@ class _Definition:
             self._default,
             self._computed,
             self._primary,
+            self._unique,
+            self._visible,
+            self._collation,
         )
 
     def _attribute(self, following: SqlToken) -> None:
@@ -63,15 +69,19 @@ class _Definition:
             self._nullable = True
         elif tokens.accept("DEFAULT"):
             self._set_default()
-        elif tokens.accept("SERIAL", "DEFAULT", "VALUE") or tokens.accept("AUTO_INCREMENT"):
+        elif tokens.accept("SERIAL", "DEFAULT", "VALUE"):
+            self._computed, self._nullable, self._unique = Computed.AUTO_INCREMENT, False, True
+        elif tokens.accept("AUTO_INCREMENT"):
             self._computed, self._nullable = Computed.AUTO_INCREMENT, False
         elif word in ("GENERATED", "AS"):
             self._generated()
         elif tokens.accept("COLLATE"):
-            charset = data_types.charset_of_collation(data_types.charset_name(tokens))
+            self._collation = data_types.charset_name(tokens)
+            charset = data_types.charset_of_collation(self._collation)
             self._kind = data_types.in_charset(self._kind, charset or self._kind.charset)
         elif tokens.accept("UNIQUE"):
             tokens.accept("KEY")
+            self._unique = True
         elif tokens.accept("PRIMARY", "KEY") or tokens.accept("KEY") or tokens.accept("PRIMARY"):
             self._primary = True
         elif word in ("WITH", "WITHOUT"):  # MariaDB
@@ -83,11 +93,13 @@ class _Definition:
         """Consume an attribute that has no effect on existing rows."""
         tokens = self._tokens
         match following.keyword:
+            case "VISIBLE" | "INVISIBLE":
+                self._visible = tokens.word() == "VISIBLE"
             case "COMMENT" | "COLUMN_FORMAT" | "STORAGE" | "SRID" | "CONSTRAINT":
                 tokens.advance()
                 if following.keyword != "CONSTRAINT" or not tokens.at("CHECK"):
                     tokens.advance()
-            case "VISIBLE" | "INVISIBLE" | "ENFORCED" | "NOT" | "VIRTUAL" | "STORED" | "PERSISTENT":
+            case "ENFORCED" | "NOT" | "VIRTUAL" | "STORED" | "PERSISTENT":
                 tokens.advance()  # NOT ENFORCED, NOT SECONDARY
                 tokens.accept("SECONDARY")
             case "CHECK" | "REF_SYSTEM_ID":

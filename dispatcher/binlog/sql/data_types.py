@@ -49,11 +49,13 @@ _ESCAPES = {"\\": r"\\", "\0": r"\0", "\n": r"\n", "\r": r"\r"}
 
 class DataType(NamedTuple):
     """`text`: the form in information_schema. `charset`: "" if the type does not contain it. `serial`: True for the
-    synonym SERIAL."""
+    synonym SERIAL. `binary`: True if a text type has the attribute BINARY: the binary collation of its character
+    set."""
 
     text: str
     charset: str = ""
     serial: bool = False
+    binary: bool = False
 
 
 def data_type(tokens: SqlTokens) -> DataType:
@@ -61,10 +63,11 @@ def data_type(tokens: SqlTokens) -> DataType:
     text, charset = _type(tokens)
     if text == "serial":
         return DataType("bigint unsigned", serial=True)
-    word = text.partition("(")[0]
+    word, binary = text.partition("(")[0], False
     if word in TEXT_WORDS:
-        charset = _charset(tokens) or charset
-    return in_charset(DataType(text, charset), charset)
+        written, binary = _charset(tokens)
+        charset = written or charset
+    return in_charset(DataType(text, charset, binary=binary), charset)
 
 
 def in_charset(found: DataType, charset: str) -> DataType:
@@ -225,9 +228,10 @@ def quoted_label(label: str) -> str:
     return f"'{escaped}'"
 
 
-def _charset(tokens: SqlTokens) -> str:
-    """Consume the attributes after a text type. Return the character set, "" if the attributes do not contain it."""
-    charset = ""
+def _charset(tokens: SqlTokens) -> tuple[str, bool]:
+    """Consume the attributes after a text type. Return the character set, "" if the attributes do not contain it, and
+    True if they contain BINARY, for the binary collation of the character set."""
+    charset, binary = "", False
     while True:
         if tokens.accept("CHARACTER", "SET") or tokens.accept("CHAR", "SET") or tokens.accept("CHARSET"):  # fmt: skip
             charset = charset_name(tokens)
@@ -240,8 +244,10 @@ def _charset(tokens: SqlTokens) -> str:
         elif tokens.accept("COMPRESSED"):  # MariaDB
             if tokens.accept("="):
                 tokens.advance()
-        elif not tokens.accept("BINARY"):  # the binary collation of the character set
-            return charset
+        elif tokens.accept("BINARY"):
+            binary = True
+        else:
+            return charset, binary
 
 
 def charset_name(tokens: SqlTokens) -> str:

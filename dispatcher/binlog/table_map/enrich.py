@@ -43,10 +43,19 @@ from dispatcher.binlog.table_map.wire import (
     encode_packed,
     length_prefixed,
 )
-from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
+from dispatcher.model.errors import SEEK, BinlogError, ErrorKind, full_metadata
 
 Definition = Mapping[str, Any]
 """A table as `source.mysql.table_schema` describes it."""
+
+
+class IncompleteError(BinlogError):
+    """A derived definition lacks something that the TABLE_MAP lacks, too."""
+
+
+def names_columns(body: bytes) -> bool:
+    """True if a TABLE_MAP names its columns."""
+    return Field.COLUMN_NAME in RawTableMap.of(body).fields
 
 
 class Lacks(Enum):
@@ -67,6 +76,14 @@ def lacks(body: bytes, *, mariadb: bool) -> Lacks:
 
 def _lacks_kind(fields: Mapping[int, bytes], body: bytes) -> bool:
     return Field.TABLE_KIND not in fields and TableMap.parse(body).kind is TableKind.DOUBT
+
+
+def lacks_only_declared_types(body: bytes) -> bool:
+    """True if a TABLE_MAP lacks nothing, except that MariaDB may have declared another type for a BINARY(n): UUID,
+    INET4 or INET6. Without this, their values are bytes."""
+    raw_map = RawTableMap.of(body)
+    old = any(code in OLD_TEMPORALS for code, _ in raw_map.types)
+    return names_columns(body) and not old
 
 
 def _ambiguous(raw_map: RawTableMap) -> bool:
@@ -93,8 +110,8 @@ def _ambiguous(raw_map: RawTableMap) -> bool:
 def enriched_body(body: bytes, definition: Definition, *, mariadb: bool = False) -> bytes:
     """Return the body of the TABLE_MAP that a server with full metadata writes for a table with this definition.
 
-    Raises `BinlogError`: METADATA_MISSING if the definition contradicts the event or lacks a label, UNSUPPORTED_TYPE
-    for an unknown column type.
+    Raises `BinlogError`: METADATA_MISSING if the definition contradicts the event or lacks a label (`IncompleteError`
+    if a derived definition lacks something), UNSUPPORTED_TYPE for an unknown column type.
     """
     raw_map = RawTableMap.of(body)
     columns = defined_columns(definition)
@@ -161,7 +178,8 @@ class _Fields:
         self.codes = [code for code, _ in raw_map.types]
         self.entries: Sequence[Mapping[str, Any]] = definition["columns"]
         self.columns = columns
-        self.primary: Sequence[tuple[str, int]] = definition.get("primary", ())
+        self.derived = bool(definition.get("derived"))
+        self.primary: Sequence[tuple[str, int]] | None = definition.get("primary", ())
 
     def in_order(self, mariadb: bool) -> Iterator[tuple[tuple[int, ...], Callable[[], _Written]]]:
         """Yield a pair for each field, in the order in which the server writes them: the alternative types of the
@@ -218,7 +236,15 @@ class _Fields:
                 out += encode_packed(i) + encode_packed(collation)
         return default_code, bytes(out)
 
+    def _incomplete(self, what: str) -> IncompleteError:
+        return IncompleteError(
+            ErrorKind.METADATA_MISSING,
+            f"the statements in the log do not show {what} of table {self.table}",
+        )
+
     def _collation(self, i: int) -> int:
+        if self.entries[i].get("collation", 0) is None and self.codes[i] not in LABEL_TYPES:
+            raise self._incomplete("the character sets")
         return int(self.entries[i].get("collation") or 0) or self.columns[i].charset or BINARY
 
     def geometry(self) -> _Written:
@@ -233,19 +259,23 @@ class _Fields:
         out = bytearray()
         for i in self._of((kind,)):
             entry = self.entries[i]
+            if entry.get("labels", ()) is None and self.derived:
+                raise self._incomplete("the labels")
             if entry.get("labels", ()) is None:
                 raise BinlogError(
                     ErrorKind.METADATA_MISSING,
                     f"table {self.table}, column {entry['name']!r}: a label holds '?' or a character that the server's"
                     " schema shows as '?'",
-                    remedy="SET GLOBAL binlog_row_metadata=FULL, and move the consumer behind the change"
-                    f" ({SEEK}), or leave the table out of its tables",
+                    remedy=f"{full_metadata()}, and move the consumer behind the change ({SEEK}), or leave the table"
+                    " out of its tables",
                 )
             labels = [bytes.fromhex(label) for label in entry.get("labels", ())]
             out += encode_packed(len(labels)) + length_prefixed(labels)
         return code, bytes(out)
 
     def key(self) -> _Written:
+        if self.primary is None:
+            raise self._incomplete("the primary key")
         names = [column.name for column in self.columns]
         parts = [(names.index(name), prefix) for name, prefix in self.primary]
         if any(prefix for _, prefix in parts):

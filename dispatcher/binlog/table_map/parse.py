@@ -22,7 +22,7 @@ from dispatcher.binlog.table_map.column_types import META_BYTES, OLD_TEMPORALS, 
 from dispatcher.binlog.table_map.optional_metadata import OptionalMetadata
 from dispatcher.binlog.table_map.table_kind import NOT_VERSIONED, TableKind, may_be_special
 from dispatcher.binlog.table_map.wire import NAME, POST_HEADER_SIZE, Field, RawTableMap
-from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.errors import BinlogError, ErrorKind, full_metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,7 @@ class TableMap:
             raise BinlogError(
                 ErrorKind.METADATA_MISSING,
                 f"the log holds no column names for table {self.label}",
-                remedy="SET PERSIST binlog_row_metadata=FULL on the server (MySQL 8.0.14, MariaDB 10.5 or newer), or"
-                " supply the table's definition",
+                remedy=f"{full_metadata()}, or supply the table's definition",
             )
 
     def with_all_versions(self) -> TableMap:

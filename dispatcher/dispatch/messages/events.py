@@ -27,7 +27,8 @@ from dataclasses import dataclass
 
 from dispatcher.binlog.stream.batch import Batch
 from dispatcher.dispatch.messages.effects import FetchSchema
-from dispatcher.dispatch.tables.versions import AlteringStatement, FetchedDefinition
+from dispatcher.dispatch.tables.statements import AlteringStatement
+from dispatcher.dispatch.tables.versions import FetchedDefinition
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import ConsumerSpec, Progress, Start
 from dispatcher.model.errors import BinlogError

@@ -13,7 +13,7 @@ If the server writes full metadata, enrichment costs only one comparison per TAB
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from dispatcher.binlog.event.header import HEADER_SIZE, FormatDescription
 from dispatcher.binlog.kernel.bytes import I32, U8
 from dispatcher.binlog.stream.batch import DDL, KIND_MASK, Batch
-from dispatcher.binlog.stream.routes import Routes
+from dispatcher.binlog.stream.routes import ALL, Routes
 from dispatcher.binlog.stream.table_map_rewrite import (
     KEEP,
     MetadataSuffixes,
@@ -30,18 +30,22 @@ from dispatcher.binlog.stream.table_map_rewrite import (
     read_table_id,
     replace_table_maps,
 )
-from dispatcher.binlog.table_map.enrich import Lacks, enriched_body, lacks
+from dispatcher.binlog.table_map.enrich import (
+    IncompleteError,
+    Lacks,
+    enriched_body,
+    lacks,
+    lacks_only_declared_types,
+    names_columns,
+)
 from dispatcher.binlog.table_map.wire import POST_HEADER_SIZE
-from dispatcher.dispatch.tables.versions import (
+from dispatcher.dispatch.tables.statements import (
     AlteringStatement,
-    LogPosition,
-    Name,
     TransactionStarts,
-    Version,
-    Versions,
     altering_statement,
 )
-from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.dispatch.tables.versions import LogPosition, Name, Version, Versions
+from dispatcher.model.errors import BinlogError, ErrorKind, full_metadata
 
 SUFFIXES_MAX = 10_000
 
@@ -130,6 +134,9 @@ class Enrichment:
         self._known_from: LogPosition | None = None
         # True if the stream may skip a transaction that lies between two transactions that it sends.
         self._gaps = False
+        # The stream and the log that was read ahead together contain every statement from this point on; None if the
+        # stream itself does.
+        self._complete_from: LogPosition | None = None
         self._statements_ahead: list[
             AlteringStatement
         ] = []  # found by reading ahead, because the stream may skip them
@@ -146,7 +153,7 @@ class Enrichment:
         """
         self._mariadb, self._can_ask, self._gaps = mariadb, can_ask, gaps
         self.position = position
-        self._known_from = None
+        self._known_from = self._complete_from = None
         self._starts = TransactionStarts()
         self._statements_ahead.clear()
         self._begin_again()
@@ -221,7 +228,7 @@ class Enrichment:
         if self._gaps:
             self._gaps = False
             # Before `start`, the stream may have skipped statements that end versions.
-            self._known_from = start
+            self._known_from = self._complete_from = start
             self._statements_ahead = sorted(statements, key=lambda each: each.before.key)
 
     # -- a batch ---------------------------------------------------------------------------------------------
@@ -241,7 +248,9 @@ class Enrichment:
             t = int(np.searchsorted(batch.tx.first, i, side="right")) - 1
             self._end_skipped(walk, t)
             if batch.ev.kind[i] & KIND_MASK == DDL:
-                self._end_altered(walk, i, t)
+                ddl_route = batch.ev.route[i]
+                wanted = ddl_route == ALL or bool(route_mask[ddl_route])
+                self._end_altered(walk, i, t, wanted)
             else:
                 walk.suffixes[i] = self._table_map(walk, i, t)
             i += 1
@@ -253,8 +262,13 @@ class Enrichment:
             while self._statements_ahead and self._statements_ahead[0].before.key < at.key:
                 self.versions.end_altered(self._statements_ahead.pop(0))
 
-    def _end_altered(self, walk: _Walk, i: int, t: int) -> None:
+    def _end_altered(self, walk: _Walk, i: int, t: int, wanted: bool) -> None:
+        """`wanted`: True if a consumer reads one of the statement's tables."""
         statement = altering_statement(walk.batch, walk.created, self._starts, i, t)
+        since = self._complete_from
+        skipped = self._gaps or (since is not None and statement.before.key < since.key)
+        if skipped or not wanted:
+            statement = replace(statement, text=None)
         if statement.altered:
             self.versions.end_altered(statement)
             self._tables.forget()
@@ -298,11 +312,14 @@ class Enrichment:
         name = (database, table)
         at = self._starts.start(walk.batch, walk.created, t)
         version = None if self._gaps else self.versions.version_at(name, at)
+        version, why = self._usable(version, at, body, layout)
         if version is None:
             walk.missing.setdefault(name, at)
-            if not walk.ask:
-                why = None if self._can_ask else _no_server()
-                walk.fail(route, t, _unproven(name, at, why), even_current=True)
+            if not walk.ask and not lacks_only_declared_types(body):
+                why = why if self._can_ask else _no_server(self._mariadb)
+                walk.fail(
+                    route, t, _unproven(name, at, why, body, self._mariadb), even_current=True
+                )
             return KEEP, False
         if version.definition is not None:
             try:
@@ -310,7 +327,9 @@ class Enrichment:
             except BinlogError as contradiction:
                 walk.fail(route, t, contradiction.at(str(at)), even_current=True)
                 return KEEP, False
-        error = _unproven(name, at, version.why)
+        if lacks_only_declared_types(body):
+            return KEEP, False
+        error = _unproven(name, at, version.why, body, self._mariadb)
         if requirement.proven:
             walk.fail(route, t, error, even_current=False)
         if requirement.current:
@@ -342,6 +361,23 @@ class Enrichment:
         except BinlogError:  # the definition is of another version of the table
             return KEEP, False
 
+    def _usable(
+        self, version: Version | None, at: LogPosition, body: bytes, layout: bytes
+    ) -> tuple[Version | None, BinlogError | None]:
+        """Returns the version for a TABLE_MAP at `at`: `version`, unless it is a derived one that contradicts the
+        TABLE_MAP; then it is dropped. None if the table must be fetched, because a derived definition lacks what the
+        error names, or because no version is left."""
+        while version is not None and version.derived:
+            try:
+                self._number(body, layout, version)
+                return version, None
+            except IncompleteError as lacking:
+                return None, lacking
+            except BinlogError:
+                self.versions.discard(version)
+                version = self.versions.version_at(version.name, at)
+        return version, None
+
     def _number(self, body: bytes, layout: bytes, version: Version) -> int:
         key = layout, version
         if key not in self._numbers:
@@ -352,26 +388,35 @@ class Enrichment:
         return self._numbers[key]
 
 
-def _no_server() -> BinlogError:
+def _no_server(mariadb: bool) -> BinlogError:
     return BinlogError(
         ErrorKind.METADATA_MISSING,
         "the log does not name its columns, and there is no server to be asked",
         remedy="read the log through the server that wrote it (mysql: instead of files:), because the server knows the"
-        " columns; SET PERSIST binlog_row_metadata=FULL on the server (MySQL 8.0.14, MariaDB 10.5 or newer) lets later"
-        " events name the columns",
+        f" columns; or {full_metadata(mariadb)}, which lets later events name the columns",
     )
 
 
-def _unproven(name: Name, at: LogPosition, why: BinlogError | None) -> BinlogError:
+def _unproven(
+    name: Name, at: LogPosition, why: BinlogError | None, body: bytes, mariadb: bool
+) -> BinlogError:
     label = f"{name[0]}.{name[1]}"
     if why is not None:
         return BinlogError(
             why.kind, f"table {label} at {at}: {why.what}", where=why.where, remedy=why.remedy
         )
+    remedy = (
+        "start the consumer after the statement that altered the table; or, if you know that the table had the same"
+        " columns at this position, set assume_current_schema: true for the consumer in the daemon's settings"
+    )
+    if names_columns(body):
+        what = f"the log does not show the fractional digits of the temporal columns of table {label} at {at}"
+        more = "ALTER TABLE ... FORCE with mysql56_temporal_format=ON lets later events show them"
+    else:
+        what = f"the log does not name the columns of table {label} at {at}, and the table may have been altered since"
+        more = f"{full_metadata(mariadb)}, which lets later events name the columns"
     return BinlogError(
         ErrorKind.METADATA_MISSING,
-        f"the log does not name the columns of table {label} at {at}, and the table may have been altered since",
-        remedy="start the consumer after the statement that altered the table; or, if you know that the table had the"
-        " same columns at this position, set assume_current_schema: true; SET PERSIST binlog_row_metadata=FULL on the"
-        " server (MySQL 8.0.14, MariaDB 10.5 or newer) lets later events name the columns",
+        what,
+        remedy=f"{remedy}; {more}",
     )

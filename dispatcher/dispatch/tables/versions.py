@@ -15,6 +15,9 @@ the version for the transaction that begins there.
   segment, the table has only one definition. In the last segment, this is the fetched definition. If the definition is
   known at one point of a segment, it is valid in the whole segment. A segment without a known definition is recorded,
   too, so that the daemon does not fetch the definition again.
+* A statement that is understood as a whole shows the definition after it, from the definition before it if it needs
+  one (`table_map.derivation`). Such a *derived* definition is valid from the statement on. If the server shows another
+  one for the same segment, neither is used.
 * A version is *open* if the stream has reached the version's range and has since then read no statement that may alter
   the table. An open version is valid at the current point of the stream.
 * The code compares two points only within one history: on the same server, in files with the expected creation times.
@@ -25,92 +28,36 @@ This module does no I/O and reads no clock. `runtime.client.table_lookup` asks t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from dispatcher.binlog.event.header import (
-    CHECKSUM_SIZE,
-    HEADER_SIZE,
-    EventHeader,
-    FormatDescription,
+from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, parse_statement
+from dispatcher.binlog.table_map.derivation import (
+    Server,
+    derived_definitions,
+    difference,
+    with_database_collation,
 )
-from dispatcher.binlog.event.mariadb_compressed import plain_event
-from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.kernel.bytes import u32
-from dispatcher.binlog.sql.comments import ServerVersion
-from dispatcher.binlog.sql.query_event import logged_kind, read_statement
-from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, DdlKind, QueryKind, parse_statement
-from dispatcher.binlog.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch
-from dispatcher.binlog.stream.routes import ALL, Routes
 from dispatcher.binlog.table_map.table_kind import sequence_definition
-from dispatcher.model.errors import BinlogError
+from dispatcher.dispatch.tables.statements import AlteringStatement
+from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition as LogPosition  # noqa: PLC0414 - part of this module's interface
 
 Name = tuple[str, str]  # database, table
 Definition = Mapping[str, Any]  # see `source.mysql.table_schema`
 
 VERSIONS_MAX = 64  # per table; the oldest are dropped first
-
-# Statements that change neither columns nor keys.
-_HARMLESS = frozenset(
-    {
-        DdlKind.TRUNCATE,
-        DdlKind.TEMPORARY_TABLE,
-        DdlKind.VIEW,
-        DdlKind.ALTER_SEQUENCE,
-        DdlKind.ROUTINE,
-        DdlKind.ACCOUNT,
-        DdlKind.MAINTENANCE,
-    }
+DERIVED_MAX = (
+    1_000  # derived definitions of which no TABLE_MAP was read yet; the oldest are dropped first
 )
-
-
-@dataclass(frozen=True, slots=True)
-class AlteredTables:
-    """The tables that a statement may alter: some tables, all tables of some databases, or any table. Names are
-    compared without regard to case, because the log contains each statement as its author wrote it."""
-
-    tables: frozenset[Name] = frozenset()
-    databases: frozenset[str] = frozenset()
-    any: bool = False
-
-    def __bool__(self) -> bool:
-        return self.any or bool(self.tables) or bool(self.databases)
-
-    def concerns(self, name: Name) -> bool:
-        database, table = name[0].casefold(), name[1].casefold()
-        return self.any or database in self.databases or (database, table) in self.tables
-
-    @classmethod
-    def of(cls, tables: Iterable[Name] = (), databases: Iterable[str] = ()) -> AlteredTables:
-        return cls(
-            frozenset((database.casefold(), table.casefold()) for database, table in tables),
-            frozenset(database.casefold() for database in databases),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class AlteringStatement:
-    """A statement in the log that may alter tables. The old versions of the tables are valid up to `before`, the new
-    versions from `after` on.
-
-    `before` is the beginning of the statement's transaction. Usually `after` is the same point. If rows precede the
-    statement in its transaction, `after` is the end of the transaction.
-    `sequences`: the sequences of MariaDB that the statement dropped. Their definitions need not be fetched, because all
-    sequences have the same columns.
-    """
-
-    before: LogPosition
-    after: LogPosition
-    altered: AlteredTables
-    sequences: AlteredTables = AlteredTables()
 
 
 @dataclass(slots=True, eq=False)
 class Version:
     """A table's definition in the range of the log from `start` to `end`. If `definition` is None, no definition is
     known for this range: `why` is the error of the fetch, if there was one, and `current` is the definition that the
-    fetch returned for the newest segment."""
+    fetch returned for the newest segment. `disputed`: True if the statements and the server show different
+    definitions; `why` names both."""
 
     name: Name
     start: LogPosition
@@ -118,6 +65,11 @@ class Version:
     definition: Definition | None
     why: BinlogError | None = None
     current: Definition | None = None
+    disputed: bool = False
+
+    @property
+    def derived(self) -> bool:
+        return self.definition is not None and bool(self.definition.get("derived"))
 
     def holds(self, at: LogPosition) -> bool:
         """True if the version is valid for the transaction that begins at `at`. The log was read up to `end`, so a
@@ -135,11 +87,13 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class FetchedDefinition:
-    """The definition of one table at one point of the log, or the error with which the fetch failed."""
+    """The definition of one table at one point of the log, or the error with which the fetch failed.
+    `database_collation`: id of the default collation that the table's database has there, 0 if it is not known."""
 
     name: Name
     at: LogPosition
     definition: Definition | BinlogError
+    database_collation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +122,10 @@ class Versions:
     _open: dict[Name, Version] = field(default_factory=dict)
     # The altering statements of the transaction that is being read.
     _statements_here: list[AlteringStatement] = field(default_factory=list)
+    # Open versions with a derived definition of which no TABLE_MAP was read yet, the oldest first.
+    _unused: dict[Version, None] = field(default_factory=dict)
+    # For each database: the default collation, and the point from which it is known.
+    _collations: dict[str, tuple[LogPosition, int]] = field(default_factory=dict)
 
     # -- the stream ------------------------------------------------------------------------------------------
 
@@ -175,6 +133,7 @@ class Versions:
         """Drop the versions of another server, and the versions that end in purged files. `server`: the server that the
         connection has logged in to; `files`: its files."""
         self._close()
+        self._collations.clear()
         existing = set(files)
         before = len(self)
         if server != self.server:
@@ -206,7 +165,9 @@ class Versions:
         self.position = to
 
     def end_altered(self, statement: AlteringStatement) -> None:
-        """End the versions of the tables that a statement may alter. The stream has reached this statement."""
+        """End the versions of the tables that a statement may alter, and begin those that can be derived from it. The
+        stream has reached this statement."""
+        derived = self._derived(statement)
         if self._statements_here and self._statements_here[0].before.key != statement.before.key:
             self._statements_here.clear()
         self._statements_here.append(statement)
@@ -215,6 +176,7 @@ class Versions:
             if version.start.key < statement.after.key:
                 del self._open[name]
                 version.end = statement.before
+                self._drop_if_unused(version)
                 self.changed = True
         # A version with a range on both sides of the statement was stored by a stream that skipped the statement.
         for version in self._all():
@@ -222,12 +184,21 @@ class Versions:
             if spans and statement.altered.concerns(version.name):
                 version.end = statement.before
                 self.changed = True
+        for database, (since, _) in list(self._collations.items()):
+            if since.key <= statement.before.key and statement.altered.concerns_database(database):
+                del self._collations[database]
+        for name, definition in derived.items():
+            self._begin_derived(name, definition, statement.after)
 
     def version_at(self, name: Name, at: LogPosition) -> Version | None:
         """Returns the version for the transaction that begins at `at`, the stream's current point. Returns None if the
         definition must be fetched."""
-        version = self._open.get(name)
-        return version if version is not None else self._reopen(name, at)
+        version = self._open.get(name) or self._reopen(name, at)
+        if version is not None:
+            self._unused.pop(version, None)
+            if version.derived and version.end.key < at.key:
+                version.end = at
+        return version
 
     def _reopen(self, name: Name, at: LogPosition) -> Version | None:
         """Open the newest version that is valid at `at`, and return it. At the position of a statement two versions are
@@ -253,6 +224,73 @@ class Versions:
         self.changed |= bool(self._open)
         self._open.clear()
 
+    # -- derived definitions ---------------------------------------------------------------------------------
+
+    def _derived(self, statement: AlteringStatement) -> dict[Name, Definition]:
+        """Returns the definitions after a statement, as far as the statement and the versions before it show them."""
+        if statement.text is None or statement.server is None:
+            return {}
+
+        def known(name: Name) -> Definition | None:
+            version = self._open.get(name)
+            if version is None or version.start.key >= statement.after.key:
+                before = (
+                    v
+                    for v in reversed(self._versions.get(name, ()))
+                    if v.start.key < statement.after.key and v.holds(statement.before)
+                )
+                version = next(before, None)
+            return None if version is None else version.definition
+
+        def collation_of(database: str) -> int:
+            since, collation = self._collations.get(database, (None, 0))
+            return collation if since is not None and since.key <= statement.before.key else 0
+
+        parsed = parse_statement(statement.text, ROUTING_BOUNDS)
+        server = Server(statement.server, collation_of)
+        return derived_definitions(statement.text, parsed, known, server)
+
+    def _begin_derived(self, name: Name, definition: Definition, at: LogPosition) -> None:
+        versions = self._versions.setdefault(name, [])
+        same = [v for v in versions if v.start.key == at.key and v.holds(at)]
+        if any(v.disputed for v in same):
+            return
+        version = next((v for v in same if v.definition is not None), None)
+        if version is None:
+            end = max((v.end for v in same), key=lambda position: position.key, default=at)
+            version = Version(name, at, end, definition)
+            versions[:] = [v for v in versions if v not in same]
+            versions.append(version)
+            versions.sort(key=_start)
+            self._unused[version] = None
+        elif not version.derived and version.definition is not None:
+            _compare(version, definition, version.definition)
+        if version.definition is not None:
+            self._open[name] = version
+        self.changed = True
+        self._trim(name)
+        if len(self._unused) > DERIVED_MAX:
+            self._drop_if_unused(next(iter(self._unused)))
+
+    def _drop_if_unused(self, version: Version) -> None:
+        if version in self._unused:
+            self.discard(version)
+
+    def discard(self, version: Version) -> None:
+        """Drop a derived version: it is not used, or it contradicts a TABLE_MAP."""
+        self._unused.pop(version, None)
+        if self._open.get(version.name) is version:
+            del self._open[version.name]
+        self._versions[version.name].remove(version)
+        if not self._versions[version.name]:
+            del self._versions[version.name]
+        self.changed = True
+
+    def _derived_at(self, name: Name, at: LogPosition) -> Version | None:
+        """Returns the derived version that is valid at `at`."""
+        versions = reversed(self._versions.get(name, ()))
+        return next((v for v in versions if v.derived and v.holds(at)), None)
+
     # -- fetched definitions ---------------------------------------------------------------------------------
 
     def add_fetched(
@@ -264,12 +302,18 @@ class Versions:
         """Add fetched definitions. `statements`: all statements between `start` and the points of the definitions."""
         for fetched in definitions:
             name, low = fetched.name, start
-            for each in statements:
-                if each.altered.concerns(name) and each.before.key < fetched.at.key:
+            before = [each for each in statements if each.before.key < fetched.at.key]
+            if not any(each.altered.concerns_database(name[0]) for each in before):
+                self._collations[name[0]] = start, fetched.database_collation
+            derived = self._derived_at(name, start)
+            for each in before:
+                if each.altered.concerns(name):
                     sequence = each.sequences.concerns(name)
-                    self._add_segment(fetched, low, each.before, last=False, sequence=sequence)
-                    low = each.after
-            self._add_segment(fetched, low, fetched.at, last=True)
+                    self._add_segment(
+                        fetched, low, each.before, derived, last=False, sequence=sequence
+                    )
+                    low, derived = each.after, None
+            self._add_segment(fetched, low, fetched.at, derived, last=True)
             self._trim(name)
         self.changed = True
 
@@ -278,6 +322,7 @@ class Versions:
         fetched: FetchedDefinition,
         low: LogPosition,
         high: LogPosition,
+        derived: Version | None,
         *,
         last: bool,
         sequence: bool = False,
@@ -285,11 +330,16 @@ class Versions:
         """Record that the table had only one definition from `low` to `high`. The last segment gets the fetched
         definition. An earlier segment, or the last one after a failed fetch, gets the definition of the newest known
         version that begins in the segment; if there is none, that of a sequence if the log says that the name was one
-        (`sequence`), otherwise None."""
+        (`sequence`), otherwise None. `derived`: a version with a derived definition that is valid at `low` and begins
+        before it."""
         versions = self._versions.setdefault(fetched.name, [])
         error = fetched.definition if isinstance(fetched.definition, BinlogError) else None
         current = None if isinstance(fetched.definition, BinlogError) else fetched.definition
         definition, why = (current, None) if last and error is None else (None, error)
+        begun = [v for v in versions if v.derived and low.key <= v.start.key < high.key]
+        if (version := begun[-1] if begun else derived) is not None:
+            self._extend_derived(version, high, definition)
+            return
         if definition is None:
             same = [v for v in versions if v.definition is not None and _begins_in(v, low, high)]
             known = sequence_definition(*fetched.name) if sequence else None
@@ -302,6 +352,20 @@ class Versions:
         ]
         versions.append(Version(fetched.name, low, high, definition, why, current))
         versions.sort(key=_start)
+
+    def _extend_derived(
+        self, version: Version, high: LogPosition, fetched: Definition | None
+    ) -> None:
+        """Record that a derived definition is valid up to `high`, where the server shows `fetched`, or None. The fetch
+        has shown which collation new tables of the database got, since no statement has changed it."""
+        assert version.definition is not None
+        if version.end.key < high.key:
+            version.end = high
+        since, collation = self._collations.get(version.name[0], (None, 0))
+        if since is not None and collation:
+            version.definition = with_database_collation(version.definition, collation)
+        if fetched is not None:
+            _compare(version, version.definition, fetched)
 
     def _trim(self, name: Name) -> None:
         versions = self._versions[name]
@@ -348,6 +412,21 @@ class Versions:
         return sum(map(len, self._versions.values()))
 
 
+def _compare(version: Version, derived: Definition, fetched: Definition) -> None:
+    """Give a version the fetched definition, or none if the derived definition differs from it."""
+    what = difference(derived, fetched)
+    if not what:
+        version.definition = fetched
+        return
+    version.definition, version.disputed = None, True
+    version.why = BinlogError(
+        ErrorKind.METADATA_MISSING,
+        f"the statements in the log and the server show different columns: {what}",
+        remedy="a statement was executed without a trace in the log (sql_log_bin=0), or this is a fault of the daemon:"
+        f" please report the statement; move the consumer behind the alteration ({SEEK}), and copy the table afresh",
+    )
+
+
 def _begins_in(version: Version, low: LogPosition, high: LogPosition) -> bool:
     """True if a version begins within [low, high) and its range there is not empty."""
     return low.key <= version.start.key < min(version.end.key, high.key)
@@ -355,93 +434,3 @@ def _begins_in(version: Version, low: LogPosition, high: LogPosition) -> bool:
 
 def _start(version: Version) -> int:
     return version.start.key
-
-
-# -- statements in batches ------------------------------------------------------------------------------------
-
-
-def _altered(
-    event: bytes, format_: FormatDescription, lower_case_table_names: int
-) -> tuple[AlteredTables, AlteredTables]:
-    """Returns `altered` and `sequences` of an `AlteringStatement` for a QUERY event, or MariaDB's compressed QUERY
-    event. `format_`: the format of its log. `lower_case_table_names`: the server's setting."""
-    none = AlteredTables()
-    plain = plain_event(event, checksum=format_.checksum)
-    header, body = (
-        EventHeader.read(plain),
-        plain[HEADER_SIZE : len(plain) - CHECKSUM_SIZE * format_.checksum],
-    )
-    if header.type != EventType.QUERY:
-        return AlteredTables(any=True), none
-    statement = read_statement(
-        body, header.flags, ServerVersion.of(format_), lower_case_table_names
-    )
-    if logged_kind(statement) is QueryKind.DDL_WITHOUT_EFFECT:
-        return none, none
-    parsed = parse_statement(statement, ROUTING_BOUNDS)
-    if not parsed.parsed:
-        return AlteredTables(any=True), none
-    if parsed.kind in _HARMLESS:
-        return none, none
-    altered = AlteredTables.of(parsed.tables, parsed.databases)
-    return altered, altered if parsed.kind is DdlKind.DROP_SEQUENCE else none
-
-
-@dataclass(slots=True)
-class TransactionStarts:
-    """Computes where the transactions of consecutive batches begin. The header of a transaction's first event contains
-    the event's end and size, from which the beginning is computed."""
-
-    # Beginning of the transaction that continues in the next batch.
-    _open: LogPosition | None = None
-
-    def start(self, batch: Batch, created: int, t: int) -> LogPosition:
-        if batch.tx.flags[t] & CONTINUED and self._open is not None:
-            return self._open
-        first = int(batch.tx.first[t])
-        off, size = int(batch.ev.off[first]), int(batch.ev.size[first])
-        log_pos = int(u32(batch.buf, off + 13))
-        end = int(batch.tx.end[t])
-        if log_pos and not batch.tx.flags[t] & CONTINUED:
-            # The header contains only the low 32 bits of the event's end; `end`, the transaction's end, has all bits.
-            return LogPosition(batch.file, end - ((end - (log_pos - size)) & 0xFFFFFFFF), created)
-        return LogPosition(batch.file, int(batch.tx.end[t - 1]) if t else end, created)
-
-    def after(self, batch: Batch, created: int) -> LogPosition:
-        """Returns where the next transaction begins. If the last transaction of the batch continues in the next batch,
-        returns where this last transaction begins. Call `after` once per batch, after all calls of `start`."""
-        t = len(batch.tx.first) - 1
-        if t >= 0 and batch.tx.flags[t] & OPEN:
-            self._open = self.start(batch, created, t)
-            return self._open
-        self._open = None
-        return LogPosition(batch.file, batch.offset, created)
-
-
-def altering_statement(
-    batch: Batch, created: int, starts: TransactionStarts, i: int, t: int
-) -> AlteringStatement:
-    """Reads the statement that is event `i` of a batch, in its transaction `t`."""
-    off, size = int(batch.ev.off[i]), int(batch.ev.size[i])
-    altered, sequences = _altered(
-        batch.buf[off : off + size].tobytes(), batch.format, batch.lower_case_table_names
-    )
-    before = after = starts.start(batch, created, t)
-    kinds = batch.ev.kind[int(batch.tx.first[t]) : i] & KIND_MASK
-    if (kinds == TABLE_MAP).any() or batch.tx.flags[t] & CONTINUED:
-        after = replace(before, offset=max(int(batch.tx.end[t]), before.offset))
-    return AlteringStatement(before, after, altered, sequences)
-
-
-def altering_statements(
-    batch: Batch, created: int, starts: TransactionStarts, routes: Routes
-) -> list[AlteringStatement]:
-    """Reads every statement of a batch that may alter a table."""
-    statements = []
-    for i in (int(n) for n in (batch.ev.kind & KIND_MASK == DDL).nonzero()[0]):
-        t = int((batch.tx.first <= i).sum()) - 1
-        statements.append(altering_statement(batch, created, starts, i, t))
-    if batch.fault and (batch.fault.route == ALL or batch.fault.route < len(routes)):
-        at = starts.after(batch, created)
-        statements.append(AlteringStatement(at, at, AlteredTables(any=True)))
-    return [statement for statement in statements if statement.altered]

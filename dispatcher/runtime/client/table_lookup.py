@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 
 from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.messages.effects import FetchSchema
 from dispatcher.dispatch.messages.events import SchemaFetched
-from dispatcher.dispatch.tables.versions import (
+from dispatcher.dispatch.tables.statements import (
     AlteringStatement,
-    FetchedDefinition,
-    LogPosition,
     TransactionStarts,
     altering_statements,
 )
+from dispatcher.dispatch.tables.versions import FetchedDefinition, LogPosition
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.source.protocols import SchemaServer
@@ -57,6 +57,7 @@ def _look_up(server: SchemaServer, order: FetchSchema, cancelled: threading.Even
             schema.table,
             LogPosition(schema.file, schema.offset, created.get(schema.file, 0)),
             schema.definition,
+            schema.database_collation,
         )
         for schema in schemas
     )
@@ -83,7 +84,8 @@ def _statements(
         for batch, file_created in batches:
             created[batch.file] = file_created
             statements += [
-                touched
+                # The stream reads the texts of the other statements itself.
+                touched if order.all_tables else replace(touched, text=None)
                 for touched in altering_statements(batch, file_created, starts, routes)
                 if touched.before.key >= start.key and _concerns(order, touched)
             ]

@@ -19,7 +19,7 @@ from dispatcher.dispatch.values.executed_position import (
     make_executed,
 )
 from dispatcher.dispatch.values.server_view import ServerView
-from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.errors import BinlogError, ErrorKind, full_metadata
 from dispatcher.model.gtid import GtidSet
 from dispatcher.settings.model import FilesSettings
 from dispatcher.source.files.dump_stream import FilesStream
@@ -67,8 +67,7 @@ class FilesSource:
             ErrorKind.METADATA_MISSING,
             "a folder of binlog files does not tell the columns of a table",
             where=self.label,
-            remedy="SET PERSIST binlog_row_metadata=FULL on the server that writes the files; later files then name"
-            " the columns",
+            remedy=f"{full_metadata()}; the files that it writes later name the columns",
         )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dispatcher.binlog.charset.collations import charset_of
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.source.mysql.answers import (
@@ -60,6 +61,12 @@ _FULL_COLLATIONS = """
 SELECT FULL_COLLATION_NAME, ID FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY
 WHERE FULL_COLLATION_NAME IN ({})
 """
+_TABLE_COLLATION = """
+SELECT TABLE_COLLATION FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
+_DATABASE_COLLATION = (
+    "SELECT DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = %s"
+)
 _ROW_TIMES = """
 SELECT t.TABLE_TYPE, c.COLUMN_NAME FROM information_schema.TABLES t LEFT JOIN information_schema.COLUMNS c
 ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.GENERATION_EXPRESSION = 'ROW END'
@@ -174,9 +181,10 @@ def _definition_at(connection: Connection, name: TableName, mariadb: bool) -> Sc
         definition = table_definition(connection, *name, mariadb=mariadb)
     except BinlogError as error:
         definition = _permanent_fault(error, ".".join(name))
+    collation = _collation_id(connection, _DATABASE_COLLATION, name[:1])
     file, offset = log_end(connection)
     fetch(connection, "ROLLBACK")
-    return SchemaAt(name, definition, file, offset)
+    return SchemaAt(name, definition, file, offset, collation or 0)
 
 
 def _permanent_fault(error: BinlogError, label: str) -> BinlogError:
@@ -209,7 +217,8 @@ def table_definition(
     """Return the definition of `table_columns` with more keys: {"columns": [{..., "collation" (id, 0 = binary or none),
     "bytes" (greatest length of CHAR, VARCHAR and the like, None for others), "visible", "labels" (hexadecimal, in the
     column's character set; None if the schema cannot represent them)}], "primary": [[column, prefix in characters,
-    0 = whole]]}.
+    0 = whole]], "keys": {name of a unique key: as "primary", column None for an expression}, "charset": [character set,
+    collation id] of the table}. A system-versioned table has no "keys".
 
     Raises `BinlogError`; UNKNOWN_TABLE if the account sees no such table.
     """
@@ -228,6 +237,9 @@ def table_definition(
     # If there is no primary key, the server replaces it only with a key without prefixes.
     primary = _row_key(keys, _not_null(columns), prefixes=False)
     definition["primary"] = [list(part) for part in primary]
+    definition["keys"] = {name: [list(part) for part in parts] for name, parts in keys.items()}
+    default = _collation_id(connection, _TABLE_COLLATION, (database, table))
+    definition["charset"] = None if default is None else [charset_of(default), default]
     if mariadb:
         _add_kind(connection, definition)
     return definition
@@ -254,6 +266,16 @@ def _labels(connection: Connection, column: Mapping[str, Any], label: str) -> li
         lambda row: [text_value(row[n]).lower() for n in range(len(parsed.labels))],
         parsed.labels,
     )
+
+
+def _collation_id(connection: Connection, query: str, arguments: tuple[str, ...]) -> int | None:
+    """Return the id of the collation that a query names; None if it names none."""
+    names = [
+        name
+        for name in ask(connection, query, lambda row: optional_text(row[0]), arguments)
+        if name
+    ]
+    return _collations(connection, set(names))[names[0]] if names else None
 
 
 def _collations(connection: Connection, names: set[str]) -> dict[str, int]:
@@ -292,6 +314,7 @@ def _add_kind(connection: Connection, definition: Definition) -> None:
     definition["kind"] = kinds.get(kind.upper(), "table")
     if definition["kind"] != "versioned":
         return
+    del definition["keys"]
     if row_end is None:
         hidden = {
             "mysql_type": "timestamp(6)", "nullable": False, "charset": None, "collation": 0, "bytes": None,

@@ -13,7 +13,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from dispatcher.model.errors import POLICY, BinlogError, ErrorKind
+from dispatcher.model.errors import POLICY, BinlogError, ErrorKind, full_metadata
 
 MIRROR = "python -m spark_sink"
 DAEMON = "binlog-dispatcher consumers"
@@ -90,7 +90,7 @@ def _seek(consumer: str) -> str:
 
 
 _FIRST = {
-    ErrorKind.METADATA_MISSING: "SET PERSIST binlog_row_metadata=FULL on the server",
+    ErrorKind.METADATA_MISSING: full_metadata(),
     ErrorKind.UNSUPPORTED_TYPE: "change the column's type on the server, or leave the table out with exclude",
     ErrorKind.INVALID_VALUE: "correct the value on the server",
 }

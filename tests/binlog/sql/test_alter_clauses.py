@@ -16,10 +16,15 @@ from dispatcher.binlog.sql.clauses import (
     ConvertCharsetClause,
     DefinedColumn,
     DropColumnClause,
+    DropKeyClause,
     Literal,
     LiteralKind,
     PrimaryKeyClause,
     RenameColumnClause,
+    RenameKeyClause,
+    TableCharsetClause,
+    UniqueKeyClause,
+    VisibilityClause,
 )
 from dispatcher.binlog.sql.lexer import (
     ANSI_QUOTES,
@@ -120,7 +125,7 @@ def test_all_clauses_of_one_statement() -> None:
     assert found.renamed_to == ("c", "d")
     assert found.copy_reason == ""
     key, *clauses = found.clauses[2], *found.clauses[:2], *found.clauses[3:]
-    assert key == PrimaryKeyClause(("y", "z"))
+    assert key == PrimaryKeyClause(("y", "z"), (0, 10))
     assert clauses == [
         AddColumnClause(DefinedColumn("x", "int", nullable=False), ColumnPosition()),
         AddColumnClause(DefinedColumn("y", "int"), if_not_exists=True),
@@ -130,7 +135,7 @@ def test_all_clauses_of_one_statement() -> None:
         ChangeColumnClause("m", DefinedColumn("m", "text")),
         RenameColumnClause("p", "q"),
         PrimaryKeyClause(),
-        ConvertCharsetClause("utf8mb3"),
+        ConvertCharsetClause("utf8mb3", "utf8_bin"),
     ]
 
 
@@ -258,12 +263,12 @@ def test_values_that_the_server_computes(written: str, computed: Computed) -> No
     "attributes",
     [
         "COLUMN_FORMAT DYNAMIC STORAGE DISK VISIBLE",
-        "INVISIBLE ENGINE_ATTRIBUTE = '{}' SECONDARY_ENGINE_ATTRIBUTE '{}'",
+        "ENGINE_ATTRIBUTE = '{}' SECONDARY_ENGINE_ATTRIBUTE '{}'",
         "CHECK (c > (1)) NOT ENFORCED",
         "CONSTRAINT k CHECK (c > 1)",
         "CONSTRAINT CHECK (c > 1)",
         "REFERENCES u (id) MATCH FULL ON DELETE SET NULL ON UPDATE NO ACTION",
-        "UNIQUE KEY COMMENT 'drop y, add z'",
+        "COMMENT 'drop y, add z'",
         "WITHOUT SYSTEM VERSIONING",
         "`encrypted`='yes' compression_level=3",
         "PARTITION BY HASH (c) PARTITIONS 4",
@@ -271,6 +276,45 @@ def test_values_that_the_server_computes(written: str, computed: Computed) -> No
 )
 def test_attributes_that_do_not_matter(attributes: str) -> None:
     assert column(f"c INT {attributes}") == DefinedColumn("c", "int")
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("c INT INVISIBLE", DefinedColumn("c", "int", visible=False)),
+        ("c INT UNIQUE KEY", DefinedColumn("c", "int", unique=True)),
+        ("c INT UNIQUE VISIBLE", DefinedColumn("c", "int", unique=True)),
+        ("c CHAR(3) BINARY", DefinedColumn("c", "char(3)", collation="binary")),
+        ("c TEXT COLLATE utf8mb4_bin", DefinedColumn("c", "text", "utf8mb4", collation="utf8mb4_bin")),
+    ],
+)  # fmt: skip
+def test_attributes_of_the_definition(written: str, expected: DefinedColumn) -> None:
+    assert column(written) == expected
+
+
+@pytest.mark.parametrize(
+    ("clauses", "expected"),
+    [
+        ("ADD UNIQUE (a)", UniqueKeyClause("", ("a",))),
+        ("ADD UNIQUE KEY k USING BTREE (a DESC, b(7)) COMMENT 'x'", UniqueKeyClause("k", ("a", "b"), (0, 7))),
+        ("ADD UNIQUE INDEX USING HASH (a)", UniqueKeyClause("", ("a",))),
+        ("ADD UNIQUE ((a + 1), b)", UniqueKeyClause("", (None, "b"))),
+        ("ADD CONSTRAINT s UNIQUE (a)", UniqueKeyClause("s", ("a",))),
+        ("ADD CONSTRAINT s UNIQUE KEY k (a)", UniqueKeyClause("k", ("a",))),
+        ("ADD UNIQUE IF NOT EXISTS k (a)", UniqueKeyClause("k", ("a",), if_not_exists=True)),
+        ("DROP INDEX k", DropKeyClause("k")),
+        ("DROP CONSTRAINT k", DropKeyClause("k")),
+        ("RENAME INDEX a TO b", RenameKeyClause("a", "b")),
+        ("ALTER COLUMN c SET INVISIBLE", VisibilityClause("c", visible=False)),
+        ("ALTER `c` SET VISIBLE", VisibilityClause("c", visible=True)),
+        ("DEFAULT CHARACTER SET = latin1", TableCharsetClause("latin1")),
+        ("CHARSET 'utf8'", TableCharsetClause("utf8mb3")),
+        ("COLLATE latin1_bin", TableCharsetClause(collation="latin1_bin")),
+    ],
+)  # fmt: skip
+def test_clauses_that_change_only_the_definition(clauses: str, expected: object) -> None:
+    found = parsed(f"{clauses}, FORCE")
+    assert (found.clauses, found.definition, found.copy_reason) == ([], [expected], "")
 
 
 def test_sql_mode_decides_what_a_quote_means() -> None:

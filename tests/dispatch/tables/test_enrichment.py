@@ -286,3 +286,42 @@ def test_other_statements_prove_nothing(sequence: SequenceLog, text: str) -> Non
     sequence.statement(text)
     sequence.answer(sequence.enrich(batch), None)
     assert kinds_of(sequence.enrich(batch)) == [TableKind.DOUBT]
+
+
+# -- definitions from statements ------------------------------------------------------------------------------
+
+
+def test_a_definition_that_a_statement_shows_is_not_fetched() -> None:
+    minimal = MinimalLog()
+    minimal.log.ddl("CREATE TABLE orders (a int)", "shop", tables=(ORDERS,))
+    minimal.insert()
+    minimal.log.ddl("ALTER TABLE orders CHANGE a b int", "shop", tables=(ORDERS,))
+    minimal.insert()
+    minimal.begin()
+    outcome = minimal.enrich(minimal.batch())
+    assert outcome.missing == () and columns_of(outcome.batch) == ["a", "b"]
+
+
+def test_a_derived_definition_that_contradicts_the_event_is_fetched() -> None:
+    minimal = MinimalLog()
+    minimal.log.ddl("CREATE TABLE orders (a bigint)", "shop", tables=(ORDERS,))
+    minimal.insert()
+    minimal.begin()
+    batch = minimal.batch()
+    outcome = minimal.enrich(batch)
+    assert outcome.missing == (ORDERS,)
+    minimal.fetch(outcome, "id")
+    assert columns_of(minimal.enrich(batch).batch) == ["id"]
+
+
+def test_statements_and_server_must_show_the_same() -> None:
+    minimal = MinimalLog()
+    minimal.log.ddl("CREATE TABLE orders (a int)", "shop", tables=(ORDERS,))
+    minimal.insert()
+    minimal.begin()
+    batch = minimal.batch()
+    start = LogPosition(minimal.log.file.name, 4, minimal.log.file.created)
+    found = [FetchedDefinition(ORDERS, minimal.end, definition(ORDERS, "b"))]
+    minimal.enrichment.versions.add_fetched(start, found, statements_from(minimal.log, start))
+    (failure,) = minimal.enrich(batch).failures
+    assert "show different columns: columns a; and columns b" in failure.error.what

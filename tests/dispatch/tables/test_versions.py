@@ -1,9 +1,10 @@
 """Which definition completes a TABLE_MAP: seeded random histories of statements and rows, compared with the true
 definitions.
 
-The log names no columns. The payload of each rows event is the true definition of its table at that time. The TABLE_MAP
-that a consumer gets must name exactly this definition. A table has one column, whose name contains a number that each
-statement that alters the table increments. So all TABLE_MAPs of the table are equal.
+The log names no columns. Some statements show the column after them; for the others, the server is asked. The payload
+of each rows event is the true definition of its table at that time. The TABLE_MAP that a consumer gets must name
+exactly this definition. A table has one column, whose name contains a number that each statement that alters the table
+increments. So all TABLE_MAPs of the table are equal.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class History:
         self._sources = (SERVER, OTHER_SERVER) if rng.random() < 0.3 else (SERVER,)
         self._made = 0
         for name in TABLES:
-            self._ddl(f"CREATE TABLE {name[1]} (id int)", name[0], name)
+            self._create(name)
 
     def grow(self) -> None:
         what = self.rng.random()
@@ -116,10 +117,8 @@ class History:
             self._log(
                 "RENAME TABLE requests TO x, items TO requests, x TO items", "shop", (ORDERS, ITEMS)
             )
-        elif not there and what < 0.5:
-            self._create_select(name)
         elif not there:
-            self._ddl(f"CREATE TABLE {name[1]} LIKE y", name[0], name)
+            self._create_somehow(name, what)
         elif what < 0.3:
             self.tables[name] = None
             self._log(f"DROP TABLE IF EXISTS `{name[0]}`.`{name[1]}`", "", (name,))
@@ -127,10 +126,33 @@ class History:
             for n in TABLES:
                 self.tables[n] = None if n[0] == name[0] else self.tables[n]
             self._log(f"DROP DATABASE {name[0]}", "", tuple(n for n in TABLES if n[0] == name[0]))
-        elif what < 0.6:
-            self._ddl(f"CREATE INDEX i ON {name[1]} (id)", name[0], name)
         else:
+            self._alter_table(name)
+
+    def _create_somehow(self, name: Name, what: float) -> None:
+        if what < 0.4:
+            self._create_select(name)
+        elif what < 0.7:
+            self._create(name)
+        else:
+            self._ddl(f"CREATE TABLE {name[1]} LIKE y", name[0], name)
+
+    def _alter_table(self, name: Name) -> None:
+        before, what = self.tables[name], self.rng.random()
+        if what < 0.2:
+            self._log(f"CREATE INDEX i ON {name[1]} ({before})", name[0], (name,))
+        elif what < 0.4:
             self._ddl(f"alter table {name[0].upper()}.{name[1].upper()} change a b int", "", name)
+        elif what < 0.6:
+            self._ddl(f"ALTER TABLE {name[1]} CHANGE a b int, IMPORT TABLESPACE", name[0], name)
+        else:
+            after = self._make(name)
+            change = self.rng.choice((f"CHANGE {before} {after} int", f"RENAME COLUMN {before} TO {after}",
+                                      f"ADD {after} int, DROP {before}"))  # fmt: skip
+            self._log(f"ALTER TABLE {name[1]} {change}", name[0], (name,))
+
+    def _create(self, name: Name) -> None:
+        self._log(f"CREATE TABLE {name[1]} ({self._make(name)} int)", name[0], (name,))
 
     def _alter_in_two_phases(self, name: Name) -> None:
         """Write an ALTER as MariaDB logs it with binlog_alter_two_phase=ON. Until COMMIT ALTER the table has its old
@@ -153,8 +175,7 @@ class History:
         log = self.log
         log.begin(self.rng.choice(self._sources))
         self.altered.append((packed_seq(log.file.name, log.file.size), (name,)))
-        self._make(name)
-        log.query(f"CREATE TABLE {name[1]} (a int)", name[0], tables=(name,))
+        log.query(f"CREATE TABLE {name[1]} ({self._make(name)} int)", name[0], tables=(name,))
         self._statement([name])
         log.commit()
 
@@ -168,9 +189,10 @@ class History:
         self.altered.append((packed_seq(log.file.name, log.file.size), names))
         log.ddl(statement, database, tables=names, source=self.rng.choice(self._sources))
 
-    def _make(self, name: Name) -> None:
+    def _make(self, name: Name) -> str:
         self._made += 1
-        self.tables[name] = f"c{self._made}"
+        column = self.tables[name] = f"c{self._made}"
+        return column
 
     def altered_after(self, name: Name, at: int) -> bool:
         return any(
