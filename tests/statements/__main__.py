@@ -7,11 +7,12 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tests.statements import known
 from tests.statements.cases import corpus
 from tests.statements.judge import Verdict, judge
-from tests.statements.recorded import DATA, read, write
+from tests.statements.recorded import DATA, path_of, read, write
 from tests.statements.recorder import PROFILES, record
 
 
@@ -20,6 +21,9 @@ def main(arguments: Sequence[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("record", help="run the corpus on servers, and write `data`")
     one.add_argument("profiles", nargs="*", metavar="PROFILE", help=", ".join(PROFILES))
+    one.add_argument(
+        "--missing", action="store_true", help="keep what is recorded, and run the other cases"
+    )
     two = commands.add_parser("show", help="print the verdict of recorded cases")
     two.add_argument("text", nargs="?", default="", help="a part of the cases' names")
     two.add_argument("--verdict", choices=[*Verdict], help="cases with this verdict only")
@@ -27,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     match options.command:
         case "record":
-            _record(options.profiles or PROFILES)
+            _record(options.profiles or PROFILES, missing=options.missing)
         case "show":
             _show(options.text, options.verdict)
         case "prune":
@@ -35,14 +39,23 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _record(profiles: Sequence[str]) -> None:
+def _record(profiles: Sequence[str], *, missing: bool) -> None:
     cases = corpus()
+    names = {case.name: n for n, case in enumerate(cases)}
     for profile in profiles:
-        began = time.monotonic()
-        recording = record(profile, cases)
-        path = write(recording)
-        seconds, size = time.monotonic() - began, path.stat().st_size >> 10
-        print(f"{profile}: {len(recording.cases)} cases in {seconds:.0f} s, {size} KiB", flush=True)
+        began, path = time.monotonic(), path_of(profile)
+        kept = read(path).cases if missing and path.exists() else ()
+        kept = [case for case in kept if case.name in names]
+        done = {case.name for case in kept}
+        recording = record(profile, [case for case in cases if case.name not in done])
+        new, count = recording.cases, len(recording.cases)
+        together = sorted([*kept, *new], key=lambda case: names[case.name])
+        size = write(replace(recording, cases=together)) >> 10
+        seconds = time.monotonic() - began
+        print(
+            f"{profile}: {count} of {len(together)} cases in {seconds:.0f} s, {size} KiB",
+            flush=True,
+        )
 
 
 def _show(text: str, verdict: str | None) -> None:

@@ -56,6 +56,11 @@ class _Directives:
                 yield Case(sql, self.group, setting, tables, session, self.folded)
 
 
+def unescaped(line: str) -> str:
+    line = line.replace("␤", "\n").replace("␉", "\t")
+    return _NUMBER.sub(lambda match: chr(int(match[1], 16)), line)
+
+
 def _can_be_sent(sql: str, encoding: str) -> bool:
     try:
         sql.encode(encoding)
@@ -76,8 +81,7 @@ def corpus(folder: Path = _FOLDER) -> list[Case]:
 def _of_file(file: Path) -> Iterator[Case]:
     now = _Directives(file.stem)
     for raw in file.read_text(encoding="utf-8").split("\n"):
-        line = _NUMBER.sub(lambda match: chr(int(match[1], 16)), raw)
-        line = line.replace("␤", "\n").replace("␉", "\t")
+        line = unescaped(raw)
         if not line.strip() or line.startswith("# "):
             continue
         if not line.startswith("@"):

@@ -13,6 +13,7 @@ from typing import Any
 
 import zstandard
 
+from dispatcher.binlog.sql.generated import GeneratedColumn
 from tests.statements.worlds import Column, Name, Snapshot, Table
 
 FOLDED = "-folded"
@@ -49,7 +50,12 @@ class Recording:
         return int(self.server.endswith(FOLDED))
 
 
-def write(recording: Recording, folder: Path = DATA) -> Path:
+def path_of(server: str) -> Path:
+    return DATA / f"{server}.jsonl.zst"
+
+
+def write(recording: Recording) -> int:
+    """Returns the size of the file in bytes."""
     lines = [
         {"format": recording.format.hex(), "base": _snapshot_json(recording.base)},
         *(_case_json(case) for case in recording.cases),
@@ -57,9 +63,9 @@ def write(recording: Recording, folder: Path = DATA) -> Path:
     text = "".join(
         json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines
     )
-    path = folder / f"{recording.server}.jsonl.zst"
-    path.write_bytes(zstandard.ZstdCompressor(19).compress(text.encode()))
-    return path
+    return path_of(recording.server).write_bytes(
+        zstandard.ZstdCompressor(19).compress(text.encode())
+    )
 
 
 def read(path: Path) -> Recording:
@@ -101,7 +107,9 @@ def _snapshot_json(tables: Snapshot | dict[Name, Table | None]) -> list[list[Any
             found.append([*name])
         else:
             columns = [[c.name, c.type, c.charset, int(c.nullable)] for c in table.columns]
-            found.append([*name, table.kind, columns, table.key, table.rows])
+            generated = [[one.name, one.sources] for one in table.generated or ()]
+            values = [table.kind, columns, table.key, table.rows]
+            found.append([*name, *values, *([generated] if generated else [])])
     return found
 
 
@@ -110,7 +118,7 @@ def _tables(found: Sequence[Sequence[Any]]) -> Iterator[tuple[Name, Table | None
         if not rest:
             yield (database, table), None
             continue
-        kind, columns, key, rows = rest
+        kind, columns, key, rows, *generated = rest
         yield (
             (database, table),
             Table(
@@ -121,5 +129,9 @@ def _tables(found: Sequence[Sequence[Any]]) -> Iterator[tuple[Name, Table | None
                 ),
                 tuple(key),
                 None if rows is None else tuple(map(tuple, rows)),
+                tuple(
+                    GeneratedColumn(column, sources and tuple(sources))
+                    for column, sources in (generated[0] if generated else ())
+                ),
             ),
         )

@@ -36,7 +36,7 @@ def kind_of(profile: str) -> Kind:
 @contextmanager
 def server_of(profile: str) -> Iterator[Instance]:
     """Starts a server of a profile: a kind, with `-folded` for lower_case_table_names=1."""
-    kind, options = kind_of(profile), list(_OPTIONS.get(kind_of(profile), ()))
+    kind, options = kind_of(profile), ["--event-scheduler=OFF", *_OPTIONS.get(kind_of(profile), ())]
     if profile.endswith(FOLDED):
         options.append("--lower-case-table-names=1")
     with new_instance(kind, *options) as instance:

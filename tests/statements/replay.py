@@ -90,13 +90,13 @@ def signature_of(table: Table) -> Signature:
 
 
 @cache
-def _stored(table: Table) -> str:
+def stored(table: Table) -> str:
     return signature_of(table).to_json()
 
 
 def _modelled(name: Name, table: Table) -> Modelled:
     record = TableRecord(".".join(name), "c", *name, state=Live(), signature="")
-    record = replace(record, signature=_stored(table))
+    record = replace(record, signature=stored(table), generated=table.generated)
     return Modelled(record, None if table.rows is None else [*table.rows])
 
 

@@ -33,7 +33,7 @@ def test_recorded_statements(path: Path) -> None:
             wrong.append(f"{line}\n    {judged.why}")
         elif not differs and line in listed:
             wrong.append(f"{line}\n    {judged.verdict} now: python -m tests.statements prune")
-        if judged.verdict is Verdict.DOUBTED and case.group.startswith(_PEOPLE):
+        if judged.verdict is Verdict.DOUBTED and _PEOPLE in case.group:
             doubts.append(f"{line}\n    doubted: {judged.why}")
     print(f"\n{recording.server}: {_shown(verdicts)}")
     for group, counts in by_group.items():

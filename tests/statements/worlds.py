@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 
 import pymysql
 from pymysql.connections import Connection
+from pymysql.constants import CLIENT
 from pymysql.cursors import Cursor
 
+from dispatcher.binlog.sql.generated import GeneratedColumn, generated_in
+from dispatcher.binlog.sql.logged import LoggedStatement
 from tests.servers import Server
 
 Name = tuple[str, str]
@@ -100,16 +103,20 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Table:
     """`kind`: BASE TABLE, VIEW, SEQUENCE or SYSTEM VERSIONED; `rows`: each value as the server prints it in UTC,
-    sorted; None if the rows cannot be read. `definition`: what SHOW CREATE TABLE prints; it is not recorded."""
+    sorted; None if the rows cannot be read. `generated`: the generated columns, which the mirror knows from the
+    server's definition when it copies the table. `definition`: what SHOW CREATE TABLE prints; it is not recorded."""
 
     kind: str
     columns: tuple[Column, ...] = ()
     key: tuple[str, ...] = ()
-    rows: tuple[tuple[str | None, ...], ...] | None = ()
+    rows: tuple[Row, ...] | None = ()
+    generated: tuple[GeneratedColumn, ...] | None = field(default=(), compare=False)
     definition: str = field(default="", compare=False)
 
 
 Snapshot = dict[Name, Table]
+Row = tuple[str | None, ...]
+Rows = list[Row]
 
 
 def quoted(*names: str) -> str:
@@ -118,7 +125,7 @@ def quoted(*names: str) -> str:
 
 def open_admin(server: Server) -> Connection[Cursor]:
     """Returns a connection whose results are the server's bytes."""
-    admin = server.connect(conv={}, use_unicode=False)
+    admin = server.connect(conv={}, use_unicode=False, client_flag=CLIENT.MULTI_STATEMENTS)
     with admin.cursor() as cursor:
         cursor.execute("SET time_zone = '+00:00', foreign_key_checks = 0")
     return admin
@@ -141,38 +148,45 @@ class World:
         self._server = server
         self.admin = admin
         self._tables = dict((*_TABLES, *(_MARIADB_TABLES if server.mariadb else ())))
-        self._accounts = self._rows("SELECT user, host FROM mysql.user")
-        self.base: Snapshot = {}
-        self._others = ""
+        (self._accounts,) = self._results(["SELECT user, host FROM mysql.user"])
+        self._others = (
+            ""  # databases, accounts, and how many triggers, events and routines there were
+        )
         self.rebuild()
-        self.base, self._others = self.snapshot(), self._other_objects()
+        self.base = self.snapshot()
+        self._base_others = self._others
 
     def run(self, statements: Iterable[str]) -> None:
-        with self.admin.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
+        if all_of := [*statements]:
+            self._results(all_of)
 
-    def _rows(self, query: str) -> list[tuple[str | None, ...]]:
+    def _results(self, queries: Sequence[str]) -> list[Rows]:
+        """Returns the rows of each query. They are sent together, because a busy machine makes each answer wait."""
+        found: list[Rows] = []
         with self.admin.cursor() as cursor:
-            cursor.execute(query)
-            return [
-                tuple(None if cell is None else text(cell) for cell in row)
-                for row in cursor.fetchall()
-            ]
+            cursor.execute("; ".join(queries))
+            while True:
+                found.append(
+                    [
+                        tuple(None if cell is None else text(cell) for cell in row)
+                        for row in cursor.fetchall()
+                    ]
+                )
+                if not cursor.nextset():
+                    return found
 
     # -- making it ---------------------------------------------------------------------------------------------
 
     def rebuild(self) -> None:
-        for database in self.databases():
-            self.run([f"DROP DATABASE {quoted(database)}"])
+        (found,) = self._results(["SHOW DATABASES"])
+        self.run(f"DROP DATABASE {quoted(str(row[0]))}" for row in found if row[0] not in _SYSTEM)
         self.run(f"CREATE DATABASE {database} CHARACTER SET utf8mb4" for database in DATABASES)
-        for statements in self._tables.values():
-            self.run(statements)
+        self.run(statement for statements in self._tables.values() for statement in statements)
 
     def restore(self, now: Snapshot) -> None:
-        """Make the tables that differ from `base` anew. `now`: what is there."""
-        self._restore_accounts()
-        if self.databases() != sorted(DATABASES) or self._other_objects() != self._others:
+        """Make the tables that differ from `base` anew. `now`: what is there, by the last `snapshot`."""
+        if self._others != self._base_others:
+            self._restore_accounts()
             self.rebuild()
             return
         changed = [
@@ -181,91 +195,111 @@ class World:
             if self.base.get(name) != now.get(name)
             or self.base[name].definition != now[name].definition
         ]
+        if not changed:
+            return
         try:
             self._replace(changed, now)
         except pymysql.MySQLError:
             self.rebuild()
             return
-        if changed and self.snapshot() != self.base:
+        if self.snapshot() != self.base:
             self.rebuild()
 
     def _replace(self, changed: Sequence[Name], now: Snapshot) -> None:
+        statements = []
         for name in changed:
             if name in now:
                 what = now[name].kind if now[name].kind in ("VIEW", "SEQUENCE") else "TABLE"
-                self.run([f"DROP {what} {quoted(*name)}"])
-        for name, statements in self._tables.items():
+                statements.append(f"DROP {what} {quoted(*name)}")
+        for name, making in self._tables.items():
             if name in changed:
-                self.run(statements)
+                statements += making
+        self.run(statements)
 
     def _restore_accounts(self) -> None:
-        for user, host in self._rows("SELECT user, host FROM mysql.user"):
+        (accounts,) = self._results(["SELECT user, host FROM mysql.user"])
+        for user, host in accounts:
             if (user, host) not in self._accounts:
-                with suppress(pymysql.MySQLError):
-                    self.run([f"DROP USER '{user}'@'{host}'"])
-                with suppress(pymysql.MySQLError):
-                    self.run([f"DROP ROLE '{user}'"])
+                for statement in (f"DROP USER '{user}'@'{host}'", f"DROP ROLE '{user}'"):
+                    with suppress(pymysql.MySQLError):
+                        self.run([statement])
 
     # -- looking at it -----------------------------------------------------------------------------------------
-
-    def databases(self) -> list[str]:
-        return sorted(str(row[0]) for row in self._rows("SHOW DATABASES") if row[0] not in _SYSTEM)
-
-    def _other_objects(self) -> str:
-        """Returns how many triggers, events and routines there are."""
-        routines = (
-            "SELECT COUNT(*) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA NOT IN ('sys', 'mysql')"
-            if self._server.kind == "mysql97"
-            else "SELECT COUNT(*) FROM mysql.proc WHERE db NOT IN ('sys', 'mysql')"
-        )
-        counts = [
-            self._rows(
-                "SELECT COUNT(*) FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA <> 'sys'"
-            ),
-            self._rows("SELECT COUNT(*) FROM information_schema.EVENTS"),
-            self._rows(routines),
-        ]
-        return repr(counts)
 
     def snapshot(self) -> Snapshot:
         system = ", ".join(f"'{name}'" for name in _SYSTEM)
         of = f"WHERE TABLE_SCHEMA NOT IN ({system})"
+        routines = (
+            "information_schema.ROUTINES WHERE ROUTINE_SCHEMA NOT IN ('sys', 'mysql')"
+            if self._server.kind == "mysql97"
+            else "mysql.proc WHERE db NOT IN ('sys', 'mysql')"
+        )
+        tables, all_columns, all_keys, *others = self._results(
+            [
+                f"SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES {of}",
+                "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, IS_NULLABLE"
+                f" FROM information_schema.COLUMNS {of} ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
+                f"SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.STATISTICS {of}"
+                " AND INDEX_NAME = 'PRIMARY' ORDER BY TABLE_SCHEMA, TABLE_NAME, SEQ_IN_INDEX",
+                "SHOW DATABASES",
+                "SELECT COUNT(*) FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA <> 'sys'",
+                "SELECT COUNT(*) FROM information_schema.EVENTS",
+                f"SELECT COUNT(*) FROM {routines}",
+                "SELECT user, host FROM mysql.user ORDER BY 1, 2",
+            ]
+        )
+        self._others = repr(others)
         columns: dict[Name, list[Column]] = {}
-        for schema, table, name, kind, charset, nullable in self._rows(
-            "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, IS_NULLABLE"
-            f" FROM information_schema.COLUMNS {of} ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION"
-        ):
-            columns.setdefault((str(schema), str(table)), []).append(
-                Column(str(name), str(kind), charset or "", nullable == "YES")
-            )
+        for schema, table, name, kind, charset, nullable in all_columns:
+            column = Column(str(name), str(kind), charset or "", nullable == "YES")
+            columns.setdefault((str(schema), str(table)), []).append(column)
         keys: dict[Name, list[str]] = {}
-        for schema, table, name in self._rows(
-            f"SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.STATISTICS {of}"
-            " AND INDEX_NAME = 'PRIMARY' ORDER BY TABLE_SCHEMA, TABLE_NAME, SEQ_IN_INDEX"
-        ):
+        for schema, table, name in all_keys:
             keys.setdefault((str(schema), str(table)), []).append(str(name))
-        found: Snapshot = {}
-        for schema, table, kind in self._rows(
-            f"SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES {of}"
-        ):
-            at = str(schema), str(table)
-            found[at] = self._table(at, str(kind), columns.get(at, []), keys.get(at, []))
+        kinds = {(str(schema), str(table)): str(kind) for schema, table, kind in tables}
+        read = self._contents(kinds, columns)
+        return {
+            name: _table(kind, columns.get(name, ()), keys.get(name, ()), *read[name])
+            for name, kind in kinds.items()
+        }
+
+    def _contents(
+        self, kinds: Mapping[Name, str], columns: Mapping[Name, Sequence[Column]]
+    ) -> dict[Name, tuple[tuple[Row, ...] | None, str]]:
+        """Returns the rows and the definition of each table."""
+        queries = []
+        for name, kind in kinds.items():
+            queries.append(f"SHOW CREATE TABLE {quoted(*name)}")
+            asked = ", ".join(quoted(column.name) for column in columns.get(name, ())) or "1"
+            queries.append(f"SELECT {asked} FROM {quoted(*name)}" if kind != "VIEW" else "SELECT 1")
+        try:
+            results: list[Rows | None] = [*self._results(queries)]
+        except pymysql.MySQLError:
+            results = [self._if_readable(query) for query in queries]
+        found: dict[Name, tuple[tuple[Row, ...] | None, str]] = {}
+        for name, shown, rows in zip(kinds, results[::2], results[1::2], strict=True):
+            definition = "" if shown is None else str(shown[0][1])
+            found[name] = None if rows is None else tuple(sorted(rows, key=repr)), definition
         return found
 
-    def _table(self, name: Name, kind: str, columns: Sequence[Column], key: Sequence[str]) -> Table:
+    def _if_readable(self, query: str) -> Rows | None:
         try:
-            definition = str(self._rows(f"SHOW CREATE TABLE {quoted(*name)}")[0][1])
-        except pymysql.MySQLError as error:
-            definition = str(error)
-        if kind == "VIEW":
-            return Table(kind, definition=definition)
-        asked = ", ".join(quoted(column.name) for column in columns)
-        rows: tuple[tuple[str | None, ...], ...] | None
-        try:
-            rows = tuple(sorted(self._rows(f"SELECT {asked} FROM {quoted(*name)}"), key=repr))
+            return self._results([query])[0]
         except pymysql.MySQLError:
-            rows = None
-        return Table(kind, tuple(columns), tuple(key), rows, definition)
+            return None
+
+
+def _table(
+    kind: str,
+    columns: Sequence[Column],
+    key: Sequence[str],
+    rows: tuple[Row, ...] | None,
+    definition: str,
+) -> Table:
+    if kind == "VIEW":
+        return Table(kind, definition=definition)
+    generated = generated_in(LoggedStatement(definition))
+    return Table(kind, tuple(columns), tuple(key), rows, generated, definition)
 
 
 def changed(before: Mapping[Name, Table], after: Mapping[Name, Table]) -> dict[Name, Table | None]:
