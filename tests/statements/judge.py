@@ -49,8 +49,8 @@ def judge(case: Recorded, recording: Recording) -> Judged:
     differences = [*_routing(case, before, found), *_tables(found, after)]
     if differences:
         return Judged(Verdict.DIFFERENT, "; ".join(differences))
-    if found.doubted or found.everywhere:
-        reasons = dict.fromkeys(found.doubted.values()) or ["delivered to all consumers"]
+    if found.doubted or found.unclear:
+        reasons = dict.fromkeys(found.doubted.values()) or [f"not understood: {found.unclear}"]
         return Judged(Verdict.DOUBTED, "; ".join(reasons))
     checked = dict.fromkeys(
         reason
@@ -96,7 +96,7 @@ def _tables(found: Replayed, after: Snapshot) -> Iterator[str]:
         if name in found.doubted:
             continue
         if known is None:
-            missed = name not in found.open and not found.everywhere
+            missed = name not in found.open and not found.unclear
             if table is not None and is_mirrored(table) and missed:
                 yield f"the mirror lacks {_label(name)}"
         elif table is None:

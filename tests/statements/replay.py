@@ -65,14 +65,15 @@ class Modelled:
 @dataclass(slots=True)
 class Replayed:
     """`tables`: by name, without dropped ones. `doubted`: why a table is in doubt, so that the mirror copies or stops
-    it. `loud`: why all consumers are in doubt. `named_tables`, `named_databases`: to which the daemon delivers a
-    statement; `everywhere`: True if it delivers one to all consumers. `by_rows`: tables with rows in the log. `open`:
-    tables that a CREATE TABLE IF NOT EXISTS may have made: the mirror leaves open whether they are older than itself,
-    and treats their first rows so."""
+    it. `loud`: why all consumers are in doubt. `unclear`: the words that were not understood. `named_tables`,
+    `named_databases`: to which the daemon delivers a statement; `everywhere`: True if it delivers one to all
+    consumers. `by_rows`: tables with rows in the log. `open`: tables that a CREATE TABLE IF NOT EXISTS may have made:
+    the mirror leaves open whether they are older than itself, and treats their first rows so."""
 
     tables: dict[Name, Modelled]
     doubted: dict[Name, str] = field(default_factory=dict)
     loud: str = ""
+    unclear: str = ""
     named_tables: set[Name] = field(default_factory=set)
     named_databases: set[str] = field(default_factory=set)
     everywhere: bool = False
@@ -173,9 +174,12 @@ class _Replay:
     def _deliver(self, statement: LoggedStatement, updated: Sequence[str]) -> None:
         """As the daemon routes a statement (`special_events`)."""
         parsed, found = parse_statement(statement, ROUTING_BOUNDS), self._found
+        found.unclear = found.unclear or parsed.doubt
+        found.everywhere |= bool(parsed.doubt) and not updated
+        named = {database for database, _ in parsed.tables} | {*parsed.databases}
         found.named_tables |= {*parsed.tables}
-        found.named_databases |= {*parsed.databases, *updated}
-        found.everywhere |= not parsed.parsed and not updated
+        found.named_databases |= {*parsed.databases}
+        found.named_databases |= {name for name in updated if parsed.doubt or name not in named}
 
     # -- effects -----------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ def logged_statement(
         thread_specific=bool(flags & FLAG_THREAD_SPECIFIC),
         takes_effect=not status.alter_phase & ~AlterPhase.COMMIT,
         lower_case_table_names=lower_case_table_names,
+        error=query.error_code,
         mariadb=server.mariadb,
         client=status.client,
         connection=status.connection,

@@ -113,6 +113,10 @@ class UnclearTablesError(BinlogError):
         self.tables = tuple(tables)
 
 
+# ER_BAD_TABLE_ERROR: DROP TABLE has dropped its tables, except those that did not exist.
+_UNKNOWN_TABLE = 1051
+
+
 def effects_of(statement: LoggedStatement) -> list[TableEffect]:
     """Returns the effects of one statement on tables, in order.
 
@@ -127,6 +131,9 @@ def effects_of(statement: LoggedStatement) -> list[TableEffect]:
             f"{_beginning(statement)} ... was executed on this table or on a temporary table of its name: the log does"
             " not tell",
         )
+    if statement.facts.error not in (0, _UNKNOWN_TABLE) and ddl.kind not in HARMLESS:
+        what = f"failed with error {statement.facts.error} after it may have changed this table"
+        raise UnclearTablesError(ddl.tables, f"{_beginning(statement)} ... {what}")
     if ddl.doubt and ddl.alter is None:
         what = f"a statement that is not understood: {_beginning(statement)} ...: not understood: {ddl.doubt}"
         if ddl.create is not None:

@@ -279,3 +279,20 @@ CREATE OR REPLACE TABLE t (id INT PRIMARY KEY) ENGINE=InnoDB SELECT 1 AS id UNIO
 CREATE OR REPLACE TABLE t SELECT 1 AS a, 2 AS a
 CREATE OR REPLACE TABLE t LIKE nosuch
 CREATE OR REPLACE TABLE t (id INT, id INT)
+@group statements that fail and are logged
+DROP TABLE IF EXISTS parent
+DROP TABLE IF EXISTS t, parent
+DROP TABLE other.t, parent
+DROP TABLE t, nosuch, parent
+DROP TABLE parent, t
+DROP VIEW v, nosuch
+DROP TABLE t, v
+CREATE OR REPLACE TABLE parent (id INT, id INT)
+CREATE OR REPLACE TABLE t (id INT, KEY (nosuch))
+CREATE OR REPLACE TABLE t (id INT) ENGINE=InnoDB PARTITION BY HASH (nosuch)
+CREATE OR REPLACE VIEW t AS SELECT 1
+RENAME TABLE t TO z, nosuch TO z2
+RENAME TABLE t TO z, u TO nosuchdb.u
+ALTER TABLE t RENAME TO z, ADD UNIQUE (a)
+GRANT SELECT ON shop.* TO nosuch@localhost, root@localhost
+DROP USER nosuch@localhost, nosuch2
