@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from spark_sink.mirror.values.names import TableName
 from tests.mirror_simulation.log import Row, RowChange
 from tests.mirror_simulation.server import Server
+from tests.support.spelling import in_random_case
 
 COLUMNS_MAX = 5
 
 
 class ServerChanges:
     """`names`: the names that tables may have; `unclear`: True if the mirror cannot parse some statements; `may_leave`:
-    True if the settings may exclude some of the names."""
+    True if the settings may exclude some of the names; `folding`: of a server that folds names, the random generator of
+    the cases in which people type names. People of such a server also drop databases, and end statements early."""
 
     def __init__(
         self,
@@ -24,7 +27,13 @@ class ServerChanges:
         *,
         unclear: bool,
         may_leave: bool,
+        folding: random.Random | None = None,
     ) -> None:
+        self._folding = folding
+        if folding is not None:
+            server.lower_case = folding.choice((1, 2))
+            server.spelled = partial(in_random_case, folding)
+        self._unclear = unclear
         self._rng, self._server, self._names, self._may_leave = rng, server, names, may_leave
         self._key = 0
         # (cumulative probability, change)
@@ -57,9 +66,18 @@ class ServerChanges:
         if name not in self._server.tables:
             self._server.create(name, keyed=rng.random() < 0.7)
             return
+        if self._folding is not None and self._folding.random() < 0.04:
+            self._change_by_name(name)
+            return
         roll = rng.random()
         change = next(change for until, change in self._changes if roll < until)
         change(name)
+
+    def _change_by_name(self, name: TableName) -> None:
+        if self._unclear and self._folding is not None and self._folding.random() < 0.5:
+            self._server.change_with_error(name)
+        else:
+            self._server.drop_database(name[0])
 
     def change_table(self, name: TableName) -> None:
         """Change one table, without a RENAME."""

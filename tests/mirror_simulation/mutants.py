@@ -1306,6 +1306,21 @@ _DRAINS = (
     ),
 )
 
+_NAMES = (
+    Mutant(
+        "names of a statement are not folded",
+        "a statement concerns the tables that the server means",
+        "binlog.sql.lexer.SqlTokens.name_part",
+        Return("self.identifier()"),
+    ),
+    Mutant(
+        "the default database is not folded",
+        "a name without a database is in the default database as the server names it",
+        "binlog.sql.lexer.SqlTokens.__init__",
+        Assign("self.default_database", "statement.database"),
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *_REQUESTS,
     *_RECORDS,
@@ -1318,4 +1333,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *_COPIES,
     *_HISTORIES,
     *_DRAINS,
+    *_NAMES,
 )

@@ -27,6 +27,7 @@ from tests.mirror_simulation.world import FAILURES, World
 NAMES: list[TableName] = [("shop", name) for name in ("a", "b", "c", "out")]
 OUT = NAMES[-1]  # the settings may exclude this name
 MOVES = (40, 80, 160)
+FOLDING = 0.3  # the probability that the server folds names
 RESOLVED_MAX = 10  # after so many resolved stops, people request copies
 TAKEN_S = 600.0  # how long foreign folders stay at the end of a history
 HINDERED_S = 2000.0  # the pause of a table whose steps have to wait
@@ -36,7 +37,9 @@ FINISH_MAX = 4000  # the most works that may run until no work is left
 def play(seed: int, transcript: Transcript | None = None) -> World:
     """Play the history of a seed. Raises AssertionError, or any error of the rules."""
     rng = random.Random(seed)
-    history = _History(rng, transcript or Transcript(kept=False))
+    names = random.Random(f"names {seed}")
+    folding = names if names.random() < FOLDING else None
+    history = _History(rng, transcript or Transcript(kept=False), folding)
     for _ in range(rng.choice(MOVES)):
         history.move()
     history.finish()
@@ -53,9 +56,11 @@ def trace(seed: int) -> list[str]:
 
 class _History:
     """`calm`: True if the job is not killed; `failing`: the probability that a work fails; `may_leave`: True if the
-    settings may exclude a name."""
+    settings may exclude a name; `folding`: see `ServerChanges`."""
 
-    def __init__(self, rng: random.Random, transcript: Transcript) -> None:
+    def __init__(
+        self, rng: random.Random, transcript: Transcript, folding: random.Random | None
+    ) -> None:
         self.rng = rng
         self.calm = rng.random() < 0.3
         self.failing = 0.0 if self.calm else rng.choice((0.03, 0.06, 0.3))
@@ -73,7 +78,12 @@ class _History:
         # A history table treats each statement that could not be parsed as a change of its table.
         unclear = not policy.history
         self.changes = ServerChanges(
-            rng, world.server, NAMES, unclear=unclear, may_leave=self.may_leave
+            rng,
+            world.server,
+            NAMES,
+            unclear=unclear,
+            may_leave=self.may_leave,
+            folding=folding,
         )
         moves: list[tuple[int, Callable[[], None]]] = [
             (30, self.work),

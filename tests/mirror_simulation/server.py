@@ -10,26 +10,31 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.binlog.sql.logged import LoggedStatement, SessionFacts
 from dispatcher.model.position import Position, packed_seq
 from spark_sink.mirror.values.entries import LogEntry, first_lsn
 from spark_sink.mirror.values.names import TableName
 from spark_sink.source.raw_entries import EntryKind
 from tests.mirror_simulation.log import Log, Row, RowChange, Rows, ServerTable, table_map_of
+from tests.support.spelling import as_it_is
 
 SERVER, FILE = "11111111-2222-3333-4444-555555555555", "binlog.000001"
+ER_QUERY_INTERRUPTED = 1317
 ENTRY_BYTES = 100  # bytes in the server's log for each entry
 
 
 class Server:
     """`hidden`: True while the server purges changes before they are read; `told`: a list to which each change adds a
-    line."""
+    line; `lower_case`: the value of `lower_case_table_names`; `spelled`: returns the name that a person writes into a
+    statement about a database or a table."""
 
     def __init__(self, told: Callable[[str], None] | None = None) -> None:
         self.tables: dict[TableName, ServerTable] = {}
         self.log = Log()
         self.hidden = False
         self.told = told
+        self.lower_case = 0
+        self.spelled: Callable[[str], str] = as_it_is
         self.epoch = 7
         self._offset = 1000
         self._index = 0
@@ -52,26 +57,32 @@ class Server:
         is_told = not self.hidden
         self.tables[name] = ServerTable(self._number, columns, keyed, begun=is_told, logged=is_told)
         body = ", ".join(f"{column} INT" for column in columns)
-        self._statement(f"{verb} `{name[1]}` ({body}{key})", name)
+        self._statement(f"{verb} {self._typed(name)} ({body}{key})", name)
 
     def create_if_absent(self, name: TableName) -> None:
         """Execute CREATE TABLE IF NOT EXISTS for an existing table, which changes nothing."""
         assert name in self.tables
-        self._statement(f"CREATE TABLE IF NOT EXISTS `{name[1]}` (x INT)", name)
+        self._statement(f"CREATE TABLE IF NOT EXISTS {self._typed(name)} (x INT)", name)
 
     def drop(self, *names: TableName) -> None:
         for name in names:
             del self.tables[name]
-        self._statement(f"DROP TABLE {', '.join(f'`{name[1]}`' for name in names)}", *names)
+        self._statement(f"DROP TABLE {', '.join(map(self._typed, names))}", *names)
+
+    def drop_database(self, database: str) -> None:
+        names = [name for name in self.tables if name[0] == database]
+        for name in names:
+            del self.tables[name]
+        self._statement(f"DROP DATABASE `{self.spelled(database)}`", *names, database="")
 
     def truncate(self, name: TableName) -> None:
         self.tables[name].rows.clear()
-        self._statement(f"TRUNCATE TABLE `{name[1]}`", name)
+        self._statement(f"TRUNCATE TABLE {self._typed(name)}", name)
 
     def add_column(self, name: TableName, column: str, default: int | None) -> None:
         self._add_column(name, column, default)
         text = "" if default is None else f" DEFAULT {default}"
-        self._statement(f"ALTER TABLE `{name[1]}` ADD COLUMN {column} INT{text}", name)
+        self._statement(f"ALTER TABLE {self._typed(name)} ADD COLUMN {column} INT{text}", name)
 
     def _add_column(self, name: TableName, column: str, value: int | None) -> None:
         table = self.tables[name]
@@ -85,18 +96,23 @@ class Server:
         for row, n in table.rows.items():
             rows[tuple((c, v) for c, v in row if c != column)] += n
         table.rows = rows
-        self._statement(f"ALTER TABLE `{name[1]}` DROP COLUMN {column}", name)
+        self._statement(f"ALTER TABLE {self._typed(name)} DROP COLUMN {column}", name)
 
     def change_rows_silently(self, name: TableName) -> None:
         """Execute a statement that changes rows; the log contains the statement, but not the rows. The mirror has to
         copy the table."""
         self._delete_one(name)
-        self._statement(f"ALTER TABLE `{name[1]}` TRUNCATE PARTITION p0", name)
+        self._statement(f"ALTER TABLE {self._typed(name)} TRUNCATE PARTITION p0", name)
 
     def change_unclear(self, name: TableName) -> None:
         """Execute a statement that changes rows and that the mirror cannot parse."""
         self._delete_one(name)
-        self._statement(f"CLEAN `{name[1]}`", name)
+        self._statement(f"CLEAN {self._typed(name)}", name)
+
+    def change_with_error(self, name: TableName) -> None:
+        """Execute a statement that ended with an error after it had deleted a row."""
+        self._delete_one(name)
+        self._statement(f"TRUNCATE TABLE {self._typed(name)}", name, error=ER_QUERY_INTERRUPTED)
 
     def _delete_one(self, name: TableName) -> None:
         rows = self.tables[name].rows
@@ -106,14 +122,14 @@ class Server:
     def rename_and_add(self, old: TableName, new: TableName, column: str) -> None:
         """Rename a table and add a column, whose value is 3, in one statement."""
         self.tables[new] = self.tables.pop(old)
-        text = f"ALTER TABLE `{old[1]}` RENAME TO `{new[1]}`"
+        text = f"ALTER TABLE {self._typed(old)} RENAME TO {self._typed(new)}"
         self._add_column(new, column, 3)
         self._statement(f"{text}, ADD COLUMN {column} INT DEFAULT 3", old, new)
 
     def rename(self, *pairs: tuple[TableName, TableName]) -> None:
         for old, new in pairs:
             self.tables[new] = self.tables.pop(old)
-        text = ", ".join(f"`{old[1]}` TO `{new[1]}`" for old, new in pairs)
+        text = ", ".join(f"{self._typed(old)} TO {self._typed(new)}" for old, new in pairs)
         self._statement(f"RENAME TABLE {text}", *(name for pair in pairs for name in pair))
 
     # -- rows ------------------------------------------------------------------------------------------------
@@ -143,8 +159,15 @@ class Server:
         self.log.add(self._open)
         self._open, self._index = [], 0
 
-    def _statement(self, text: str, *names: TableName) -> None:
-        statement = LoggedStatement(text, names[0][0])
+    def _typed(self, name: TableName) -> str:
+        return f"`{self.spelled(name[1])}`"
+
+    def _statement(
+        self, text: str, *names: TableName, database: str | None = None, error: int = 0
+    ) -> None:
+        facts = SessionFacts(lower_case_table_names=self.lower_case, error=error)
+        default = names[0][0] if database is None else database
+        statement = LoggedStatement(text, self.spelled(default), facts)
         entry = replace(self._entry(EntryKind.STATEMENT, "", ""), statement=statement)
         if self.told is not None:
             self.told(text)

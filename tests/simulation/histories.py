@@ -40,11 +40,13 @@ from tests.support.random_log import (
     random_crash,
     random_transaction,
     record_of,
+    spelled_names,
 )
 
 WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
 REPLICA_NAME = "9f3a4c1e-0c5d-11ec-8b1a-0242ac130003"
 TRANSACTIONS, TRANSACTIONS_LONG = 26, 90
+LOWER_CASE = (0, 0, 1, 1, 2)
 _HEADER_BYTES = 19  # the size of an event's header
 _CREATED_APART_S = 1_000_000  # the files of two histories have different creation times
 
@@ -54,7 +56,8 @@ class History:
 
     `twin_of`: another history whose files have the same creation times, as after a RESET within one second. `shifted`:
     True if the transactions have the sizes of the twin's transactions but lower numbers, because an event of equal size
-    replaces the twin's first transaction. `fork`: the server was restored from a copy that contained this number of
+    replaces the twin's first transaction. `lower_case`: the `lower_case_table_names` of all servers of the seed; with
+    1 and 2 people type names in any case. `fork`: the server was restored from a copy that contained this number of
     transactions, and then began a new file. `copied`: the end of the copy, as file, offset and number of transactions.
     """
 
@@ -71,6 +74,7 @@ class History:
     ) -> None:
         self.mode = mode
         self.copied = ("", 0, 0)
+        self.lower_case = random.Random(f"names {seed}").choice(LOWER_CASE)
         rng = random.Random(seed + 1_000_003 * (0 if shifted else life))
         size_max = 40 if long else rng.choice((40, 40, 300, 300, 2500))
         sources = rng.choice(((SERVER,), (SERVER, SERVER, OTHER_SERVER)))
@@ -88,6 +92,8 @@ class History:
                 now=began,
                 created=times,
             )
+            if self.lower_case:
+                log.lower_case, log.spelled = self.lower_case, spelled_names
             first_bytes = 0
             if twin_of and shifted:
                 replaced = twin_of.logs[n].transactions[0]

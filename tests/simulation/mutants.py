@@ -790,6 +790,40 @@ MUTANTS: tuple[Mutant, ...] = (
             "consumer = self.consumers.pop(event.consumer); dispatcher = self.dispatchers[consumer.dispatcher]; dispatcher.attached.remove(consumer); return dispatcher.close('reload', now)",
         ),
     ),
+    # -- names ---------------------------------------------------------------------------------------------------
+    Mutant(
+        "TABLE_MAPs are not folded",
+        "the definition of a table is looked up by the name that the server compares",
+        "binlog.stream.routes.Routes._target",
+        Return("(database, table)"),
+        tests="tests/binlog/stream/test_routes.py::test_names_are_compared_as_the_server_compares_them",
+    ),
+    Mutant(
+        "a filter does not know the server's value",
+        "the names of a consumer are compared as the server compares names",
+        "binlog.stream.routes.Filter.route_mask",
+        Replace("routes.lower_case_table_names", "0"),
+    ),
+    Mutant(
+        "databases of a filter are not folded",
+        "the names of a consumer are compared as the server compares names",
+        "model.subscription.NamePatterns.__init__",
+        Assign("patterns", "list(patterns)"),
+    ),
+    Mutant(
+        "tables of a filter are not folded",
+        "the names of a consumer are compared as the server compares names",
+        "model.subscription._TablePatterns.__init__",
+        Assign("patterns", "list(patterns)"),
+    ),
+    Mutant(
+        "a record without the server's value",
+        "each record holds the value of the server that executed its transaction",
+        "binlog.stream.copying._record_of",
+        Replace(
+            "Record(0, 0, file, 0, 0, 0, lower_case_table_names)", "Record(0, 0, file, 0, 0, 0)"
+        ),
+    ),
     Mutant(
         "waits for the answer of a dead server",
         "9: a dispatcher whose connection is closed does not wait for a look-up that fails",

@@ -33,7 +33,9 @@ from tests.simulation.transcript import Transcript
 from tests.simulation.world import SIZES, Scenario
 from tests.support.event_encoder import Transaction
 from tests.support.fake_server import gtid_set
-from tests.support.random_log import random_wanted
+from tests.support.random_log import random_wanted, spelled
+from tests.support.simulation import wanted_by
+from tests.support.spelling import random_speller
 
 SEEDS_PER_LOG = SEEDS_PER_RUN  # writing a log takes longer than a play
 MOVES = (60, 120, 200)
@@ -94,8 +96,26 @@ def scenario(rng: random.Random, seed: int) -> Scenario:
     elif rng.random() < 0.08:  # no queue may be evicted, even if a transaction does not fit
         limits = replace(limits, queues_bytes_max=rng.choice((1, 4000, 30_000)))
         specs = [replace(spec, on_queue_full=OnQueueFull.WAIT) for spec in specs]
+    if histories[0].lower_case:
+        specs = in_random_case(specs, seed)
     large_bytes = rng.choice((1 << 20, 1 << 20, 2000))
     return Scenario(mode, log, histories, specs, stored, limits, written, large_bytes, slow)
+
+
+def in_random_case(specs: list[ConsumerSpec], seed: int) -> list[ConsumerSpec]:
+    """Returns the consumers with their names of databases and tables in random case."""
+    speller, out = random_speller(seed), list[ConsumerSpec]()
+    for spec in specs:
+        wanted = spelled(wanted_by(spec), speller)
+        out.append(
+            replace(
+                spec,
+                databases=wanted.databases,
+                tables=wanted.tables,
+                exclude_tables=wanted.exclude_tables,
+            )
+        )
+    return out
 
 
 def slow_spec(rng: random.Random, name: str, limit: int) -> ConsumerSpec:

@@ -439,5 +439,5 @@ class PlayedWorld(World):
         self.to_store.pop(name, None)
         self.store.pop(name, None)
         self.opened.discard(name)
-        self.readers[name] = PlayedReader(wanted_by(spec))
+        self.readers[name] = PlayedReader(wanted_by(spec, self.server.log.lower_case))
         self.declare(spec, None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -169,7 +169,7 @@ class Part:
 @dataclass(slots=True)
 class Transaction:
     """A transaction as written. `start`, `end`: offsets in `file`. `commit_us`: the commit time that the daemon should
-    report."""
+    report. `lower_case`: the server's `lower_case_table_names`."""
 
     file: str
     start: int
@@ -182,6 +182,7 @@ class Transaction:
     parts: list[Part] = field(default_factory=list)
     aborted: bool = False
     rolled_back: bool = False
+    lower_case: int = 0
 
     @property
     def happened(self) -> list[Part]:
@@ -227,7 +228,9 @@ class Statement:
 class LogWriter:
     """Writes a server's binlog files. `gtid`: "mysql", "tagged", "anonymous", "5.6" (GTIDs without times), "none",
     "mariadb". `compress`: True to write the next transactions as TRANSACTION_PAYLOAD events. `created`: by file name,
-    the server's time (s since 1970) at which it begins this file."""
+    the server's time (s since 1970) at which it begins this file. `lower_case`: the server's `lower_case_table_names`;
+    `spelled`: returns a statement, a default database or, with 2, a name in a TABLE_MAP as the log has it; the second
+    argument is the number of the transaction."""
 
     def __init__(
         self,
@@ -239,6 +242,8 @@ class LogWriter:
         created: Mapping[str, int] | None = None,
     ) -> None:
         self.gtid = gtid
+        self.lower_case = 0
+        self.spelled: Callable[[str, object], str] = lambda text, _: text
         self._created = {} if created is None else created
         self.files: list[File] = []
         self.transactions: list[Transaction] = []
@@ -313,8 +318,9 @@ class LogWriter:
         """Write the GTID event and, unless standalone, BEGIN."""
         self._now += 1
         self._open = open_ = Transaction(
-            self.file.name, self.file.size, timestamp=self._now, checksum=self.file.checksum
-        )
+            self.file.name, self.file.size, timestamp=self._now, checksum=self.file.checksum,
+            lower_case=self.lower_case,
+        )  # fmt: skip
         open_.commit_us = self._now * 1_000_000
         name = "0-1" if self.gtid == "mariadb" else str(source)
         if self.gtid == "tagged":
@@ -359,7 +365,8 @@ class LogWriter:
             yield kind, body, "text", statement.tables, False
         for table in statement.tables:
             table_id = self._table_ids.setdefault(table, 100 + len(self._table_ids))
-            yield EventType.TABLE_MAP, table_map_body(*table, table_id), "map", (table,), False
+            body = table_map_body(*self._mapped(table), table_id)
+            yield EventType.TABLE_MAP, body, "map", (table,), False
         for n, (index, size) in enumerate(statement.rows):
             last = n == len(statement.rows) - 1
             table = statement.tables[index]
@@ -367,11 +374,20 @@ class LogWriter:
             rows = opaque_rows_body(statement.kind, self._table_ids[table], payload, end=last)
             yield statement.kind, rows, "rows", (table,), last
 
+    def _mapped(self, table: Table) -> Table:
+        """Returns the names of a TABLE_MAP: with the value 2, a server writes them as they were typed when the table
+        was created."""
+        if self.lower_case != 2:
+            return table
+        return self.spelled(table[0], "created"), self.spelled(table[1], "created")
+
     def query(self, query: str, database: str = "", status: bytes | None = None,
               tables: tuple[tuple[str, str | None], ...] | None = None) -> None:  # fmt: skip
         """Write a statement as text in the open transaction. `tables`: the tables that the statement concerns, None for
         all."""
         status = status_variables() if status is None else status
+        number = len(self.transactions)
+        query, database = self.spelled(query, number), self.spelled(database, number)
         self._part("ddl", EventType.QUERY, query_body(query, database, status), tables)
 
     def savepoint(self, name: str, *, query: str = "SAVEPOINT `{}`") -> None:

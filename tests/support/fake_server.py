@@ -185,6 +185,7 @@ class Server:
             offset=stop.offset,
             created=created,
             starts=found,
+            lower_case_table_names=self.log.lower_case,
             boundaries={
                 (name, offset): self._boundary(name, offset, sizes[name])
                 for name, offset in places

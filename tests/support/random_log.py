@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from uuid import UUID
@@ -26,6 +26,7 @@ from tests.support.event_encoder import (
     Transaction,
     status_variables,
 )
+from tests.support.spelling import NameSpeller
 
 OTHER_SERVER = UUID("0a9d88f8-c14e-11ec-bb36-244bfedf7766")
 TABLES: tuple[Table, ...] = (
@@ -59,6 +60,12 @@ DDLS: tuple[tuple[str, str, tuple[str, ...] | None, Targets], ...] = (
     ),
     ("FROBNICATE everything", "shop", None, None),
     ("FROBNICATE something", "shop", ("billing",), (("billing", None),)),
+)
+
+
+# Spells the names of these statements as people type them on a server that folds names.
+spelled_names = NameSpeller(
+    ["shop", "billing", "crm", "orders", "items", "größe", "invoices", "people", "x" * 64]
 )
 
 
@@ -183,6 +190,19 @@ def random_wanted(rng: random.Random) -> Wanted:
     return in_patterns(Wanted(databases, tables))
 
 
+def spelled(wanted: Wanted, speller: Callable[[str], str]) -> Wanted:
+    """Returns the subscription as a person writes it who spells names with `speller`."""
+
+    def tables(chosen: tuple[Table, ...]) -> tuple[Table, ...]:
+        return tuple((speller(database), speller(table)) for database, table in chosen)
+
+    return Wanted(
+        tuple(map(speller, wanted.databases)),
+        None if wanted.tables is None else tables(wanted.tables),
+        tables(wanted.exclude_tables),
+    )
+
+
 def in_patterns(wanted: Wanted) -> Wanted:
     """Returns the subscription with patterns instead of names, or unchanged. The choice depends only on the names, not
     on the random generator."""
@@ -251,7 +271,8 @@ def delivered(transaction: Transaction, wanted: Wanted, *, epoch: int, seq: int)
 
 def record_of(transaction: Transaction, epoch: int, seq: int) -> bytes:
     """Returns the record event before a transaction. The record contains facts that a filtered log does not show."""
-    record = Record(epoch, seq, transaction.file, transaction.end, transaction.commit_us, 0)
+    done = transaction
+    record = Record(epoch, seq, done.file, done.end, done.commit_us, 0, done.lower_case)
     return encode_record(
         record, checksum=transaction.checksum, timestamp=transaction.timestamp, server_id=1
     )

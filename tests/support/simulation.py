@@ -53,14 +53,16 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 from tests.support.fake_server import Feed, Server, gtid_set
-from tests.support.random_log import Wanted
+from tests.support.random_log import Wanted, spelled
 
 BUFFER = 1 << 14
 SIZES = (1, 50, 3000, BUFFER)
 
 
-def wanted_by(spec: ConsumerSpec) -> Wanted:
-    return Wanted(spec.databases, spec.tables, spec.exclude_tables)
+def wanted_by(spec: ConsumerSpec, lower_case_table_names: int = 0) -> Wanted:
+    """Returns the subscription by the names of the server. The letters of `random_log` have one lower case each."""
+    wanted = Wanted(spec.databases, spec.tables, spec.exclude_tables)
+    return spelled(wanted, str.lower) if lower_case_table_names else wanted
 
 
 def without_formats(data: bytes) -> bytes:
@@ -105,6 +107,7 @@ class Connection:
         self._rng = rng
         self.sizes = sizes
         self.feed = Feed(server, place)
+        client.routes.lower_case_table_names = server.log.lower_case
         self.splitter = Splitter(
             client.routes, packets=True, checksum=self.feed.checksum, buffer_bytes=BUFFER
         )
@@ -178,7 +181,7 @@ class World:
         self.limits = limits or ClientLimits()
         self.store = dict(stored or {})
         self.kept: StoredVersions | None = None  # stored table definitions
-        self.readers = {spec.name: Reader(wanted_by(spec)) for spec in specs}
+        self.readers = {spec.name: Reader(wanted_by(spec, server.log.lower_case)) for spec in specs}
         self.now = self.begins_at
         self.log: list[str] = []
         self.queue_bytes_most = {spec.name: 0 for spec in specs}
