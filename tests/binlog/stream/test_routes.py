@@ -91,6 +91,8 @@ def test_names_are_compared_as_the_server_compares_them(value: int) -> None:
     rows = routes.table(b"shop" if value == 1 else b"Shop", b"orders" if value == 1 else b"Orders")
     statement = routes.ddl([("SHOP", "ORDERS")])
     whole = routes.ddl([("SHOP", None)])
+    if value:
+        assert routes.targets[rows] == routes.targets[statement] == (("shop", "orders"),)
     by_table = Filter(["Shop"], [("Shop", "Ord*")]).route_mask(routes)
     assert by_table[rows] == 1
     assert by_table[statement] == by_table[whole] == (value > 0)
