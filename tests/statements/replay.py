@@ -222,6 +222,9 @@ class _Replay:
             self._found.doubted[name] = "a table that is in the way of a RENAME"
             del tables[name], records[name]
         unknown = names_of_unknown(records, rename.pairs)
+        for old, new in rename.pairs:
+            if (why := self._found.doubted.pop(old, None)) is not None:
+                self._found.doubted[new] = why
         changed = records_after(records, rename.pairs, self._lsn)
         rows = {known.record.table_id: known for known in tables.values()}
         moved_ids = {record.table_id for record in changed}

@@ -178,7 +178,16 @@ def unique_keys(found: Found) -> list[PrimaryKeyClause | UniqueKeyClause]:
 
 
 def _add_key(parsed: ParsedAlter, found: Found) -> None:
-    _add_clauses(parsed, unique_keys(found))
+    keys = unique_keys(found)
+    _doubt_key(parsed, found, any(isinstance(key, PrimaryKeyClause) for key in keys))
+    _add_clauses(parsed, keys)
+
+
+def _doubt_key(parsed: ParsedAlter, found: Found, primary: bool) -> None:
+    """With IF EXISTS or IF NOT EXISTS, MariaDB ignores a new primary key if the table has one, even if it adds or
+    changes the column that has the attribute."""
+    if primary and _may_lack(found):
+        parsed.copy("a primary key with IF EXISTS or IF NOT EXISTS")
 
 
 def _add_clauses(parsed: ParsedAlter, clauses: Iterable[ColumnClause | UniqueKeyClause]) -> None:
@@ -193,6 +202,8 @@ def _add_column(parsed: ParsedAlter, found: Found) -> None:
     exists = _may_lack(found)
     column = found.first("definition")
     added = found.first("columns and keys") or [AddColumnClause(column, found.first("position"))]
+    keys = (clause.column.primary for clause in added if isinstance(clause, AddColumnClause))
+    _doubt_key(parsed, found, any(keys))
     _add_clauses(
         parsed,
         (
@@ -206,6 +217,7 @@ def _change_column(parsed: ParsedAlter, found: Found) -> None:
     column = found.first("definition")
     old = found.first("column") or column.name
     clause = ChangeColumnClause(old, column, found.first("position"), _may_lack(found))
+    _doubt_key(parsed, found, column.primary)
     parsed.clauses.append(clause)
 
 

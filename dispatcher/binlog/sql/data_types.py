@@ -97,7 +97,7 @@ def _type(  # noqa: C901, PLR0911, PLR0912 - one branch per family of types
         name = "datetime" if word == "TIMESTAMP" and tokens.facts.sql_mode & MAXDB else lower(word)
         digits = (_arguments(tokens) or ["0"])[0]
         return (f"{name}({digits})" if digits != "0" else name), ""
-    if word == "DATE" and tokens.facts.sql_mode & ORACLE:
+    if word == "DATE" and _oracle(tokens):
         return "datetime", ""
     if word in _PLAIN:
         return lower(word), ""
@@ -140,11 +140,16 @@ def _string(tokens: SqlTokens, word: str) -> tuple[str, str]:
         if not tokens.accept("VARCHAR") and tokens.accept_either("CHAR", "CHARACTER"):
             tokens.accept("VARYING")
         return "mediumtext", ""
-    if word == "NUMBER" and tokens.facts.sql_mode & ORACLE:
+    if word == "NUMBER" and _oracle(tokens):
         if tokens.at("("):
             return f"decimal({_precision(tokens)})", ""
         return "double", ""
     raise NotUnderstoodError
+
+
+def _oracle(tokens: SqlTokens) -> bool:
+    """True if the names of types have Oracle's meaning. MySQL before 8.0 has the sql_mode, but not this meaning."""
+    return tokens.facts.mariadb and bool(tokens.facts.sql_mode & ORACLE)
 
 
 def _arguments(tokens: SqlTokens) -> list[str]:

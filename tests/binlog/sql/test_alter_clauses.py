@@ -37,19 +37,19 @@ from dispatcher.binlog.sql.statement import parse_statement
 from tests.support.statements import as_logged
 
 
-def altered(query: str, sql_mode: int = 0) -> ParsedAlter:
-    found = parse_statement(as_logged(query, "db", sql_mode)).alter
+def altered(query: str, sql_mode: int = 0, *, mariadb: bool = False) -> ParsedAlter:
+    found = parse_statement(as_logged(query, "db", sql_mode, mariadb=mariadb)).alter
     assert found is not None
     return found
 
 
-def parsed(clauses: str, sql_mode: int = 0) -> ParsedAlter:
-    return altered(f"ALTER TABLE t {clauses}", sql_mode)
+def parsed(clauses: str, sql_mode: int = 0, *, mariadb: bool = False) -> ParsedAlter:
+    return altered(f"ALTER TABLE t {clauses}", sql_mode, mariadb=mariadb)
 
 
-def column(definition: str, sql_mode: int = 0) -> DefinedColumn:
+def column(definition: str, sql_mode: int = 0, *, mariadb: bool = False) -> DefinedColumn:
     """The one column that ADD defines."""
-    found = parsed(f"ADD COLUMN {definition}", sql_mode)
+    found = parsed(f"ADD COLUMN {definition}", sql_mode, mariadb=mariadb)
     assert found.copy_reason == ""
     (clause,) = found.clauses
     assert isinstance(clause, AddColumnClause)
@@ -205,7 +205,25 @@ def test_types_are_written_as_information_schema_has_them(
     ],
 )
 def test_sql_mode_chooses_among_types(written: str, sql_mode: int, text: str) -> None:
-    assert column(f"c {written}", sql_mode).type == text
+    assert column(f"c {written}", sql_mode, mariadb=True).type == text
+
+
+def test_types_of_mysql_have_no_meaning_of_oracle() -> None:
+    """MySQL 5.6 and 5.7 have the sql_mode, which there changes no type."""
+    assert column("c DATE", ORACLE).type == "date"
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "ADD COLUMN IF NOT EXISTS b INT PRIMARY KEY",
+        "MODIFY IF EXISTS b INT PRIMARY KEY",
+        "ADD PRIMARY KEY IF NOT EXISTS (b)",
+    ],
+)
+def test_a_primary_key_that_may_exist_is_not_followed(clause: str) -> None:
+    """MariaDB ignores the key if the table has one."""
+    assert "primary key" in parsed(clause).copy_reason
 
 
 @pytest.mark.parametrize(
