@@ -148,8 +148,8 @@ class MirrorJob:
         history of one."""
         with closing(self.server.connect(database)) as connection, connection.cursor() as cursor:
             cursor.execute("SHOW TABLES")
-            existing = {folder_name(str(row[0])) for row in cursor.fetchall()}
-        existing |= {f"{name}__history" for name in existing}
+            names = [str(row[0]) for row in cursor.fetchall()]
+        existing = {folder_name(name) for table in names for name in (table, f"{table}__history")}
         parent = self.target / folder_name(database)
         others = [f for f in parent.iterdir() if f.name not in existing] if parent.exists() else []
         return [

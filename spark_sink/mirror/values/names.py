@@ -4,27 +4,30 @@ Pure."""
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from urllib.parse import quote
 
 TableName = tuple[str, str]  # database, table
 
 # The mirror's own files are in this folder of the target. No database's folder can have this name, because
-# `folder_name` writes a leading underscore as %5F. Spark and Delta treat folders with a leading underscore as hidden.
+# `folder_name` escapes a leading underscore. Spark and Delta treat folders with a leading underscore as hidden.
 OWN_FOLDER = "_binlog"
 
-_SAFE_IN_PATH = " $-_"
+# RFC 3986 "Unreserved Characters", without the dot, because a folder cannot have the name "." or "..", and without the
+# tilde, which begins an escape.
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 def folder_name(name: str) -> str:
-    """Returns the folder name for a database's or table's name.
+    """Returns the folder name for a database's or table's name. Different names have different folders.
 
-    Letters of any script stay unchanged. Characters that Hadoop, globs or file systems treat specially become %xx. An
-    underscore at the beginning becomes %5F.
+    The folder name consists of ASCII letters, digits, `-`, `_` and `~`, which readers neither encode nor decode when
+    they make a URI of the path. Any other ASCII character, and an underscore at the beginning, becomes `~` and two
+    hexadecimal digits: `a.b` is `a~2eb`. A name with other characters is `~p` and its Punycode (RFC 3492): `größe` is
+    `~pgre-6ka8i`. So a name of 64 characters fits into the 255 bytes that file systems allow.
     """
-    text = "".join(c if c.isalnum() or c in _SAFE_IN_PATH else quote(c, safe="") for c in name)
-    # `quote` does not escape "." and "~", but a folder cannot have the name "." or "..".
-    text = text.replace(".", "%2E").replace("~", "%7E")
-    return f"%5F{text[1:]}" if text.startswith("_") else text
+    text = "".join(c if c in _PLAIN or not c.isascii() else f"~{ord(c):02x}" for c in name)
+    if text.startswith("_"):
+        text = f"~5f{text[1:]}"
+    return text if text.isascii() else f"~p{text.encode('punycode').decode('ascii')}"
 
 
 def own_path(target: str, *parts: str) -> str:
