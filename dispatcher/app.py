@@ -53,7 +53,7 @@ from dispatcher.settings.model import Settings
 from dispatcher.settings.reload import until_restart
 from dispatcher.standby import Standby
 from dispatcher.state.database import DatabaseStore
-from dispatcher.state.lease import LeaseTable
+from dispatcher.state.lease import LeaseTable, answer_time_s
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
 from dispatcher.telemetry import logs
@@ -201,6 +201,7 @@ class Daemon:
             self._on_standby_error,
             address=settings.api.address,
             lease_s=settings.state.lease,
+            answer_time_s=partial(answer_time_s, settings.state),
         )
 
     async def _render_metrics(self) -> tuple[bytes, str]:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Protocol
 from uuid import uuid4
 
+from dispatcher.answer_times import AnswerTimes
 from dispatcher.leadership.leadership import Leadership
 from dispatcher.leadership.lease import LeaseRow
 from dispatcher.leadership.messages import (
@@ -95,15 +96,17 @@ class Standby:
         *,
         address: str,
         lease_s: float,
+        answer_time_s: Callable[[], float],
     ) -> None:
         """`address`: the URL at which readers reach this daemon's API; `on_error` gets the name and the exception of
-        each task that a defect ends."""
+        each task that a defect ends; `answer_time_s`: see `AnswerTimes`."""
         self._leadership = Leadership(_new_id(), lease_s)
         self._make_lease = make_lease
         self._lease: Lease | None = None
         self._tenure = tenure
         self._log = log
         self._tasks = Tasks(on_error)
+        self._answer_times = AnswerTimes(answer_time_s, lease_s, self._tasks, log)
         self._address = address
         self._lease_s = lease_s
         self._changed = asyncio.Event()
@@ -146,8 +149,8 @@ class Standby:
 
     @property
     def trouble(self) -> str:
-        """Why the daemon cannot ask the database about the lease; "" if it can."""
-        return self._leadership.trouble
+        """Why the daemon cannot ask the database about the lease, or cannot lead; "" if it can."""
+        return self._answer_times.trouble or self._leadership.trouble
 
     def refusal(self) -> NotLeaderError:
         """Return the error with which calls are refused while this daemon does not lead."""
@@ -188,6 +191,7 @@ class Standby:
                 lease, self._lease = self._lease, None
                 if lease is not None:
                     lease.interrupt()
+                self._answer_times.given_up()
             case Lead():
                 self._leading = self._tasks.start(f"term {effect.term}", self._lead(effect))
             case Resign():
@@ -202,6 +206,7 @@ class Standby:
 
     async def _ask(self, ask: SendRequest) -> None:
         lease = self._lease = self._lease or self._make_lease()
+        asked_s = time.monotonic()
         try:
             row = await in_thread("lease", partial(self._call, lease, ask.request))
         except BinlogError as error:
@@ -210,6 +215,7 @@ class Standby:
             lease.interrupt()  # closing the lease would wait for the answer, and block the event loop
             raise
         else:
+            self._answer_times.answered(ask.request, row, time.monotonic() - asked_s)
             self._step(Answered(ask.number, row))
         finally:
             if lease is not self._lease:  # `Abandon` has discarded this lease object

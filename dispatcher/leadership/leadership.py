@@ -41,6 +41,7 @@ from dispatcher.leadership.messages import (
     WakeUp,
     WriteRefused,
 )
+from dispatcher.leadership.patience import leader_patience_s, standby_patience_s
 from dispatcher.leadership.states import Gone, Leading, Leaving, Resigning, StandingBy, State
 from dispatcher.model.errors import BinlogError, ErrorKind
 
@@ -48,11 +49,6 @@ POLL_S = 0.5
 """How long a standby waits before it reads the lease again. Also used after an error."""
 RENEWALS = 3
 """How many times a leader renews its lease within the duration of one lease."""
-ATTEMPTS = 4
-"""A leader waits for an answer at most for the duration of its lease divided by this number. Then it sends the request
-again on another connection."""
-PATIENCE_MAX_S = 5.0
-"""The longest time that a daemon waits for an answer, however long the lease is."""
 LAST_PATIENCE_S = 2.0
 """The longest time that a daemon waits for an answer while its process ends."""
 RETRY_S = 0.25
@@ -177,10 +173,10 @@ class Leadership:
         """How long the daemon waits for the answer to the open request."""
         match self.state:
             case StandingBy():
-                return min(self._lease_s, PATIENCE_MAX_S)
+                return standby_patience_s(self._lease_s)
             case Leading():
-                return min(self._lease_s / ATTEMPTS, PATIENCE_MAX_S)
-        return min(self._lease_s / ATTEMPTS, LAST_PATIENCE_S)
+                return leader_patience_s(self._lease_s)
+        return min(leader_patience_s(self._lease_s), LAST_PATIENCE_S)
 
     def _confirmed_until(self, state: Leading) -> float:
         return state.proven_s + self._lease_s

@@ -21,10 +21,13 @@ extends the lease again.
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable
 from functools import partial
 
 from dispatcher.leadership.lease import LeaseRow, campaigned, released, renewed
+from dispatcher.leadership.patience import standby_patience_s
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.settings.model import StateSettings
 from dispatcher.state.server.schema import create_tables
@@ -39,6 +42,9 @@ _WRITE = """
 UPDATE lease SET holder = ?, address = ?, term = ?, expires = NOW(6) + INTERVAL ? MICROSECOND WHERE place = 1
 """
 _US = 1_000_000
+_MEASURED_S = (
+    30.0  # for each of about 15 answers, so that a lease that `state.lease` allows is long enough
+)
 
 
 class LeaseTable:
@@ -48,9 +54,13 @@ class LeaseTable:
     nevertheless.
     """
 
-    def __init__(self, settings: StateSettings) -> None:
-        third = settings.lease / 3
-        limits = SessionLimits(max(1.0, third), max(1, int(third)), max(2, settings.lease))
+    def __init__(self, settings: StateSettings, timeout_s: float | None = None) -> None:
+        """`timeout_s`: how long a call waits for each answer; None: longer than the rules wait for the whole call, so
+        that the rules end it (`interrupt`)."""
+        if timeout_s is None:
+            timeout_s = 2 * standby_patience_s(settings.lease)
+        lock_wait_s = max(1, settings.lease // 3)
+        limits = SessionLimits(timeout_s, lock_wait_s, max(2, settings.lease, int(timeout_s)))
         self._session = DatabaseSession(settings, limits)
         self._created = False
 
@@ -98,6 +108,15 @@ class LeaseTable:
         row, variables = _read(db, lock=lock)
         self._session.refuse_read_only(variables)
         return row
+
+
+def answer_time_s(settings: StateSettings) -> float:
+    """Open a session and read the lease. Returns after how many seconds the database has answered, also if the rules
+    would not have waited so long. Raises BinlogError (STATE_STORE)."""
+    begun_s = time.monotonic()
+    with contextlib.closing(LeaseTable(settings, _MEASURED_S)) as table:
+        table.read()
+    return time.monotonic() - begun_s
 
 
 def lease_row(db: Statements, *, lock: bool = False) -> LeaseRow:

@@ -95,6 +95,7 @@ class FakeDaemon:
             lambda _, error: self.errors.append(error),
             address=address,
             lease_s=LEASE_S,
+            answer_time_s=lambda: 0.0,
         )
 
     def log(self, level: int, event: str, **fields: Any) -> None:

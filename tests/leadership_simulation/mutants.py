@@ -169,6 +169,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests="tests/leadership/test_leadership.py",
     ),
     Mutant(
+        "a standby has less patience than a leader",
+        "a database that is fast enough for a leader is fast enough for a campaign",
+        "leadership.patience.standby_patience_s",
+        Return("min(lease_s, STANDBY_S)"),
+        tests="tests/leadership/test_patience.py",
+    ),
+    Mutant(
         "does not campaign",
         "a free lease is taken",
         "leadership.leadership.Leadership._standby_answer",

@@ -21,6 +21,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ class Weather:
     stall: bool = False  # no byte moves in either direction, so both sides have to wait
     swallow: bool = False  # True: the proxy reads everything, and forwards nothing
     bytes_per_s: int = 0  # bytes per second of the server's stream, 0 = without limit
+    delay_s: float = (
+        0.0  # each byte of the server's stream arrives this much later, in steps of 10 ms
+    )
     cut_at: int | None = None  # the link ends after this many bytes
     garble_at: int | None = None  # one bit of this byte is flipped
     garble_bit: int = 0
@@ -58,6 +62,7 @@ class _Way:
         self.sink = sink
         self.from_server = from_server
         self.held = bytearray()
+        self.due: deque[tuple[float, int]] = deque()  # (when these bytes may be sent, number)
         self.passed = 0
         self.source_ended = False
         self.sink_ended = False
@@ -65,6 +70,12 @@ class _Way:
     @property
     def over(self) -> bool:
         return self.sink_ended
+
+    def delayed(self, now: float) -> int:
+        """Return how many of the held bytes may not be sent yet."""
+        while self.due and self.due[0][0] <= now:
+            self.due.popleft()
+        return sum(size for _, size in self.due)
 
 
 class Link:
@@ -154,6 +165,7 @@ class Proxy:
                     self._close(link, reset=True)
                     continue
                 link.weather = weather
+                link.down.due.clear()
                 link.allowance, link.allowed_at = 0.0, time.monotonic()
                 if weather.swallow:
                     link.up.held.clear()
@@ -222,7 +234,9 @@ class Proxy:
 
     def _run(self) -> None:
         while not self._ending:
-            throttled = any(link.weather.bytes_per_s for link in self.open_links)
+            throttled = any(
+                link.weather.bytes_per_s or link.weather.delay_s for link in self.open_links
+            )
             ready = self._selector.select(_THROTTLE_S if throttled else None)
             for key, _ in ready:
                 if key.fileobj is self._woken:
@@ -306,11 +320,15 @@ class Proxy:
                     way.sink_ended = True  # no more bytes come from this side
             elif not link.weather.swallow:
                 way.held += data
+                if way.from_server and link.weather.delay_s:
+                    way.due.append((time.monotonic() + link.weather.delay_s, len(data)))
 
     def _write(self, link: Link, way: _Way) -> None:
         weather = link.weather
         while way.held:
-            size = min(len(way.held), _READ_BYTES)
+            size = min(len(way.held) - way.delayed(time.monotonic()), _READ_BYTES)
+            if size <= 0:
+                return
             if way.from_server:
                 if weather.cut_at is not None:
                     size = min(size, weather.cut_at - way.passed)

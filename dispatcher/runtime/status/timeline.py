@@ -44,6 +44,7 @@ KINDS = {
     "lease lost": "warning",
     "lease not reached": "warning",
     "lease reached again": "cleared",
+    "state database too slow": "warning",
     "standby": "standby",
     "cannot lead": "failed",
     "state store cannot be checkpointed": "failed",
