@@ -6,6 +6,7 @@ this module measures once, in a session of its own without the limits of the rul
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from dispatcher.leadership.lease import LeaseRow
@@ -15,8 +16,6 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.runtime.client.client_runner import Logger
 from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.runtime.loop.threads import in_thread
-
-_WARNING = 30
 
 
 class AnswerTimes:
@@ -65,4 +64,4 @@ class AnswerTimes:
             f" lease); set state.lease: {sufficient_lease_s(answer_s)} for all daemons of this state and restart them,"
             " or use a database that answers faster"
         )
-        self._log.log(_WARNING, "state database too slow", error=self.trouble)
+        self._log.log(logging.WARNING, "state database too slow", error=self.trouble)

@@ -51,8 +51,10 @@ from dispatcher.runtime.status.timeline import Timeline
 from dispatcher.serving import Serving
 from dispatcher.settings.model import Settings
 from dispatcher.settings.reload import until_restart
+from dispatcher.settings_watch import SettingsWatch
 from dispatcher.standby import Standby
 from dispatcher.state.database import DatabaseStore
+from dispatcher.state.leader_settings import read_leader_settings
 from dispatcher.state.lease import LeaseTable, answer_time_s
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
@@ -146,6 +148,12 @@ class Daemon:
         self._timeline = timeline = Timeline(self._announcements.log)
         if state is None:
             serving.standby = self._make_standby(settings)
+        self._watch = SettingsWatch(
+            partial(read_leader_settings, settings.state),
+            lambda: self._newest,
+            serving.role,
+            timeline,
+        )
         # A reload, and the start of a term, hold this lock while they change the consumers.
         self._changing = asyncio.Lock()
         self._ending = False
@@ -159,6 +167,7 @@ class Daemon:
             spill=lambda: (spill.bytes, settings.state.max_bytes_in_spill),
             mqtt=self._announcements.counts,
             role=serving.role,
+            settings_different=self._count_differences,
         )
         self._metrics = Metrics(
             version("binlog-dispatcher"), serving.rows, serving.clients, self._measured
@@ -177,6 +186,7 @@ class Daemon:
             version=version("binlog-dispatcher"),
             metrics=self._render_metrics,
             ready=serving.not_ready,
+            settings_differences=lambda: self._watch.differences or {},
             timings=self._measured.requests,
         )
         self._front: Front | None = None
@@ -203,6 +213,10 @@ class Daemon:
             lease_s=settings.state.lease,
             answer_time_s=partial(answer_time_s, settings.state),
         )
+
+    def _count_differences(self) -> int | None:
+        differences = self._watch.differences
+        return None if differences is None else len(differences)
 
     async def _render_metrics(self) -> tuple[bytes, str]:
         async with self._rendering:  # one scrape at a time
@@ -236,6 +250,7 @@ class Daemon:
             self._serving.leader.start()
         if self._serving.standby is not None:
             self._serving.standby.start()
+            self._tasks.start("settings of the leader", self._watch.run())
         self._tasks.start("reload", self._reload_on_request())
         self._tasks.start("history", self._live.sample_regularly())
         self._tasks.start("loop lag", measure_loop_lag(self._measured.loop_lag))
@@ -338,6 +353,7 @@ class Daemon:
                 await leader.resign(self._serving.refusal)
                 raise
             self._serving.leader = leader
+            self._watch.store = state
             await self._announce(self._newest)
             leader.start()
         for warning in state.warnings:
@@ -345,7 +361,7 @@ class Daemon:
 
     async def resign(self, orderly: bool) -> None:
         """End the term, and refuse all calls from now on. `orderly`: True to store the queued writes first."""
-        leader, self._serving.leader = self._serving.leader, None
+        leader, self._serving.leader, self._watch.store = self._serving.leader, None, None
         if leader is None:
             return
         if orderly:

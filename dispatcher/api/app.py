@@ -19,7 +19,7 @@ from dispatcher.api.answers.models import (
     RenderMetrics,
 )
 from dispatcher.api.calls.feed import StatusFeed, StatusSource
-from dispatcher.api.calls.probes import Probes, Ready
+from dispatcher.api.calls.probes import Probes, Ready, SettingsDifferences
 from dispatcher.api.calls.reader_calls import ReaderCalls
 from dispatcher.api.middleware.direct_routes import DirectRoutes
 from dispatcher.api.middleware.guess_limit import GuessLimit
@@ -58,6 +58,7 @@ class Api:
         timings: RequestTimings | None = None,
         role: GetRole = lambda: None,
         owners: Owners = no_owners,
+        settings_differences: SettingsDifferences = dict,
     ) -> None:
         """`owners`: the name of the token that has declared each consumer; `live`: the data that the status page shows;
         `listen`: the host of `api.listen`; `metrics` renders (text, content type); `ready` returns the reasons why the
@@ -84,7 +85,9 @@ class Api:
                 version=version,
             )
 
-        probes = Probes(HeadRequests(OnDemand(load)), consumers, self._guard, ready, role)
+        probes = Probes(
+            HeadRequests(OnDemand(load)), consumers, self._guard, ready, role, settings_differences
+        )
         direct = DirectRoutes(probes, self._guard, calls)
         patient = GuessLimit(direct, guesses, lambda secret: self.tokens.find(secret) is not None)
         self._origin = OriginGuard(patient, listen=listen, hosts=access.hosts, tokens=self.tokens)

@@ -45,6 +45,7 @@ from dispatcher.state.declaration_rows import (
     note_reads,
     replace_declaration,
 )
+from dispatcher.state.leader_settings import write_leader_settings
 from dispatcher.state.pages import rows_in_pages
 from dispatcher.state.server.durability import durability_warnings
 from dispatcher.state.server.fence import Fence
@@ -95,6 +96,7 @@ class DatabaseStore:
     epoch: int  # the epoch of consumers without a stored position
 
     def __init__(self, settings: StateSettings, holder: str, term: int) -> None:
+        self._term = term
         self._mutex = threading.Lock()
         self._closed = False
         idle_s = max(2, settings.lease)  # the daemon calls `check` every second
@@ -120,6 +122,12 @@ class DatabaseStore:
 
     def __repr__(self) -> str:
         return f"DatabaseStore({self._session.label!r})"
+
+    def write_leader_settings(self, digests: str) -> None:
+        """Store the digests of this daemon's settings (JSON), for the standbys."""
+        with self._calling():
+            write = partial(write_leader_settings, term=self._term, digests=digests)
+            self._fence.write(write)
 
     # -- progress --------------------------------------------------------------------------------------------
 

@@ -162,6 +162,11 @@ TERM = TimedSpec(
     "leader_term",
     "Number of the leader's term, as far as this daemon knows; no sample: the state is in a file, or no term is known.",
 )
+SETTINGS_DIFFERENT = TimedSpec(
+    "leader_settings_different",
+    "On a standby: number of consumers and sections of the settings that differ from the leader's; no sample: this"
+    " daemon leads, does not know the leader's settings, or has its state in a file.",
+)
 LOGINS = TimedSpec("source_logins_total", "Logins that succeeded.", ("connection",))
 FAULTS = TimedSpec(
     "source_connection_faults_total",
@@ -243,9 +248,9 @@ FRONT_REFUSED = TimedSpec(
 )
 BUILD = TimedSpec("build_info", "Version of the daemon.", ("version",))
 TIMED = (
-    LEADS, TERM, LOGINS, FAULTS, FLUSH, DELIVERY, REQUESTS, COMMITS, STORE_ERRORS, STORE_QUEUE, STORE_UP, STORE_BYTES,
-    STORE_FREE, LOOP_LAG, SPILL_BYTES, SPILL_LIMIT, MEMORY_LIMIT, RELOADED, MQTT_CONNECTED, MQTT_CONNECTS,
-    MQTT_PUBLISHED, MQTT_DROPPED, FRONT_CONNECTIONS, FRONT_LOGINS, FRONT_REFUSED, BUILD,
+    LEADS, TERM, SETTINGS_DIFFERENT, LOGINS, FAULTS, FLUSH, DELIVERY, REQUESTS, COMMITS, STORE_ERRORS, STORE_QUEUE,
+    STORE_UP, STORE_BYTES, STORE_FREE, LOOP_LAG, SPILL_BYTES, SPILL_LIMIT, MEMORY_LIMIT, RELOADED, MQTT_CONNECTED,
+    MQTT_CONNECTS, MQTT_PUBLISHED, MQTT_DROPPED, FRONT_CONNECTIONS, FRONT_LOGINS, FRONT_REFUSED, BUILD,
 )  # fmt: skip
 
 
@@ -272,7 +277,8 @@ class Measured:
 
     `connections`: the labels of all clients with their timings; `store_up`: False while progress cannot be stored;
     `spill`: the number of allocated bytes, and its limit; `reloaded`: False if the last reload of the settings was
-    refused; `role`: the role of this daemon, None if the state is in a file.
+    refused; `role`: the role of this daemon, None if the state is in a file; `settings_different`: see
+    `SETTINGS_DIFFERENT`, None for no sample.
     """
 
     connections: Callable[[], Iterable[tuple[str, ConnectionTimings]]] = list
@@ -286,6 +292,7 @@ class Measured:
     mqtt: Callable[[], MqttCounts | None] = lambda: None
     front: Callable[[], FrontTotals | None] = lambda: None
     role: Callable[[], Role | None] = lambda: None
+    settings_different: Callable[[], int | None] = lambda: None
 
 
 class Metrics:
@@ -326,6 +333,8 @@ class Metrics:
             _single(snapshot, LEADS, role.leads)
             if role.term:
                 _single(snapshot, TERM, role.term)
+        if (different := measured.settings_different()) is not None:
+            _single(snapshot, SETTINGS_DIFFERENT, different)
         _histogram(snapshot, COMMITS, measured.store.commits)
         _single(snapshot, STORE_ERRORS, measured.store.errors)
         _single(snapshot, STORE_QUEUE, measured.store.waiting)

@@ -305,6 +305,23 @@ def test_a_standby_is_absent_until_it_is_started_again(
     on_call.quiet("BinlogStandbyAbsent")
 
 
+def test_a_standby_differs_until_its_settings_are_those_of_the_leader(
+    pair: Pair, on_call_for_both: OnCall
+) -> None:
+    on_call = on_call_for_both
+    on_call.quiet("BinlogStandbyDiffers")
+    consumers = pair.b.settings["consumers"]
+    consumers["more"] = next(iter(consumers.values()))
+    pair.b.reload()
+    on_call.alerted("BinlogStandbyDiffers")
+    assert "consumer more: the leader does not have it" in pair.b.api.text(
+        "/readyz?standby&verbose"
+    )
+    del consumers["more"]
+    pair.b.reload()
+    on_call.quiet("BinlogStandbyDiffers")
+
+
 def test_the_leader_changes_again_and_again(pair: Pair, on_call_for_both: OnCall) -> None:
     def seen() -> bool:
         query = f"binlog_dispatcher_leader_term == {pair.lease()[1]}"

@@ -146,6 +146,7 @@ def test_every_declared_metric_is_there(metrics: Metrics) -> None:
             "state_store_free_bytes",
             "leader",
             "leader_term",
+            "leader_settings_different",
             "front_connections",
             "front_logins_total",
         )

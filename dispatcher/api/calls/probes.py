@@ -3,7 +3,7 @@ and they must not load the framework."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -17,6 +17,9 @@ from dispatcher.model.errors import BinlogError, NotLeaderError
 
 Ready = Callable[[], Sequence[str]]
 """Returns why the daemon is not ready."""
+SettingsDifferences = Callable[[], Mapping[str, str]]
+"""Returns how the settings of a standby differ from those of the leader, by what they belong to, such as "consumer
+shop". Empty on the leader."""
 
 
 class _Probe(NamedTuple):
@@ -41,13 +44,20 @@ class Probes:
     """ASGI middleware. Passes all other calls to `app`."""
 
     def __init__(
-        self, app: ASGIApp, consumers: Consumers, guard: Guard, ready: Ready, role: GetRole
+        self,
+        app: ASGIApp,
+        consumers: Consumers,
+        guard: Guard,
+        ready: Ready,
+        role: GetRole,
+        settings_differences: SettingsDifferences,
     ) -> None:
         self._app = app
         self._consumers = consumers
         self._guard = guard
         self._ready = ready
         self._role = role
+        self._settings_differences = settings_differences
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         probe = None
@@ -69,6 +79,9 @@ class Probes:
         waits = "standby" in request.query_params and self._stands_by()
         reasons: Sequence[str] = () if waits else self._ready()
         lines = ["not ready: " + "; ".join(reasons) if reasons else "ok"]
+        differences = self._settings_differences()
+        if differences and ("standby" in request.query_params or "verbose" in request.query_params):
+            lines.append("warning: the settings differ from those of the leader")
         if "verbose" in request.query_params:
             lines += await self._failing(request)
         return PlainTextResponse("\n".join(lines) + "\n", 503 if reasons else 200)
@@ -83,7 +96,11 @@ class Probes:
         try:
             consumers = self._consumers()
         except NotLeaderError:
-            return []
+            return [
+                f"{name}: {what}"
+                for name, what in self._settings_differences().items()
+                if token is None or token.may_see(name.removeprefix("consumer "))
+            ]
         return [
             f"{row['name']}: {row['state']}: {row['last_error'] or 'no error'}"
             async for row in consumers.rows()

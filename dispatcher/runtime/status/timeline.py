@@ -45,6 +45,8 @@ KINDS = {
     "lease not reached": "warning",
     "lease reached again": "cleared",
     "state database too slow": "warning",
+    "the settings differ from those of the leader": "warning",
+    "the settings are those of the leader": "cleared",
     "standby": "standby",
     "cannot lead": "failed",
     "state store cannot be checkpointed": "failed",

@@ -1,8 +1,8 @@
 """The tables of a state store in a database.
 
-The database has the same tables as the file (`dispatcher/state/schema.py`), with the same version. It also has `lease`,
-a table of one row, and `prepared_part`, which contains the rows of prepared transactions in parts, because a server
-limits the size of a packet.
+The database has the same tables as the file (`dispatcher/state/schema.py`), with the same version. It also has `lease`
+and `leader_settings`, tables of one row, and `prepared_part`, which contains the rows of prepared transactions in
+parts, because a server limits the size of a packet.
 
 A DDL statement commits implicitly, so a crash may interrupt the creation between two statements. Therefore all
 statements can be repeated. The first daemon that starts creates the tables. If two daemons start at the same time, one
@@ -51,6 +51,13 @@ CREATE TABLE IF NOT EXISTS lease (
 )
 """,
     "INSERT IGNORE INTO lease VALUES (1, '', '', 0, NOW(6), 0)",
+    """
+CREATE TABLE IF NOT EXISTS leader_settings (
+  place   TINYINT NOT NULL PRIMARY KEY,    -- 1: there is at most one row
+  term    BIGINT NOT NULL,                 -- of the leader that has stored it
+  digests LONGTEXT NOT NULL                -- JSON: digests of its settings
+)
+""",
     """
 CREATE TABLE IF NOT EXISTS consumer (
   name         VARBINARY(1024) NOT NULL PRIMARY KEY,
