@@ -22,12 +22,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+# The settings of the daemon lack the consumer or the token. If this reader has opened a session before, a daemon with
+# other settings leads now, or the settings were changed. The reader waits until they are corrected.
+OTHER_SETTINGS = (401, 403, 404)
 
-def call(urls: list[str], path: str, body: dict[str, Any]) -> bytes:
+
+def call(
+    urls: list[str], path: str, body: dict[str, Any], *, may_pass: tuple[int, ...] = ()
+) -> bytes:
     """Return the answer. `urls`: the addresses of all daemons; the one that was asked last comes first.
 
-    Try again while no daemon answers, or a proxy says so (502, 503, 504), or a daemon asks to wait (429, 503). Exit at
-    other problems.
+    Try again while no daemon answers, or a proxy says so (502, 503, 504), or a daemon asks to wait (429, 503), or the
+    status is one of `may_pass`. Exit at other problems.
     """
     headers = {"Content-Type": "application/json"}
     if token := os.environ.get("DISPATCHER_TOKEN"):
@@ -40,15 +46,16 @@ def call(urls: list[str], path: str, body: dict[str, Any]) -> bytes:
         except urllib.error.HTTPError as error:
             problem = problem_of(error)
             # Final are, for example, 409: another reader has taken over; 410: the consumer has failed.
-            if error.code not in (429, 502, 503, 504):
+            if error.code not in (429, 502, 503, 504, *may_pass):
                 sys.exit(": ".join(filter(None, (problem["kind"], problem["detail"]))))
             after = error.headers.get("Retry-After", "")
             wait_s = int(after) if after.isdigit() else 1
+            elsewhere = problem["kind"] in ("", "NOT_LEADER") or error.code in may_pass
         # The connection was refused, or ended in the middle of an answer.
         except (OSError, http.client.HTTPException) as error:
-            problem, wait_s = {"kind": "", "detail": str(error)}, 1
+            problem, wait_s, elsewhere = {"kind": "", "detail": str(error)}, 1, True
         print(f"waiting {wait_s} s: {urls[0]}: {problem['detail']}", file=sys.stderr)
-        if problem["kind"] in ("", "NOT_LEADER"):
+        if elsewhere:
             urls.append(urls.pop(0))
             # The leader that a standby names comes first, if it was given: no other daemon must get the token.
             urls.sort(key=lambda url: url != problem.get("leader"))
@@ -74,7 +81,8 @@ def read(urls: list[str], consumer: str, folder: Path) -> None:
     while True:
         poll = {"session": session, "after": after, "wait_ms": 30_000, "max_bytes": 1 << 24}
         # The call acknowledges everything up to `after`. The answer is a line of JSON, then the binlog of the range.
-        line, _, data = call(urls, f"{api}/read", poll).partition(b"\n")
+        answer_bytes = call(urls, f"{api}/read", poll, may_pass=OTHER_SETTINGS)
+        line, _, data = answer_bytes.partition(b"\n")
         answer = json.loads(line)
         if answer["gap"]:
             print("the server has purged changes that were not read", file=sys.stderr)

@@ -3,13 +3,16 @@ reader takes over."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.daemon.conftest import MakePair, Source
 from tests.daemon.harness import DEADLINE_S, tip_seq, transactions, until
+from tests.daemon.pair import NEVER_S, until_leads, until_stands_by
 from tests.daemon.scene import Scene
 from tests.servers.ports import free_port
 from tests.support.fake_daemon import FakeDaemon, listening, standby_answer
@@ -26,6 +29,16 @@ def reading(url: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+def said_by(process: subprocess.Popen[str]) -> str:
+    """Returns what the program has written to stderr since the last call. Does not wait."""
+    assert process.stderr is not None
+    assert process.poll() is None, "the program has ended"
+    os.set_blocking(process.stderr.fileno(), False)
+    with suppress(BlockingIOError):
+        return os.read(process.stderr.fileno(), 1 << 16).decode()
+    return ""
 
 
 def stored(folder: Path) -> list[int]:
@@ -71,3 +84,38 @@ def test_the_example_follows_the_leader(scene: Scene, tmp_path: Path) -> None:
             _, said = process.communicate()
     assert [call for call, _ in standby.received] == ["session"]
     assert f"waiting 1 s: {standby.url}: not the leader: this daemon is a standby" in said
+
+
+def test_the_example_waits_for_a_leader_with_its_consumer(
+    make_pair: MakePair, source: Source, tmp_path: Path
+) -> None:
+    """The daemon that takes over has other settings, and is corrected and later restarted."""
+    pair = make_pair(NEVER_S, begun=False)
+    pair.b.settings["consumers"] = {"other": source(pair.server, "d")}
+    pair.start()
+    until_stands_by(pair.b, pair.a)
+    folder = tmp_path / "read"
+
+    def insert(id_: int) -> None:
+        pair.server.execute(f"INSERT INTO d.t VALUES ({id_})")
+
+    def has_read(number: int) -> bool:
+        return len(stored(folder)) == number
+
+    with reading(f"{pair.a.url},{pair.b.url}", folder) as process:
+        until((folder / "position.json").exists, "the program reads")
+        pair.server.execute("CREATE TABLE d.t (id INT PRIMARY KEY)")
+        insert(1)
+        until(lambda: has_read(2), "it reads at the first leader")
+        pair.a.stop()
+        until_leads(pair.b)
+        insert(2)
+        until(lambda: "unknown consumer" in said_by(process), "it waits")
+        pair.b.settings["consumers"] = dict(pair.a.settings["consumers"])
+        pair.b.reload()
+        until(lambda: has_read(3), "it goes on at the second leader")
+        pair.b.restart(kill=True)
+        insert(3)
+        until(lambda: has_read(4), "it goes on after a restart")
+    seqs = stored(folder)
+    assert seqs == sorted(set(seqs))
