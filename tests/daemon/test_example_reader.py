@@ -114,7 +114,7 @@ def test_the_example_waits_for_a_leader_with_its_consumer(
         pair.b.settings["consumers"] = dict(pair.a.settings["consumers"])
         pair.b.reload()
         until(lambda: has_read(3), "it goes on at the second leader")
-        pair.b.restart(kill=True)
+        pair.b.restart()
         insert(3)
         until(lambda: has_read(4), "it goes on after a restart")
     seqs = stored(folder)
