@@ -182,10 +182,12 @@ class Heartbeat:
 
 def parse_heartbeat(kind: int, body: bytes, log_pos: int) -> Heartbeat:
     """Parse a HEARTBEAT event. `log_pos`: the field of the event's header. In version 1 the position is only in this
-    field (32 bits)."""
+    field (32 bits). For a higher position, MariaDB writes 0 into the field and 8 bytes before the file's name (MariaDB,
+    sql/sql_repl.cc, send_heartbeat_event)."""
     cursor = ByteCursor(type_name(kind), body)
     if kind == EventType.HEARTBEAT:
-        return Heartbeat(cursor.decode(cursor.rest()), log_pos)
+        position = log_pos or cursor.number(8)
+        return Heartbeat(cursor.decode(cursor.rest()), position)
     file, position = "", 0
     while len(cursor) and (field := cursor.packed_number()):
         size = cursor.packed_number()

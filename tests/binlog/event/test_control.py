@@ -22,11 +22,13 @@ from dispatcher.binlog.event.gtid import (
     parse_gtid_event,
     parse_mariadb_gtid,
 )
+from dispatcher.binlog.event.header import HEADER_SIZE, EventHeader
 from dispatcher.binlog.event.query import AlterPhase, Status, parse_query
 from dispatcher.binlog.event.types import EventType as E
 from dispatcher.binlog.sql.comments import ServerVersion
 from dispatcher.binlog.sql.query_event import logged_kind, logged_statement
 from dispatcher.binlog.sql.statement import QueryKind
+from dispatcher.front.dump.made_events import HeartbeatForm, heartbeat
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from tests.support import control_encoder as c
@@ -282,6 +284,21 @@ def test_heartbeats(file: str, position: int) -> None:
     v2 = control.parse_heartbeat(E.HEARTBEAT_V2, c.heartbeat_v2_body(file, position), 5)
     assert v2 == Heartbeat(file, position)
     assert control.parse_heartbeat(E.HEARTBEAT, file.encode(), 5) == Heartbeat(file, 5)
+
+
+@given(names.filter(bool), st.integers(1 << 32, (1 << 64) - 1))
+def test_heartbeats_of_mariadb_beyond_4_gib(file: str, position: int) -> None:
+    body = position.to_bytes(8, "little") + file.encode()
+    assert control.parse_heartbeat(E.HEARTBEAT, body, 0) == Heartbeat(file, position)
+
+
+@pytest.mark.parametrize("position", [4, 2**32 - 1, 2**32, 2**40 + 7])
+def test_a_heartbeat_of_the_front_is_read_as_it_was_written(position: int) -> None:
+    form = HeartbeatForm.of(position, v2=False, mariadb=True)
+    event = heartbeat("binlog.000001", position, server_id=1, checksum=False, form=form)
+    log_pos = EventHeader.read(event).log_pos
+    found = control.parse_heartbeat(E.HEARTBEAT, event[HEADER_SIZE:], log_pos)
+    assert found == Heartbeat("binlog.000001", position)
 
 
 def test_load_data() -> None:
