@@ -94,8 +94,14 @@ class ConsumerSessions:
     # -- calls of readers ------------------------------------------------------------------------------------
 
     async def open_session(
-        self, name: str, after: Position | None, read_only: bool
+        self,
+        name: str,
+        after: Position | None,
+        read_only: bool,
+        *,
+        unknown_definitions: bool = False,
     ) -> dict[str, Any]:
+        """`unknown_definitions`: True if the reader understands TABLE_MAPs that are marked as unknown."""
         if self.get(name).consumer.failed is not None:
             await self.get(name).runner.survey()  # the consumer's server may have come back
         session = (
@@ -114,9 +120,11 @@ class ConsumerSessions:
             # If an acknowledgement of an older session is being stored, wait until it is stored.
             async with session.acknowledging:
                 if self._sessions.get(name) is session:
-                    return await self._open(session, after)
+                    return await self._open(session, after, takes_unknown=unknown_definitions)
 
-    async def _open(self, session: ConsumerSession, after: Position | None) -> dict[str, Any]:
+    async def _open(
+        self, session: ConsumerSession, after: Position | None, *, takes_unknown: bool
+    ) -> dict[str, Any]:
         """Open a session at the reader's position `after`, or at the stored position if `after` is None. The server's
         log must contain `after`.
 
@@ -138,6 +146,7 @@ class ConsumerSessions:
             order = await session.runner.find(name, after, fresh=fresh)
         number = await self._store.next_session(name)
         session.begin(number)
+        session.declare(takes_unknown=takes_unknown)
         session.called(session.number)
         session.wake()  # waiting calls of older sessions find that they are fenced
         if order is not None:
@@ -288,13 +297,18 @@ class ConsumerSessions:
         if session is not None and number != READ_ONLY:
             session.reader.answer_ended(number, time.monotonic())
 
-    def called(self, name: str, number: int, caller: Caller) -> None:
-        """Record that a reader has called the consumer. If `number` is the newest session, also record the caller.
-        Ignores an unknown consumer, because the call itself is refused."""
+    def called(
+        self, name: str, number: int, caller: Caller, *, unknown_definitions: bool = False
+    ) -> None:
+        """Record that a reader has called the consumer. If `number` is the newest session, also record the caller, and
+        that it understands TABLE_MAPs that are marked as unknown: after a restart, the daemon does not know what the
+        session declared when it was opened. Ignores an unknown consumer, because the call itself is refused."""
         session = self._sessions.get(name)
         if session is not None:
             self._called.add(name)
             session.called(number, caller)
+            if unknown_definitions and self.is_newest_session(name, number):
+                session.declare(takes_unknown=True)
 
     def take_called(self) -> set[str]:
         """Return the consumers that a reader has called, in any session, since the last call of this method."""

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.decode.events.index import Index
+from dispatcher.binlog.decode.events.parts import Layouts
+from dispatcher.binlog.table_map.parse import TableMap
 from tests.daemon.conftest import MakeDaemon, Source
-from tests.daemon.harness import Json, Reader
+from tests.daemon.harness import Json, Reader, tip_seq
 from tests.servers import Server
 
 Rows = list[dict[str, Any]]
@@ -216,3 +220,46 @@ def test_mariadb_addresses_have_the_form_of_select(
     assert rows(reader) == [
         {"u": "12345678-1234-1234-1234-123456789abc", "i": "::1", "b": b"abcd"}
     ]  # fmt: skip
+
+
+def test_a_reader_that_understands_unknown_definitions_gets_the_rows_of_all_tables(
+    nameless_server: Server,
+    new_database: Callable[[Server], str],
+    make_daemon: MakeDaemon,
+    source: Source,
+    tmp_path: Path,
+) -> None:
+    """The consumer fails until its reader says so, also after a restart, and again for another reader."""
+    server, (_, case) = nameless_server, next(iter(CASES.items()))
+    database = new_database(server)
+    server.execute(f"CREATE TABLE t {case.table}", "CREATE TABLE fine (n INT)", database=database)
+    start = here(server)
+    server.execute(f"INSERT INTO t VALUES ({case.old_row})", database=database)
+    alter(server, database, case)
+    server.execute("INSERT INTO fine VALUES (7)", database=database)
+    daemon = make_daemon({"c": source(server, database, start=start)})
+    api = daemon.start()
+    api.until_state("c", "failed")
+
+    def reasons(session: int, after: Json) -> dict[str, str]:
+        """Returns for each delivered table why its definition is unknown. mysqlbinlog reads the bytes, too."""
+        end = after
+        while end["seq"] < tip_seq(server):
+            end = api.poll("c", session, end, wait_ms=5000, unknown_definitions=True)["end"]
+        file = tmp_path / "delivered"
+        file.write_bytes(api.binlog("c", session, after, end))
+        printed = server.mysqlbinlog("-v", "--base64-output=decode-rows", file)
+        assert printed.stdout.count("### INSERT INTO") == 2, printed
+        layouts = Layouts(Index.of(file.read_bytes()))
+        found = [TableMap.parse(body) for body in layouts.bodies]
+        return {each.table: each.unknown for each in found}
+
+    opened = api.call("c", "session", after=None, unknown_definitions=True)
+    for restarted in (False, True):
+        if restarted:
+            api = daemon.restart(kill=True)
+            api.until_state("c", "failed")
+        found = reasons(opened["session"], opened["position"])
+        assert found["fine"] == "" and "may have been altered since" in found["t"]
+    Reader(daemon, "c").open()
+    api.until_state("c", "failed")

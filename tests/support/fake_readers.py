@@ -69,7 +69,12 @@ class FakeReaders:
             raise UserError(ErrorKind.UNKNOWN_CONSUMER, repr(name))
 
     async def open_session(
-        self, name: str, after: Position | None, read_only: bool
+        self,
+        name: str,
+        after: Position | None,
+        read_only: bool,
+        *,
+        unknown_definitions: bool = False,
     ) -> dict[str, Any]:
         self._called("session", name)
         return {
@@ -149,7 +154,9 @@ class FakeReaders:
     async def set_paused(self, name: str, paused: bool) -> None:
         self._called("pause" if paused else "resume", name)
 
-    def called(self, name: str, number: int, caller: Caller) -> None:
+    def called(
+        self, name: str, number: int, caller: Caller, *, unknown_definitions: bool = False
+    ) -> None:
         self.callers.append(caller)
 
     def is_newest_session(self, name: str, number: int) -> bool:

@@ -49,7 +49,15 @@ class PositionBody(RequestBody):
         )
 
 
-class SessionRequest(RequestBody):
+class _ReaderRequest(RequestBody):
+    """`unknown_definitions`: True if the reader understands TABLE_MAP events with the field 0xBF, which says that the
+    table's definition is not known. The consumer then does not fail at such a table. A session that is opened without
+    it ends this."""
+
+    unknown_definitions: bool = False
+
+
+class SessionRequest(_ReaderRequest):
     after: PositionBody | None = None
     read_only: bool = False
 
@@ -115,7 +123,7 @@ class SessionAnswer(BaseModel):
     gap: bool
 
 
-class PollRequest(RequestBody):
+class PollRequest(_ReaderRequest):
     """`max_bytes` and `max_transactions` limit the range. `min_bytes`: the poll waits up to `wait_ms` until the range
     has this many bytes."""
 
@@ -168,7 +176,7 @@ class _PositionRange(RequestBody):
     end: PositionBody
 
 
-class RangeRequest(_PositionRange):
+class RangeRequest(_PositionRange, _ReaderRequest):
     start_event: EventBody | None = None
     end_event: EventBody | None = None
 
@@ -311,7 +319,12 @@ class ConsumerService(Protocol):
     """The methods with which routes read consumers. Every method may raise BinlogError."""
 
     async def open_session(
-        self, name: str, after: position.Position | None, read_only: bool
+        self,
+        name: str,
+        after: position.Position | None,
+        read_only: bool,
+        *,
+        unknown_definitions: bool = False,
     ) -> dict[str, Any]: ...
 
     async def poll(
@@ -354,7 +367,9 @@ class ConsumerService(Protocol):
 
     def rows(self) -> AsyncIterator[dict[str, Any]]: ...
 
-    def called(self, name: str, number: int, caller: Caller) -> None:
+    def called(
+        self, name: str, number: int, caller: Caller, *, unknown_definitions: bool = False
+    ) -> None:
         """Record that a session makes a call."""
 
     def is_newest_session(self, name: str, number: int) -> bool:

@@ -85,7 +85,12 @@ class ReaderCalls:
         `start_event` and `end_event` are points that `slices` returned, inside of the transactions that end at `start`
         and `end`. With the header `Binlog-Gap: true`, the part of the range that the server has purged is missing.
         """
-        self._consumers().called(call.consumer, body.session, call.caller)
+        self._consumers().called(
+            call.consumer,
+            body.session,
+            call.caller,
+            unknown_definitions=body.unknown_definitions,
+        )
         start_event = body.start_event.value() if body.start_event else None
         end_event = body.end_event.value() if body.end_event else None
         span = body.start.value(), body.end.value()
@@ -103,7 +108,12 @@ class ReaderCalls:
         if body.session:
             call.token.require(TokenScope.ACKNOWLEDGE)
         consumers = self._consumers()
-        consumers.called(call.consumer, body.session, call.caller)
+        consumers.called(
+            call.consumer,
+            body.session,
+            call.caller,
+            unknown_definitions=body.unknown_definitions,
+        )
         holder = Holder.of(call.token, body.session)
         slot = self.polls.acquire(call.consumer, holder, body.session)
         try:

@@ -80,7 +80,9 @@ def _session_routes(router: APIRouter, consumers: Consumers, calls: ReaderCalls)
         after = body.after.value() if body.after else None
         daemon = consumers()
         answer = SessionAnswer.model_validate(
-            await daemon.open_session(consumer, after, body.read_only)
+            await daemon.open_session(
+                consumer, after, body.read_only, unknown_definitions=body.unknown_definitions
+            )
         )
         daemon.called(consumer, answer.session, _caller(request))
         return answer

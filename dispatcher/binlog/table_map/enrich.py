@@ -133,6 +133,11 @@ def enriched_body(body: bytes, definition: Definition, *, mariadb: bool = False)
     return bytes(out)
 
 
+def marked_unknown(body: bytes, reason: str) -> bytes:
+    """Return the body of a TABLE_MAP with the field UNKNOWN_DEFINITION."""
+    return body + encode_field(Field.UNKNOWN_DEFINITION, reason.encode())
+
+
 # -- the definition -------------------------------------------------------------------------------------------
 
 

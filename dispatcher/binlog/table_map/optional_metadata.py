@@ -55,6 +55,7 @@ class OptionalMetadata:
     labels: dict[int, list[bytes]] = field(default_factory=dict)
     hidden: set[int] = field(default_factory=set)
     kind: tuple[TableKind, int] | None = None  # None if the event does not tell it
+    unknown: str = ""  # why the definition is unknown
 
     def read(self, code: int, cursor: ByteCursor) -> None:  # noqa: C901, PLR0912 - one branch per field
         match code:
@@ -94,6 +95,8 @@ class OptionalMetadata:
                 self._declared(cursor)
             case Field.TABLE_KIND:
                 self.kind = parse_kind(cursor, len(self.types))
+            case Field.UNKNOWN_DEFINITION:
+                self.unknown = cursor.text(len(cursor))
 
     def columns(self, nullable: Sequence[bool]) -> tuple[Column, ...]:
         return tuple(self._columns(nullable))

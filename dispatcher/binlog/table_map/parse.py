@@ -30,7 +30,8 @@ class TableMap:
     """A table's definition. `key`: the primary key as indexes into `columns`; empty if the table has none or the server
     did not write it. `layout`: a hash of database, table, columns and metadata, without the table id.
     `default_charset`: collation id, 0 if the event has one per column. `row_end`: index of the column ROW END of a
-    table of the kind VERSIONED."""
+    table of the kind VERSIONED. `unknown`: the reason if the daemon has delivered the rows although the table's
+    definition is not known; else ""."""
 
     table_id: int
     database: str
@@ -41,6 +42,7 @@ class TableMap:
     default_charset: int = 0
     kind: TableKind = TableKind.TABLE
     row_end: int = NOT_VERSIONED
+    unknown: str = ""
 
     @property
     def label(self) -> str:
@@ -75,6 +77,7 @@ class TableMap:
             optional.default_charset,
             kind,
             row_end,
+            optional.unknown,
         )
 
     def with_columns(self, definition: Mapping[str, Any]) -> TableMap:
@@ -112,10 +115,17 @@ class TableMap:
         key = self.key or tuple(
             names.index(name) for name in definition.get("key", ()) if name in names
         )
-        return replace(self, columns=tuple(columns), key=key)
+        return replace(self, columns=tuple(columns), key=key, unknown="")
 
     def require_names(self) -> None:
-        """Raise `BinlogError` METADATA_MISSING if a column has no name."""
+        """Raise `BinlogError` METADATA_MISSING if a column has no name, or if the definition is unknown."""
+        if self.unknown:
+            raise BinlogError(
+                ErrorKind.METADATA_MISSING,
+                f"the definition of table {self.label} is not known here: {self.unknown}",
+                remedy=f"copy {self.label} afresh, begin behind the last statement that altered it, or leave the table"
+                f" out; {full_metadata()}, which lets later events name the columns",
+            )
         if not self.named:
             raise BinlogError(
                 ErrorKind.METADATA_MISSING,

@@ -6,11 +6,11 @@ An optional field consists of its type (1 byte), its length (packed integer) and
 bits, the most significant bit of a byte comes first; in the null bits, the least significant. `RawTableMap` keeps
 unknown fields and `OptionalMetadata` skips them, because a newer server may add fields that replicas can ignore.
 
-Only the daemon writes the fields TABLE_KIND (see `table_kind`) and COLUMN_TYPES. COLUMN_TYPES has for each column a
-length byte and the declared type
-("uuid", "inet6" ...). The declared type is empty if the server's fields determine the type. MariaDB's own fields do not
-distinguish UUID and INET columns from BINARY(16) and BINARY(4), and lack the fractional digits of temporal columns in
-MariaDB's old format.
+Only the daemon writes the fields TABLE_KIND (see `table_kind`), UNKNOWN_DEFINITION and COLUMN_TYPES.
+UNKNOWN_DEFINITION says that the definition of the table is not known at this point of the log; its value is the reason
+in UTF-8. COLUMN_TYPES has for each column a length byte and the declared type ("uuid", "inet6" ...). The declared type
+is empty if the server's fields determine the type. MariaDB's own fields do not distinguish UUID and INET columns from
+BINARY(16) and BINARY(4), and lack the fractional digits of temporal columns in MariaDB's old format.
 
 Source: MySQL source, libs/mysql/binlog/event/rows_event.{h,cpp} (Table_map_event, Optional_metadata_field_type).
 """
@@ -48,6 +48,7 @@ class Field(IntEnum):
     VECTOR_DIMENSIONALITY = 13
     COLUMN_TYPES = 0xBD
     TABLE_KIND = 0xBE
+    UNKNOWN_DEFINITION = 0xBF
 
 
 @dataclass(frozen=True, slots=True)

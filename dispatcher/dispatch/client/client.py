@@ -33,6 +33,7 @@ from dispatcher.dispatch.messages.events import (
     LookUpDelayed,
     Lost,
     OfDispatcher,
+    ReaderDeclared,
     RelocationRequested,
     Removed,
     SchemaFetched,
@@ -132,8 +133,8 @@ class Client:
                 consumer = self.consumers[event.spec.name]
                 consumer.delivery_paused, consumer.current_at = event.delivery_paused, now
                 return effects
-            case DeliveryChanged():
-                return self._delivery_changed(event)
+            case DeliveryChanged() | ReaderDeclared():
+                return self._of_reader(event, now)
             case Removed():
                 return self._removed(event, now)
             case _:
@@ -333,10 +334,28 @@ class Client:
 
     # -- consumers and readers -------------------------------------------------------------------------------
 
-    def _delivery_changed(self, event: DeliveryChanged) -> list[Effect]:
+    def _of_reader(self, event: DeliveryChanged | ReaderDeclared, now: float) -> list[Effect]:
+        if isinstance(event, ReaderDeclared):
+            return self._reader_declared(event, now)
         self.consumers[event.consumer].delivery_paused = event.paused
         text = "delivery paused" if event.paused else "delivery resumed"
         return [Note("info", text, {"consumer": event.consumer}), Wake(event.consumer)]
+
+    def _reader_declared(self, event: ReaderDeclared, now: float) -> list[Effect]:
+        """If the new reader understands marked TABLE_MAPs, a consumer that failed at one goes on. If it does not, the
+        marked TABLE_MAPs in the queue are read again, and fail the consumer."""
+        consumer = self.consumers[event.consumer]
+        consumer.takes_unknown = event.takes_unknown
+        if not event.takes_unknown and consumer.unknown_tables:
+            self._dispatcher_set.detach(consumer, now)
+            consumer.queue.evict()
+            consumer.unknown_tables.clear()
+        if not (event.takes_unknown and consumer.failed and consumer.failed_at_mark):
+            return []
+        consumer.failed = consumer.error = None
+        consumer.failed_at_mark = False
+        fields = {"consumer": consumer.name, "reason": "its reader stops single tables"}
+        return [Note("info", "consumer goes on", fields), Wake(consumer.name)]
 
     def _removed(self, event: Removed, now: float) -> list[Effect]:
         self._dispatcher_set.detach(self.consumers.pop(event.consumer), now)

@@ -31,6 +31,12 @@ class Consumer:
         self.failed: BinlogError | None = None
         # True if the consumer failed on another server than its own, see `recovery`
         self.failed_elsewhere = False
+        # True if the newest session's reader understands TABLE_MAPs that are marked as unknown, see `enrichment`.
+        self.takes_unknown = False
+        # True if the consumer failed at a TABLE_MAP that such a reader could get.
+        self.failed_at_mark = False
+        # The tables whose marked TABLE_MAPs the queue may hold.
+        self.unknown_tables: set[str] = set()
         # The newest fault, even if it did not fail the consumer.
         self.error: BinlogError | None = None
         self.warnings: tuple[str, ...] = ()  # warnings about its subscription
@@ -71,7 +77,7 @@ class Consumer:
         """Stop the consumer. The consumer continues if a reader or an administrator moves it, if its own server is back
         (`recovery`), or if an operator corrects the cause and restarts the daemon."""
         self.failed = self.error = error
-        self.failed_elsewhere = False
+        self.failed_elsewhere = self.failed_at_mark = False
         self.queue.rollback()
         return self.failure_effects()
 

@@ -94,17 +94,38 @@ class Demand:
 
     def failing(self, failures: Iterable[SchemaFailure]) -> list[tuple[Consumer, SchemaFailure]]:
         """Returns the consumers that must fail because a definition is missing, each with its first failure in the
-        batch."""
-        out = []
+        batch. A consumer whose reader understands marks fails only if the TABLE_MAP is not marked."""
+        own = self._concerning(failures)
+        failing = (
+            (consumer, [f for f in each if not (f.marked and consumer.takes_unknown)])
+            for consumer, each in own
+        )
+        return [(consumer, each[0]) for consumer, each in failing if each]
+
+    def receiving_marks(
+        self, failures: Iterable[SchemaFailure]
+    ) -> list[tuple[Consumer, SchemaFailure]]:
+        """Returns the marked TABLE_MAPs that consumers get. Call this after the consumers of `failing` are detached."""
+        return [
+            (consumer, failure)
+            for consumer, each in self._concerning(failures)
+            for failure in each
+            if failure.marked
+        ]
+
+    def _concerning(
+        self, failures: Iterable[SchemaFailure]
+    ) -> Iterator[tuple[Consumer, list[SchemaFailure]]]:
+        """Yields the failures that concern each consumer, in the order of the batch."""
         ordered = sorted(failures, key=lambda failure: failure.t)
         for demand in self._all() if ordered else ():
             current = demand.consumer.spec.assume_current_schema
-            own = [
-                failure
-                for failure in ordered
-                if demand.includes(failure.route, failure.t)
-                and (failure.even_current or not current)
-            ]
-            if own:
-                out.append((demand.consumer, own[0]))
-        return out
+            yield (
+                demand.consumer,
+                [
+                    failure
+                    for failure in ordered
+                    if demand.includes(failure.route, failure.t)
+                    and (failure.even_current or not current)
+                ],
+            )

@@ -42,7 +42,7 @@ from dispatcher.dispatch.messages.effects import (
     Wake,
 )
 from dispatcher.dispatch.messages.events import BatchReceived, LookUpDelayed, SchemaFetched
-from dispatcher.dispatch.tables.enrichment import Enrichment
+from dispatcher.dispatch.tables.enrichment import Enrichment, SchemaFailure
 from dispatcher.dispatch.tables.versions import LogPosition, Versions
 from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Mode
 from dispatcher.dispatch.values.server_view import ServerView
@@ -313,8 +313,11 @@ class Dispatcher:
         effects: list[Effect] = []
         for consumer, failure in demand.failing(outcome.failures):
             effects += self.fail(consumer, failure.error, now)
+            consumer.failed_at_mark = failure.marked
         if effects:
             demand = self._dealer.demand(self.attached, gtids, read)
+        for consumer, failure in demand.receiving_marks(outcome.failures):
+            effects += self._deliver_mark(consumer, failure)
         after = self._read_after(batch, gtids, created)
         self.continuity.advance(after, gtids)
         anchored = self.continuity.anchored
@@ -336,6 +339,16 @@ class Dispatcher:
         if batch.fault:
             effects += self._fail_concerned(batch, batch.fault, now)
         return effects
+
+    def _deliver_mark(self, consumer: Consumer, failure: SchemaFailure) -> list[Effect]:
+        """Record that a consumer gets rows of a table whose definition is unknown. Note it once per table."""
+        ((database, table),) = self._routes.targets[failure.route]
+        label = f"{database}.{table}"
+        if label in consumer.unknown_tables:
+            return []
+        consumer.unknown_tables.add(label)
+        fields = {"consumer": consumer.name, "table": label, "error": str(failure.error)}
+        return [Note("warning", "rows delivered without a definition", fields)]
 
     def _pause_to_ask(self, now: float) -> list[Effect]:
         return self.pause(now) if self.phase is Phase.STREAMING else []

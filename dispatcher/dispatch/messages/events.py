@@ -13,6 +13,7 @@ itself causes, without Notes.
 | SeekRequested, RelocationRequested | Store; none if the reader's position lies in the queue |
 | Tick | Store and StoreVersions, at most once a second |
 | DeliveryChanged | Wake |
+| ReaderDeclared | Wake, if a failed consumer goes on |
 | Added, Removed | none |
 | Acknowledged | none; Store if the queue was evicted while the position was being stored |
 
@@ -144,6 +145,15 @@ class DeliveryChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ReaderDeclared:
+    """The reader of a consumer's newest session has declared whether it understands TABLE_MAPs that are marked as
+    unknown."""
+
+    consumer: str
+    takes_unknown: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaFetched:
     """The answer to a `FetchSchema`: the definitions of the tables, and every statement that may have altered one of
     the tables between `request.start` and the points of the definitions."""
@@ -176,5 +186,6 @@ Input = (
     | SeekRequested
     | RelocationRequested
     | DeliveryChanged
+    | ReaderDeclared
     | Tick
 )

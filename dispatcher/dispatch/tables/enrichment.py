@@ -4,7 +4,10 @@
 tables (module `versions`). A TABLE_MAP without metadata gets the metadata of the table version that is valid at this
 point of the log. If no version is known, `enrich` returns the names of the tables whose definitions must be fetched.
 The caller fetches these definitions and calls `enrich` again with the same batch. If a definition is still unknown
-after the last fetch that the caller may make (`ask=False`), the consumers that need the table fail.
+after the last fetch that the caller may make (`ask=False`), the consumers that need the table fail. If no later fetch
+can show the definition, the TABLE_MAP is also *marked* (`table_map.wire`, UNKNOWN_DEFINITION): consumers whose readers
+understand the mark do not fail. A batch is the same for all its consumers, so a TABLE_MAP that gets the current
+definition for a consumer that assumes it is not marked.
 
 If the server writes full metadata, enrichment costs only one comparison per TABLE_MAP, in a kernel
 (`binlog.stream.table_map_rewrite`).
@@ -36,6 +39,7 @@ from dispatcher.binlog.table_map.enrich import (
     enriched_body,
     lacks,
     lacks_only_declared_types,
+    marked_unknown,
     names_columns,
 )
 from dispatcher.binlog.table_map.wire import POST_HEADER_SIZE
@@ -68,12 +72,14 @@ class SchemaRequirement:
 @dataclass(slots=True)
 class SchemaFailure:
     """The definition of a table is missing or wrong for transaction `t` of the batch, so consumers of the table fail
-    there. `even_current`: True if the consumers that accept the current definition fail, too."""
+    there. `even_current`: True if the consumers that accept the current definition fail, too. `marked`: True if the
+    TABLE_MAP is marked, so that consumers whose readers understand the mark do not fail."""
 
     route: int
     t: int
     error: BinlogError
     even_current: bool
+    marked: bool = False
 
 
 @dataclass(slots=True)
@@ -105,10 +111,16 @@ class _Walk:
     missing: dict[Name, LogPosition] = field(default_factory=dict)
     failures: dict[tuple[int, int], SchemaFailure] = field(default_factory=dict)
 
-    def fail(self, route: int, t: int, error: BinlogError, *, even_current: bool) -> None:
+    def fail(
+        self, route: int, t: int, error: BinlogError, *, even_current: bool, marked: bool = False
+    ) -> None:
         earlier = self.failures.get((route, t))
-        if earlier is None or (even_current and not earlier.even_current):
-            self.failures[route, t] = SchemaFailure(route, t, error, even_current)
+        if earlier is None:
+            self.failures[route, t] = SchemaFailure(route, t, error, even_current, marked)
+            return
+        earlier.marked = earlier.marked and marked
+        if even_current and not earlier.even_current:
+            earlier.error, earlier.even_current = error, True
 
 
 class Enrichment:
@@ -124,6 +136,9 @@ class Enrichment:
         self._tables = TableIdCache()
         self._suffixes = MetadataSuffixes()
         self._numbers: dict[tuple[bytes, Version], int] = {}  # the numbers of suffixes
+        self._marks: dict[
+            tuple[bytes, str], int
+        ] = {}  # those of marked TABLE_MAPs, by layout and reason
         # What a layout lacks; by the layout's hash.
         self._lacks: dict[bytes, Lacks] = {}
         self._starts = TransactionStarts()
@@ -197,8 +212,9 @@ class Enrichment:
             # After a restart, a server assigns new table ids.
             self._format = batch.format
             self._tables.forget()
-        if len(self._numbers) > SUFFIXES_MAX:
+        if len(self._numbers) + len(self._marks) > SUFFIXES_MAX:
             self._numbers.clear()
+            self._marks.clear()
             self._lacks.clear()
             self._suffixes.clear()
             self._tables.forget()
@@ -312,34 +328,46 @@ class Enrichment:
         name = (database, table)
         at = self._starts.start(walk.batch, walk.created, t)
         version = None if self._gaps else self.versions.version_at(name, at)
-        version, why = self._usable(version, at, body, layout)
+        version, lacking = self._usable(version, at, body, layout)
         if version is None:
             walk.missing.setdefault(name, at)
             if not walk.ask and not lacks_only_declared_types(body):
-                why = why if self._can_ask else _no_server(self._mariadb)
-                walk.fail(
-                    route, t, _unproven(name, at, why, body, self._mariadb), even_current=True
-                )
+                why = lacking if self._can_ask else _no_server(self._mariadb)
+                error = _unproven(name, str(at), why, body, self._mariadb)
+                walk.fail(route, t, error, even_current=True)
             return KEEP, False
-        if version.definition is not None:
+        why = lacking or version.why
+        if version.definition is not None and lacking is None:
             try:
                 return self._number(body, layout, version), True
             except BinlogError as contradiction:
-                walk.fail(route, t, contradiction.at(str(at)), even_current=True)
-                return KEEP, False
-        if lacks_only_declared_types(body):
+                why = contradiction
+        elif lacks_only_declared_types(body):
             return KEEP, False
-        error = _unproven(name, at, version.why, body, self._mariadb)
-        if requirement.proven:
-            walk.fail(route, t, error, even_current=False)
-        if requirement.current:
+        error = _unproven(name, str(at), why, body, self._mariadb)
+        unknown = version.definition is None and requirement.current
+        if unknown and version.current is not None:
             try:
-                if version.current is not None:
-                    return self._number(body, layout, version), not requirement.later
+                suffix = self._number(body, layout, version)
             except BinlogError as contradiction:
-                error = contradiction
-            walk.fail(route, t, error, even_current=True)
-        return KEEP, False
+                why = contradiction
+                error = _unproven(name, str(at), why, body, self._mariadb)
+            else:
+                if requirement.proven:
+                    walk.fail(route, t, error, even_current=False)
+                return suffix, not requirement.later
+        even_current = version.definition is not None or requirement.current
+        walk.fail(route, t, error, even_current=even_current, marked=not version.may_come)
+        if version.may_come:
+            return KEEP, False
+        return self._mark(body, layout, _unproven(name, "", why, body, self._mariadb).what), False
+
+    def _mark(self, body: bytes, layout: bytes, reason: str) -> int:
+        """Returns the number of the suffix of a TABLE_MAP that says why its definition is unknown."""
+        key = layout, reason
+        if key not in self._marks:
+            self._marks[key] = self._suffixes.add(marked_unknown(body, reason))
+        return self._marks[key]
 
     def _kind_suffix(
         self, walk: _Walk, body: bytes, layout: bytes, route: int, t: int
@@ -366,13 +394,14 @@ class Enrichment:
     ) -> tuple[Version | None, BinlogError | None]:
         """Returns the version for a TABLE_MAP at `at`: `version`, unless it is a derived one that contradicts the
         TABLE_MAP; then it is dropped. None if the table must be fetched, because a derived definition lacks what the
-        error names, or because no version is left."""
+        error names, or because no version is left. A derived version that a fetch did not complete is returned with
+        the error."""
         while version is not None and version.derived:
             try:
                 self._number(body, layout, version)
                 return version, None
             except IncompleteError as lacking:
-                return None, lacking
+                return version if version.asked else None, lacking
             except BinlogError:
                 self.versions.discard(version)
                 version = self.versions.version_at(version.name, at)
@@ -398,22 +427,25 @@ def _no_server(mariadb: bool) -> BinlogError:
 
 
 def _unproven(
-    name: Name, at: LogPosition, why: BinlogError | None, body: bytes, mariadb: bool
+    name: Name, at: str, why: BinlogError | None, body: bytes, mariadb: bool
 ) -> BinlogError:
-    label = f"{name[0]}.{name[1]}"
+    """`at`: the position, "" for a text that is the same at all positions."""
+    label = f"{name[0]}.{name[1]}" + (f" at {at}" if at else "")
     if why is not None:
         return BinlogError(
-            why.kind, f"table {label} at {at}: {why.what}", where=why.where, remedy=why.remedy
+            why.kind, f"table {label}: {why.what}", where=why.where, remedy=why.remedy
         )
     remedy = (
         "start the consumer after the statement that altered the table; or, if you know that the table had the same"
         " columns at this position, set assume_current_schema: true for the consumer in the daemon's settings"
     )
     if names_columns(body):
-        what = f"the log does not show the fractional digits of the temporal columns of table {label} at {at}"
+        what = (
+            f"the log does not show the fractional digits of the temporal columns of table {label}"
+        )
         more = "ALTER TABLE ... FORCE with mysql56_temporal_format=ON lets later events show them"
     else:
-        what = f"the log does not name the columns of table {label} at {at}, and the table may have been altered since"
+        what = f"the log does not name the columns of table {label}, and the table may have been altered since"
         more = f"{full_metadata(mariadb)}, which lets later events name the columns"
     return BinlogError(
         ErrorKind.METADATA_MISSING,

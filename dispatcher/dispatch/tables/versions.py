@@ -57,7 +57,9 @@ class Version:
     """A table's definition in the range of the log from `start` to `end`. If `definition` is None, no definition is
     known for this range: `why` is the error of the fetch, if there was one, and `current` is the definition that the
     fetch returned for the newest segment. `disputed`: True if the statements and the server show different
-    definitions; `why` names both."""
+    definitions; `why` names both. `asked`: True if a fetch has shown nothing more about a derived definition.
+    `may_come`: True if a later fetch may show the definition: no statement has altered the table since, but the server
+    did not show it."""
 
     name: Name
     start: LogPosition
@@ -66,6 +68,8 @@ class Version:
     why: BinlogError | None = None
     current: Definition | None = None
     disputed: bool = False
+    asked: bool = False
+    may_come: bool = False
 
     @property
     def derived(self) -> bool:
@@ -337,8 +341,10 @@ class Versions:
         current = None if isinstance(fetched.definition, BinlogError) else fetched.definition
         definition, why = (current, None) if last and error is None else (None, error)
         begun = [v for v in versions if v.derived and low.key <= v.start.key < high.key]
+        may_come = last and error is not None
         if (version := begun[-1] if begun else derived) is not None:
             self._extend_derived(version, high, definition)
+            version.asked, version.may_come = True, may_come
             return
         if definition is None:
             same = [v for v in versions if v.definition is not None and _begins_in(v, low, high)]
@@ -350,7 +356,9 @@ class Versions:
         versions[:] = [
             v for v in versions if not (low.key <= v.start.key and v.end.key <= high.key)
         ]
-        versions.append(Version(fetched.name, low, high, definition, why, current))
+        versions.append(
+            Version(fetched.name, low, high, definition, why, current, may_come=may_come)
+        )
         versions.sort(key=_start)
 
     def _extend_derived(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from dispatcher.dispatch.client import seeking
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.connection.dispatcher import Phase
-from dispatcher.dispatch.messages.events import SeekRequested
+from dispatcher.dispatch.messages.events import ReaderDeclared, SeekRequested
 from dispatcher.dispatch.queue.queue import Queue, ReadableRange
 from dispatcher.dispatch.queue.reader import Caller, PollBounds, ReaderActivity
 from dispatcher.dispatch.status import dispatcher_of, lag_behind
@@ -64,6 +64,11 @@ class ConsumerSession:
         if number == self.number != READ_ONLY:
             self.reader.caller = caller or self.reader.caller
             self.reader.called(time.monotonic(), full=self.lacks_room)
+
+    def declare(self, *, takes_unknown: bool) -> None:
+        """Record whether the reader of the newest session understands TABLE_MAPs that are marked as unknown."""
+        if self.consumer.takes_unknown != takes_unknown:
+            self.runner.step(ReaderDeclared(self.consumer.name, takes_unknown))
 
     def poll_began(self, number: int) -> ReaderActivity | None:
         """Record that a poll of the newest session has begun. Returns the object to which the caller must report the

@@ -176,7 +176,11 @@ class ConsumerClient:
     def open_session(self, after: Position | None, *, read_only: bool = False) -> Session:
         """Open a session at `after`; if `after` is None, at the stored position. If `read_only` is False, the new
         session fences every older session."""
-        body = {"after": after.as_dict() if after else None, "read_only": read_only}
+        body = {
+            "after": after.as_dict() if after else None,
+            "read_only": read_only,
+            "unknown_definitions": True,
+        }
         answer = self._object("POST", "session", body)
         return Session(
             number=self._value(answer, "session", int),
@@ -211,6 +215,7 @@ class ConsumerClient:
             "max_bytes": max_bytes,
             "wait_ms": wait_ms,
             "markers": markers,
+            "unknown_definitions": True,
         }
         if min_bytes:
             body["min_bytes"] = min_bytes
@@ -251,7 +256,7 @@ class ConsumerClient:
 
     def binlog(self, session: int, start: SliceCut, end: SliceCut) -> DeliveredRange:
         """Returns the delivered binlog of the range (start, end], without copying its bytes."""
-        body: dict[str, Any] = {"session": session}
+        body: dict[str, Any] = {"session": session, "unknown_definitions": True}
         for key, cut in (("start", start), ("end", end)):
             body[key] = cut.position.as_dict()
             body[f"{key}_event"] = cut.inside.as_dict() if cut.inside else None

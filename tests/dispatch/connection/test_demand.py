@@ -80,3 +80,15 @@ def test_a_consumer_of_the_current_definition_fails_only_without_one(routes: Rou
     demand = demand_of(routes, consumer)
     assert demand.failing([unproven]) == []
     assert demand.failing([unproven, unknown]) == [(consumer, unknown)]
+
+
+def test_a_consumer_whose_reader_understands_marks_fails_only_without_one(routes: Routes) -> None:
+    consumer, other = consumer_at(10), consumer_at(10)
+    consumer.takes_unknown = True
+    marked = SchemaFailure(0, 0, MISSING, even_current=True, marked=True)
+    plain = SchemaFailure(0, 1, MISSING, even_current=True)
+    demand = demand_of(routes, consumer, other)
+    assert demand.failing([marked]) == [(other, marked)]
+    assert demand.failing([plain, marked]) == [(consumer, plain), (other, marked)]
+    assert demand_of(routes, consumer).receiving_marks([marked, plain]) == [(consumer, marked)]
+    assert demand_of(routes, consumer_at(11)).receiving_marks([marked]) == []

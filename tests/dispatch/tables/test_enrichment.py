@@ -139,6 +139,52 @@ def test_a_definition_from_behind_an_alter_proves_nothing(minimal: MinimalLog) -
     assert failure.error.kind is ErrorKind.METADATA_MISSING and not failure.even_current
 
 
+def test_a_table_map_without_a_definition_is_marked_and_stays_so(minimal: MinimalLog) -> None:
+    """A second look-up shows nothing more, and the mark does not depend on the position."""
+    minimal.begin()
+    minimal.insert()
+    batch = minimal.batch()
+    minimal.alter()
+    minimal.fetch(minimal.enrich(batch))
+    outcome = minimal.enrich(batch, ask=False)
+    assert [failure.marked for failure in outcome.failures] == [True, True]
+    first, second = table_maps_of(outcome.batch)
+    assert first.unknown == second.unknown and first.layout == second.layout
+    assert "may have been altered since" in first.unknown
+    with pytest.raises(BinlogError, match="not known here") as raised:
+        first.require_names()
+    assert raised.value.kind is ErrorKind.METADATA_MISSING
+    again = minimal.enrich(batch)
+    assert again.missing == () and table_maps_of(again.batch) == [first, second]
+
+
+def test_a_definition_that_the_server_may_show_later_is_not_marked(minimal: MinimalLog) -> None:
+    """SELECT on the table is not granted, and no statement has altered it."""
+    minimal.begin()
+    batch = minimal.batch()
+    outcome = minimal.enrich(batch)
+    assert outcome.start is not None
+    hidden = BinlogError(ErrorKind.METADATA_MISSING, "no SELECT")
+    fetched = [FetchedDefinition(ORDERS, minimal.end, hidden)]
+    minimal.enrichment.versions.add_fetched(outcome.start, fetched, ())
+    outcome = minimal.enrich(batch, ask=False)
+    assert [failure.marked for failure in outcome.failures] == [False]
+    assert [parsed.unknown for parsed in table_maps_of(outcome.batch)] == [""]
+
+
+def test_a_table_map_with_the_current_definition_is_not_marked(minimal: MinimalLog) -> None:
+    """The batch is the same for consumers that need a proven definition, so all of those fail."""
+    minimal.begin()
+    batch = minimal.batch()
+    minimal.alter()
+    minimal.fetch(minimal.enrich(batch))
+    both = SchemaRequirement(proven=True, current=True, later=True)
+    outcome = minimal.enrich(batch, both, ask=False)
+    (failure,) = outcome.failures
+    assert not failure.marked and not failure.even_current
+    assert columns_of(outcome.batch) == ["id"]
+
+
 def test_consumers_that_accept_the_current_definition_go_on(minimal: MinimalLog) -> None:
     minimal.begin()
     batch = minimal.batch()

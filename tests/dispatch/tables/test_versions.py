@@ -21,7 +21,7 @@ from dispatcher.binlog.event.header import parse_format_description
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.dispatch.messages.effects import FetchSchema
-from dispatcher.dispatch.messages.events import SchemaFetched, Tick
+from dispatcher.dispatch.messages.events import ReaderDeclared, SchemaFetched, Tick
 from dispatcher.dispatch.tables.versions import (
     FetchedDefinition,
     LogPosition,
@@ -250,9 +250,12 @@ class Tables(World):
             return
         if consumer.failed:
             self._check_failure(consumer.failed)
+            mixed = any(spec.assume_current_schema for spec in self.specs)
+            assert mixed or not consumer.takes_unknown, "its reader would stop only the table"
         start, end = queue.position(queue.acknowledged), queue.position(queue.queued)
         current = consumer.spec.assume_current_schema
-        check_names(b"".join(queue.read(start, end)), current=current)
+        data = b"".join(queue.read(start, end))
+        check_names(data, current=current, unknown=consumer.takes_unknown)
         self.readers[name].positions.append(end)
         self.acknowledge(name, end)
 
@@ -262,6 +265,12 @@ class Tables(World):
         assert match, error
         name, at = (match[1], match[2]), packed_seq(match[3], int(match[4]))
         assert self.history.altered_after(name, at), f"it could have been proven: {error}"
+
+    def declare(self, name: str) -> None:
+        """Let a reader begin that understands marked TABLE_MAPs, or one that does not."""
+        if name in self.client.consumers:
+            self.step(ReaderDeclared(name, self.rng.random() < 0.6))
+            self.flush()
 
     def seek_back(self, name: str) -> None:
         positions = self.readers[name].positions
@@ -291,6 +300,8 @@ class Tables(World):
                 self.seek_back(self.rng.choice(names))
             elif what < 0.97:
                 self.boot()
+            elif what < 0.98:
+                self.declare(self.rng.choice(names))
             self.connect()
 
     def finish(self, moves: int = 600) -> None:
@@ -325,8 +336,9 @@ class Tables(World):
         )
 
 
-def check_names(data: bytes, *, current: bool) -> int:
-    """Check that the TABLE_MAP of each rows event names the columns that its table had. Returns their number."""
+def check_names(data: bytes, *, current: bool, unknown: bool) -> int:
+    """Check that the TABLE_MAP of each rows event names the columns that its table had, or is marked if `unknown` is
+    True. Returns their number."""
     at, checksum, maps, rows = 4, False, {}, 0
     while at < len(data):
         size = int.from_bytes(data[at + 9 : at + 13], "little")
@@ -343,8 +355,10 @@ def check_names(data: bytes, *, current: bool) -> int:
         elif event[4] == EventType.WRITE_ROWS:
             truth = body[10:].partition(b"|")[0].decode()
             (column,) = maps[body[:6]].columns
-            assert column.name and (current or column.name == truth), f"{column.name}, but {truth}"
             rows += 1
+            if unknown and maps[body[:6]].unknown:
+                continue
+            assert column.name and (current or column.name == truth), f"{column.name}, but {truth}"
     return rows
 
 
