@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dispatcher.binlog.decode import delivered
+from dispatcher.binlog.table_map.table_kind import TableKind
 from tests.daemon.conftest import MakeDaemon, Source
 from tests.daemon.harness import Reader
 from tests.servers import Server
@@ -166,3 +167,31 @@ def test_rows_have_the_columns_of_their_time(
             reader = Reader(daemon, names[what]).open()
             assert inserted(reader, server) == rows, (what, half)
         daemon.restart()
+
+
+def test_a_versioned_table_that_becomes_another_at_once(
+    mariadb118: Server,
+    new_database: Callable[[Server], str],
+    make_daemon: MakeDaemon,
+    source: Source,
+) -> None:
+    """The TABLE_MAPs do not say what the table is, and the server shows only the newest definition."""
+    server = mariadb118
+    database = new_database(server)
+    daemon = make_daemon({"c": source(server, database)})
+    daemon.start().until_state("c", "streaming")
+    daemon.stop()
+    server.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT) WITH SYSTEM VERSIONING",
+        "INSERT INTO t VALUES (1, 1)",
+        "UPDATE t SET v = 2",
+        "ALTER TABLE t DROP SYSTEM VERSIONING",
+        "INSERT INTO t VALUES (2, 3)",
+        database=database,
+    )
+    daemon.start()
+    reader = Reader(daemon, "c").open().read_to(server)
+    changes = [c for c in reader.changes() if isinstance(c, delivered.TableChanges)]
+    assert [c.table_map.kind for c in changes] == [TableKind.VERSIONED, TableKind.TABLE]
+    rows = [row["after"] for c in changes for row in c.batch.to_pylist()]
+    assert [(row["id"], row["v"]) for row in rows] == [(1, 1), (1, 2), (2, 3)]

@@ -47,6 +47,7 @@ def script(n: int, *, pause: bool) -> list[str]:
     return statements
 
 
+@pytest.mark.deep
 def test_tables_are_equal_after_alterations_at_once(job: MirrorJob) -> None:
     """The daemon is killed after half of the statements."""
     job.start("shop", now=False)

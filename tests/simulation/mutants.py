@@ -8,6 +8,8 @@ from __future__ import annotations
 from tests.simulation.changes import Assign, Drop, If, Insert, Remove, Replace, Return
 from tests.simulation.mutant import Mutant
 
+WORLDS = "tests/dispatch/tables/test_versions.py"
+
 MUTANTS: tuple[Mutant, ...] = (
     # -- attaching and merging -----------------------------------------------------------------------------------
     Mutant(
@@ -830,5 +832,55 @@ MUTANTS: tuple[Mutant, ...] = (
         "dispatch.connection.dispatcher.Dispatcher.look_up_delayed",
         Drop("self.gate.forget(delayed.request)"),
         tests="tests/simulation/test_plays.py::test_a_play_has_the_transcript_that_its_file_shows[look_up_of_a_server_that_fails]",
+    ),
+    # -- definitions of tables: the histories of test_versions, whose log names no columns ------------------------
+    Mutant(
+        "keeps the definition over an ALTER",
+        "8: a statement ends the definitions of the tables that it may alter",
+        "dispatch.tables.versions.Versions.end_altered",
+        Drop("del self._open[name]"),
+        tests=WORLDS,
+    ),
+    Mutant(
+        "marks nothing",
+        "8: the TABLE_MAP of a table without a definition is marked",
+        "dispatch.tables.enrichment.Enrichment._mark",
+        Replace("self._suffixes.add(marked_unknown(body, reason))", "KEEP"),
+        tests=WORLDS,
+    ),
+    Mutant(
+        "marks what the server may show later",
+        "8: a definition that a GRANT would show fails the consumer",
+        "dispatch.tables.enrichment.Enrichment._suffix",
+        If("version.may_come", "False"),
+        tests="tests/dispatch/tables/test_enrichment.py",
+    ),
+    Mutant(
+        "fails a reader that understands marks",
+        "8: a consumer whose reader understands the mark does not fail at it",
+        "dispatch.connection.demand.Demand.failing",
+        Replace("f.marked and consumer.takes_unknown", "False"),
+        tests=WORLDS,
+    ),
+    Mutant(
+        "gives marks to every reader",
+        "8: a consumer whose reader does not understand the mark fails at it",
+        "dispatch.connection.demand.Demand.failing",
+        Replace("f.marked and consumer.takes_unknown", "f.marked"),
+        tests=WORLDS,
+    ),
+    Mutant(
+        "keeps marks for the next reader",
+        "8: a reader that does not understand marks gets none from the queue",
+        "dispatch.client.client.Client._reader_declared",
+        Drop("consumer.queue.evict()"),
+        tests="tests/dispatch/client/test_unknown_definitions.py",
+    ),
+    Mutant(
+        "stays failed at a mark",
+        "8: a consumer that failed at a mark goes on for a reader that understands it",
+        "dispatch.client.client.Client._reader_declared",
+        Assign("consumer.failed", "consumer.failed"),
+        tests="tests/dispatch/client/test_unknown_definitions.py",
     ),
 )

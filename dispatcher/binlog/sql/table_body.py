@@ -29,11 +29,12 @@ _PARTITIONING = Form("<partitioning>", SLOTS)
 
 @dataclass(slots=True)
 class TableBody:
-    """`charset`: the table's options CHARACTER SET and COLLATE."""
+    """`charset`: the table's options CHARACTER SET and COLLATE; `versioned`: True for WITH SYSTEM VERSIONING."""
 
     columns: list[DefinedColumn] = field(default_factory=list)
     keys: list[PrimaryKeyClause | UniqueKeyClause] = field(default_factory=list)
     charset: TableCharsetClause = field(default_factory=TableCharsetClause)
+    versioned: bool = False
 
 
 def parse_table_body(statement: LoggedStatement) -> TableBody:
@@ -70,6 +71,9 @@ def _item(tokens: SqlTokens, body: TableBody) -> None:
 def _options(tokens: SqlTokens, body: TableBody) -> None:
     while not tokens.at_end():
         if tokens.accept(",") or tokens.accept("START", "TRANSACTION"):
+            continue
+        if tokens.accept("WITH", "SYSTEM", "VERSIONING"):
+            body.versioned = True
             continue
         if tokens.at("PARTITION", "BY"):
             _PARTITIONING.match(tokens)

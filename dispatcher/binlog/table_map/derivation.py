@@ -37,6 +37,7 @@ from dispatcher.binlog.sql.statement import DdlKind, ParsedStatement
 from dispatcher.binlog.sql.table_body import parse_index, parse_table_body
 from dispatcher.binlog.table_map.derived_columns import Charset, derived_column, with_charset
 from dispatcher.binlog.table_map.derived_keys import Keys, altered_keys, created_keys, row_key
+from dispatcher.binlog.table_map.table_kind import with_row_times
 from dispatcher.model.errors import BinlogError
 
 Definition = Mapping[str, Any]
@@ -142,7 +143,8 @@ def _created(
         charset = Charset(charset_of(collation), collation) if collation else None
     columns = [derived_column(c, charset, server.version, statement.facts) for c in body.columns]
     keys = created_keys(body.columns, body.keys, columns)
-    return {table: _definition(table, columns, keys, row_key(keys, columns), charset)}
+    definition = _definition(table, columns, keys, row_key(keys, columns), charset)
+    return {table: with_row_times(definition) if body.versioned else definition}
 
 
 def _followed(definition: Definition) -> bool:
@@ -163,7 +165,7 @@ def _definition(
     keys: Keys | None,
     primary: list[list[Any]] | None,
     charset: Charset | None,
-) -> Definition:
+) -> dict[str, Any]:
     return {
         "database": table[0],
         "table": table[1],

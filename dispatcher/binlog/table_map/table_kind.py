@@ -77,6 +77,24 @@ def sequence_definition(database: str, table: str) -> dict[str, Any]:
     }
 
 
+def with_row_times(definition: dict[str, Any], row_end: str | None = None) -> dict[str, Any]:
+    """Returns a table's definition as that of a system-versioned table. Adds the columns row_start and row_end, which
+    the server adds if they are not declared (`row_end` None). ROW END is part of every key."""
+    columns = list(definition["columns"])
+    if row_end is None:
+        hidden = {
+            "mysql_type": "timestamp(6)", "nullable": False, "charset": None, "collation": 0, "bytes": None,
+            "visible": False,
+        }  # fmt: skip
+        columns += [{"name": name, **hidden} for name in ("row_start", "row_end")]
+        row_end = "row_end"
+    primary = definition["primary"]
+    if primary and row_end not in [name for name, _ in primary]:
+        primary = [*primary, [row_end, 0]]
+    versioned = {"columns": columns, "primary": primary, "kind": "versioned", "row_end": row_end}
+    return {key: value for key, value in definition.items() if key != "keys"} | versioned
+
+
 def _sequence_column(name: str) -> dict[str, Any]:
     kinds = {"cache_size": "bigint(21) unsigned", "cycle_option": "tinyint(1) unsigned"}
     return {

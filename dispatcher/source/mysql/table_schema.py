@@ -19,6 +19,7 @@ from typing import Any
 
 from dispatcher.binlog.charset.collations import charset_of
 from dispatcher.binlog.table_map.column_definition import defined_columns
+from dispatcher.binlog.table_map.table_kind import with_row_times
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.source.mysql.answers import (
     Row,
@@ -240,9 +241,7 @@ def table_definition(
     definition["keys"] = {name: [list(part) for part in parts] for name, parts in keys.items()}
     default = _collation_id(connection, _TABLE_COLLATION, (database, table))
     definition["charset"] = None if default is None else [charset_of(default), default]
-    if mariadb:
-        _add_kind(connection, definition)
-    return definition
+    return _with_kind(connection, definition) if mariadb else definition
 
 
 def _column_details(row: Row) -> tuple[str, str, int | None, str]:
@@ -297,9 +296,9 @@ def _collation(row: Row) -> tuple[str, int]:
     return text_value(row[0]), 0 if row[1] is None else number_value(row[1])
 
 
-def _add_kind(connection: Connection, definition: Definition) -> None:
-    """Add "kind" to the definition of a table of MariaDB: "table", "sequence", or "versioned" with "row_end", the name
-    of the column ROW END.
+def _with_kind(connection: Connection, definition: Definition) -> Definition:
+    """Return the definition of a table of MariaDB with "kind": "table", "sequence", or "versioned" with "row_end", the
+    name of the column ROW END.
 
     A system-versioned table also gets its columns row_start and row_end, because information_schema shows these columns
     only if they were declared. row_end is part of every key.
@@ -311,17 +310,7 @@ def _add_kind(connection: Connection, definition: Definition) -> None:
         (definition["database"], definition["table"]),
     )
     kinds = {"SYSTEM VERSIONED": "versioned", "SEQUENCE": "sequence"}
-    definition["kind"] = kinds.get(kind.upper(), "table")
-    if definition["kind"] != "versioned":
-        return
-    del definition["keys"]
-    if row_end is None:
-        hidden = {
-            "mysql_type": "timestamp(6)", "nullable": False, "charset": None, "collation": 0, "bytes": None,
-            "visible": False,
-        }  # fmt: skip
-        definition["columns"] += [{"name": name, **hidden} for name in ("row_start", "row_end")]
-        row_end = "row_end"
-    definition["row_end"] = row_end
-    if definition["primary"] and row_end not in [name for name, _ in definition["primary"]]:
-        definition["primary"].append([row_end, 0])
+    kind = kinds.get(kind.upper(), "table")
+    return (
+        with_row_times(definition, row_end) if kind == "versioned" else {**definition, "kind": kind}
+    )
