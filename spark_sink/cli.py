@@ -193,7 +193,10 @@ def run(  # noqa: PLR0913 - each option is one setting
         )
         from spark_sink.job import Job  # noqa: PLC0415
         from spark_sink.mirror.assembly import make_applier  # noqa: PLC0415
+        from spark_sink.mirror.server_names import with_server_names  # noqa: PLC0415
 
+        if settings.stages != "log":
+            settings = with_server_names(settings)
         code = Job(settings, make_applier if settings.stages != "log" else None).run()
     raise typer.Exit(code)
 

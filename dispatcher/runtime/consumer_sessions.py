@@ -552,4 +552,5 @@ def _session_answer(
         "head": session.head.as_dict(),
         "max_bytes_in_binlog_queue": session.queue.bytes_max,
         "gap": gap,
+        "lower_case_table_names": session.runner.source.lower_case_table_names,
     }

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from dispatcher.dispatch.values.declaration import Declaration
 from dispatcher.model.errors import BinlogError, ErrorKind, NotLeaderError, UserError
-from dispatcher.model.subscription import Subscription
+from dispatcher.model.subscription import SYSTEM_DATABASES, Subscription
 from dispatcher.runtime.client.client_runner import Logger
 from dispatcher.runtime.client.lookup_queue import LookUps
 from dispatcher.runtime.client_registry import ClientDecls, ClientRegistry, RegistryChanges
@@ -169,12 +169,13 @@ class Declarations:
         settings = self._current()
         source_name = source_of(settings, permitted, source_name)
         source = settings.sources[source_name]
-        subscription = Subscription(
-            source.databases, source.table_patterns, source.excluded_patterns
-        )
-        state = settings.state.mysql
-        hidden = state is not None and database == state.database
-        if hidden or not subscription.has_table(database, table):
+        permits = Subscription(source.databases, source.table_patterns)
+        hidden = [*source.excluded_patterns]
+        if settings.state.mysql is not None:
+            hidden.append((settings.state.mysql.database, "*"))
+        # The server may find a hidden table by a name in another case, so case does not count here.
+        shows = Subscription(["*", *SYSTEM_DATABASES], None, hidden, lower_case_table_names=1)
+        if not (permits.has_table(database, table) and shows.has_table(database, table)):
             what = f"sources.{source_name} does not permit {database}.{table}"
             remedy = "name a table that the source permits, or change the settings"
             raise UserError(ErrorKind.UNKNOWN_TABLE, what, remedy=remedy)

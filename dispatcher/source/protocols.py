@@ -127,6 +127,10 @@ class Source(Protocol):
     def label(self) -> str:
         """The name of the source in messages, logs and metrics."""
 
+    @property
+    def lower_case_table_names(self) -> int | None:
+        """The setting of the servers that were opened so far; None before the first one."""
+
     def open(self, dispatcher: int) -> OpenedSource:
         """Connect for the dispatcher with this number. To a server, each number is a separate replica. Raises
         BinlogError."""

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.model.names import folded_name
 from dispatcher.source.mysql.answers import ask, text_value
+from dispatcher.source.mysql.server_facts import lower_case_table_names
 from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.values.names import TableName, fits_pattern, table_label
@@ -49,7 +51,11 @@ def run_copy(
     """
     server = CopyServer.of_settings(copy_section(settings))
     with server.session() as connection:
-        names = ask(connection, _TABLES, lambda row: (text_value(row[0]), text_value(row[1])))
+        value = lower_case_table_names(connection)
+        shown = ask(connection, _TABLES, lambda row: (text_value(row[0]), text_value(row[1])))
+    names = [(folded_name(database, value), folded_name(table, value)) for database, table in shown]
+    settings = settings.with_server_names(dict.fromkeys(settings.consumers, value))
+    patterns = [folded_name(text, value) for text in patterns]
     control = ControlTable(spark, settings.target)
     owners = {
         record.name: record.consumer
@@ -127,9 +133,12 @@ def run_verify(
 ) -> list[TableDifference]:
     """Compare the mirror's tables that fit a pattern with the server; without patterns, compare all tables that their
     consumers mirror."""
-    server = CopyServer.of_settings(
-        copy_section(settings), settings.omitted_columns, settings.has_all_versions
-    )
+    section = copy_section(settings)
+    with CopyServer.of_settings(section).session() as connection:
+        value = lower_case_table_names(connection)
+    settings = settings.with_server_names(dict.fromkeys(settings.consumers, value))
+    patterns = [folded_name(text, value) for text in patterns]
+    server = CopyServer.of_settings(section, settings.omitted_columns, settings.has_all_versions)
     existing = [
         record
         for record in ControlTable(spark, settings.target).records().values()

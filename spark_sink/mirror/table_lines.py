@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812
 
 from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.model.names import folded_name
 from spark_sink.mirror.copy.progress import CopyProgress, remaining_s
 from spark_sink.mirror.copy.staging import StagingTable
 from spark_sink.mirror.lake import delta_log
@@ -70,11 +71,18 @@ def selected(records: Iterable[TableRecord], patterns: Sequence[str]) -> list[Ta
         if not any(fits_pattern(record.label, pattern) for record in tables):
             raise UserError(
                 ErrorKind.UNKNOWN_TABLE,
-                f"no table of the mirror fits {pattern!r}",
+                f"no table of the mirror fits {pattern!r}{_in_lower_case(tables, pattern)}",
                 remedy="python -m spark_sink tables shows the tables; write a name like database.table",
             )
     fits = [r for r in tables if any(fits_pattern(r.label, pattern) for pattern in patterns)]
     return fits if patterns else tables
+
+
+def _in_lower_case(tables: Iterable[TableRecord], pattern: str) -> str:
+    """Returns which tables fit the pattern without case, for a message."""
+    folded = folded_name(pattern, 1)
+    fits = [r.label for r in tables if fits_pattern(folded_name(r.label, 1), folded)]
+    return f", but without case {', '.join(fits[:3])}" if fits else ""
 
 
 def table_lines(

@@ -204,7 +204,12 @@ def test_the_columns_of_a_table_are_known_before_a_consumer_is_declared(
 ) -> None:
     answer = daemon.api.get(f"/v1/tables/{database}.orders")
     assert [column["name"] for column in answer["columns"]] == ["id", "note"]
-    for table in (f"{database}.secrets", "mysql.user", f"{database}.missing"):
+    for table in (
+        f"{database}.secrets",
+        f"{database}.SECRETS",
+        f"{database}.missing",
+        "mysql.user",
+    ):
         status, kind, _ = refused(partial(daemon.api.get, f"/v1/tables/{table}?source=db"))
         assert (status, kind) == (404, "UNKNOWN_TABLE")
 

@@ -40,6 +40,7 @@ class MirrorJob:
     standby: Daemon | None = None
     copies: bool = True
     copy_settings: str = ""  # further settings of `copy`, each with a comma before it
+    of_consumers: str = "{}"  # the settings of each consumer
     settings: str = ""  # further lines of the job's YAML file
     quick: bool = True  # True: Java and Spark compile less code than with default settings
     options: tuple[str, ...] = ()  # further options of `run`
@@ -69,7 +70,7 @@ class MirrorJob:
             copy = f'copy: {{mysql: "{server}", password: "{PASSWORD}"{self.copy_settings}}}\n'
         file = self.home / "mirror.yaml"
         file.write_text(
-            f"url: {self.urls}\nconsumers: [{', '.join(consumers)}]\n"
+            f"url: {self.urls}\nconsumers: {{{', '.join(f'{c}: {self.of_consumers}' for c in consumers)}}}\n"
             f"target: {self.location or self.target}\nretry_timeout_seconds: 60\n{copy}{self.settings}",
             encoding="utf-8",
         )

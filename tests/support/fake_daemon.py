@@ -84,7 +84,7 @@ class FakeDaemon:
         self.declared: dict[str, dict[str, Any]] = {}  # the bodies of POST /v1/consumers, by name
         self.slice_ends: list[int] | None = None
         self.full = False  # True: the queue has no room, so no range can grow
-        self.lower_case_table_names = 0  # the setting of the server whose log is fed
+        self.lower_case_table_names: int | None = 0  # the setting of the server whose log is fed
         self.queued: Position | None = None  # how far the daemon has read; None for all
         self.forgotten = self.base  # the daemon refuses ranges before this position
         self.url = ""
@@ -128,7 +128,7 @@ class FakeDaemon:
                 self.add(b"", marker=True, file=path.name)
                 continue
             value = self.lower_case_table_names
-            record = Record(1, self.head.seq + 1, path.name, offset, commit_us, 0, value)
+            record = Record(1, self.head.seq + 1, path.name, offset, commit_us, 0, value or 0)
             self.add(encode_record(record, checksum=True) + data, file=path.name)
         return len(self.transactions) - before
 
@@ -192,6 +192,7 @@ class FakeDaemon:
             "head": self.head.as_dict(),
             "max_bytes_in_binlog_queue": self.max_bytes,
             "gap": gap,
+            "lower_case_table_names": self.lower_case_table_names,
         }
 
     def _consumers(self, body: dict[str, Any]) -> dict[str, Any] | Answer:

@@ -83,6 +83,7 @@ class FakeReaders:
             "head": PLACE.as_dict(),
             "max_bytes_in_binlog_queue": 1,
             "gap": False,
+            "lower_case_table_names": 0,
         }
 
     async def poll(

@@ -81,6 +81,10 @@ class FakeSource:
         names = [*request.files, *(name for name, _ in request.places)]
         return self.fake.view(names, request.starts, request.places), 3600
 
+    @property
+    def lower_case_table_names(self) -> int | None:
+        return 0
+
     def next_host(self, dispatcher: int) -> None:  # noqa: ARG002 - all are alike
         self.moves += 1
 

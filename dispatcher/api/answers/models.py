@@ -114,13 +114,15 @@ class ResolvedAnswer(BaseModel):
 
 
 class SessionAnswer(BaseModel):
-    """`gap`: True if the server purged transactions after `after`; the consumer continues after these transactions."""
+    """`gap`: True if the server purged transactions after `after`; the consumer continues after these transactions.
+    `lower_case_table_names`: the setting of the server, null until the daemon has logged in."""
 
     session: int
     position: PositionBody
     head: PositionBody
     max_bytes_in_binlog_queue: int
     gap: bool
+    lower_case_table_names: int | None
 
 
 class PollRequest(_ReaderRequest):

@@ -59,6 +59,10 @@ class FilesSource:
         files = [*request.files, *(name for name, _ in request.places)]
         return self.open(0).view(ViewRequest(files, request.starts)), None
 
+    @property
+    def lower_case_table_names(self) -> int | None:
+        return 0  # files do not tell it
+
     def next_host(self, dispatcher: int) -> None:
         """Do nothing: there is only one folder."""
 

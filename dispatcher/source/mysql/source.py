@@ -80,6 +80,11 @@ class ServerSource:
         return label_of(self.endpoints)
 
     @property
+    def lower_case_table_names(self) -> int | None:
+        with self._lock:
+            return self._lower_case
+
+    @property
     def endpoint(self) -> Endpoint:
         """The current host."""
         with self._lock:

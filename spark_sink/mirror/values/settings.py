@@ -18,7 +18,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
-from dispatcher.model.errors import UserError
+from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.model.names import folded_name
 from dispatcher.settings.api import parse_listen
 from dispatcher.settings.load import raise_findings, read_section
 from dispatcher.settings.section import SettingsSection
@@ -64,6 +65,15 @@ class MirroredConsumer(SettingsSection):
         default=(),
         description="Patterns of tables that are not mirrored although `include` matches them",
     )
+
+    def with_server_names(self, lower_case_table_names: int) -> MirroredConsumer:
+        """Returns the settings with the patterns as a server with this value names its tables."""
+
+        def folded(patterns: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(folded_name(text, lower_case_table_names) for text in patterns)
+
+        names = {"include": folded(self.include), "exclude": folded(self.exclude)}
+        return self.model_copy(update=names)
 
     def excludes(self, name: tuple[str, str]) -> bool:
         label = ".".join(name)
@@ -443,6 +453,39 @@ class MirrorSettings(SettingsSection):
                 f" list; for at most {_SNAPSHOTS_MAX}, raise interval_seconds or lower snapshot_hours"
             )
         return self
+
+    def names_in_upper_case(self) -> list[str]:
+        """Returns the patterns of tables whose meaning depends on the server's `lower_case_table_names`."""
+        patterns = [*self.tables]
+        for consumer in self.consumers.values():
+            patterns += [*consumer.include, *consumer.exclude]
+        return [text for text in patterns if folded_name(text, 1) != text]
+
+    def with_server_names(self, values: Mapping[str, int]) -> MirrorSettings:
+        """Returns the settings with the patterns as the servers name their tables. `values`: the
+        `lower_case_table_names` of each consumer's server.
+
+        Raises `UserError` if the servers' values give the keys of `tables` different meanings.
+        """
+        consumers = {
+            name: section.with_server_names(values[name])
+            for name, section in self.consumers.items()
+        }
+        folding = {value > 0 for value in values.values()}
+        if len(folding) > 1 and any(folded_name(text, 1) != text for text in self.tables):
+            raise UserError(
+                ErrorKind.SETTINGS,
+                "tables has names in upper case, and lower_case_table_names is 0 on the server of one consumer only",
+                remedy="mirror the consumers of these servers with two jobs, each with its own settings",
+            )
+        tables: dict[str, TableSettings] = {}
+        for text, section in self.tables.items():
+            name = folded_name(text, int(True in folding))
+            chosen = section.model_dump(exclude_none=True)
+            if name in tables:
+                chosen |= tables[name].model_dump(exclude_none=True)
+            tables[name] = TableSettings(**chosen)
+        return self.model_copy(update={"consumers": consumers, "tables": tables})
 
     def policy(self, name: tuple[str, str]) -> TableSettings:
         """Returns the policies of a table: for each policy, the value of the first matching pattern that sets it, in

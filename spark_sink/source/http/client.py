@@ -67,13 +67,15 @@ _KIND_OF_STATUS = {
 class Session:
     """A session of one consumer. `head`: the server's newest position when the session was opened; `gap`: True if the
     server had purged transactions after the requested position, so that the consumer continues behind these
-    transactions, at `position`."""
+    transactions, at `position`; `lower_case_table_names`: the setting of the server, None if the daemon does not know
+    it yet."""
 
     number: int
     position: Position
     head: Position
     max_bytes_in_binlog_queue: int
     gap: bool
+    lower_case_table_names: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,7 @@ class ConsumerClient:
             head=self._position(answer, "head"),
             max_bytes_in_binlog_queue=self._value(answer, "max_bytes_in_binlog_queue", int),
             gap=self._value(answer, "gap", bool),
+            lower_case_table_names=answer.get("lower_case_table_names"),
         )
 
     def resolve(self, place: Place) -> Position:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.model.errors import UserError
 from dispatcher.settings.load import SettingsError
 from spark_sink.mirror.assembly import iceberg_options
 from spark_sink.mirror.values.settings import MirroredConsumer, MirrorSettings, load_mirror_settings
@@ -182,3 +183,43 @@ def test_the_example_shows_all_keys() -> None:
     assert settings.copy_from.model_fields_set | optional == set(
         type(settings.copy_from).model_fields
     )
+
+
+NAMED = """url: http://127.0.0.1:8085
+consumers:
+  shop: {include: ["Shop.*"], exclude: [SHOP.Secret]}
+  other: {}
+target: /t
+tables:
+  Shop.Orders: {omit_columns: [a]}
+  "shop.*": {deletes: soft, omit_columns: [b]}
+  SHOP.ORDERS: {omit_columns: [c], history: true}
+"""
+
+
+def test_names_in_upper_case_mean_the_tables_of_a_server_that_folds_names(load: Load) -> None:
+    exact = load(NAMED)
+    assert exact.names_in_upper_case() == ["Shop.Orders", "SHOP.ORDERS", "Shop.*", "SHOP.Secret"]
+    assert load(JOB).names_in_upper_case() == []
+    for value in (1, 2):
+        folded = exact.with_server_names({"shop": value, "other": value})
+        assert not folded.excludes("shop", ("shop", "orders"))
+        assert folded.excludes("shop", ("shop", "secret"))
+        assert folded.omitted_columns(("shop", "orders")) == ("a",)
+        assert folded.policy(("shop", "orders")).history is True
+        assert folded.policy(("shop", "orders")).deletes == "soft"
+        assert folded.names_in_upper_case() == []
+    same = exact.with_server_names({"shop": 0, "other": 0})
+    assert same.excludes("shop", ("shop", "orders"))
+    assert same.excludes("shop", ("SHOP", "Secret"))
+    assert same.omitted_columns(("shop", "orders")) == ("b",)
+    assert same.omitted_columns(("Shop", "Orders")) == ("a",)
+
+
+def test_a_pattern_of_a_table_has_one_meaning(load: Load) -> None:
+    with pytest.raises(UserError, match="on the server of one consumer only") as refused:
+        load(NAMED).with_server_names({"shop": 1, "other": 0})
+    assert "two jobs" in refused.value.remedy
+    of_consumers = NAMED.partition("tables:")[0]
+    settings = load(of_consumers).with_server_names({"shop": 1, "other": 0})
+    assert settings.excludes("shop", ("shop", "secret"))
