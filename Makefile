@@ -104,7 +104,7 @@ test: servers jars sparks
 
 DEEP_MINUTES ?= 10
 test-deep: servers jars sparks kernels
-	@deploy/setup.sh moto maven
+	@deploy/setup.sh moto readers maven
 	DEEP_MINUTES=$(DEEP_MINUTES) $(PY) -m pytest -s tests/differential -k many_minutes $(PYTEST_ARGS)
 	$(PY) -m pytest -s -m deep --durations=0 $(PYTEST_ARGS)
 
@@ -171,6 +171,7 @@ lock: setup
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group fuzz -o deploy/fuzz.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group bench -c requirements.lock -o deploy/bench.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group moto -o deploy/moto.lock
+	$(subst pyproject.toml,,$(UV_COMPILE)) --group readers -o deploy/readers.lock
 	for line in 40 41 43; do \
 		$(subst pyproject.toml,,$(UV_COMPILE)) --group spark$$line -o deploy/spark$$line.lock || exit 1; done
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the Makefile's targets need: `deploy/setup.sh [venv] [java] [npm] [mirror] [systemd] [helm]
-#   [compose] [chromium] [debootstrap] [moto] [maven]`.
+#   [compose] [chromium] [debootstrap] [moto] [readers] [maven]`.
 #
 # As root on Debian or Ubuntu it installs missing system packages; for other users it prints the command. If everything is
 # installed, it takes a few milliseconds. It installs the Python packages of requirements.lock into .venv, verified by hash.
@@ -157,21 +157,27 @@ need_compose() {
     mv .cache/bin/cmd .cache/bin/compose-spec
 }
 
-# The S3 server of the deep tests. Its packages conflict with those of .venv, so they are installed into another folder.
-need_moto() {
+# Packages of the deep tests that do not belong into .venv: $1 is the name of the lock and of the folder in .cache.
+need_folder() {
     need_venv
-    stamp=.cache/moto/stamp
-    checksum=$(cksum <deploy/moto.lock)
-    [ "$(cat $stamp 2>/dev/null)" = "$checksum" ] && return
-    say "setup: installing moto into .cache/moto"
-    .venv/bin/python -m venv --clear .cache/moto
-    PIP_DISABLE_PIP_VERSION_CHECK=1 .cache/moto/bin/python -m pip -q install --require-hashes --no-deps -r deploy/moto.lock
-    echo "$checksum" >$stamp
+    stamp=.cache/$1/stamp
+    checksum=$(cksum <"deploy/$1.lock")
+    [ "$(cat "$stamp" 2>/dev/null)" = "$checksum" ] && return
+    say "setup: installing $1 into .cache/$1"
+    .venv/bin/python -m venv --clear ".cache/$1"
+    PIP_DISABLE_PIP_VERSION_CHECK=1 ".cache/$1/bin/python" -m pip -q install --require-hashes --no-deps -r "deploy/$1.lock"
+    echo "$checksum" >"$stamp"
 }
+
+# The S3 server; its packages conflict with those of .venv.
+need_moto() { need_folder moto; }
+
+# Readers of Delta tables without Spark.
+need_readers() { need_folder readers; }
 
 for name in "$@"; do
     case $name in
-    venv | java | npm | mirror | systemd | helm | compose | chromium | debootstrap | moto | maven) "need_$name" ;;
-    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose, chromium, debootstrap, moto or maven" ;;
+    venv | java | npm | mirror | systemd | helm | compose | chromium | debootstrap | moto | readers | maven) "need_$name" ;;
+    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose, chromium, debootstrap, moto, readers or maven" ;;
     esac
 done

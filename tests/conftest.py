@@ -99,6 +99,7 @@ SESSION_FILES = tuple(
         "mirror/test_catalog_tables",
         "mirror/test_iceberg",
         "mirror/test_iceberg_readers",
+        "mirror/test_readers",
         "mirror/test_change_feed",
         "mirror/test_changelog",
         "mirror/test_commands",

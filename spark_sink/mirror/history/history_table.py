@@ -23,7 +23,8 @@ from pyspark.sql.types import (
 )
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.lake import delta_log
+from spark_sink.mirror.lake import delta_log, table_features
+from spark_sink.mirror.lake.table_features import TYPE_WIDENING
 from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.tables.delta import MirroredTable, StepSession
 from spark_sink.mirror.tables.whole_rows import equal_rows, grouped
@@ -109,10 +110,13 @@ class HistoryTable:
                 remedy=f"move this folder to another place to keep it, then {remedies.of_history(self.table.label)}",
             )
         name, kind = quoted(had.name), wanted.simpleString()
+        features = table_features.for_columns([(had.name, wanted.jsonValue())])
         iceberg = self.iceberg or self.table.is_for_iceberg(spark)
         if iceberg and not promotes(had.dataType.json(), wanted.json()):
+            table_features.require(spark, self.table.path, features)
             self._rewrite(spark, had.name, kind)
         else:
+            table_features.require(spark, self.table.path, features | TYPE_WIDENING)
             spark.sql(f"ALTER TABLE {self.table.sql_name} ALTER COLUMN {name} TYPE {kind}")
 
     def _rewrite(self, spark: SparkSession, name: str, kind: str) -> None:

@@ -94,13 +94,11 @@ def commit_schema(
     app_id: str,
     version: int,
     fields: Sequence[Mapping[str, Any]],
-    properties: Mapping[str, str],
 ) -> None:
     """Replace the schema of the Delta table at `path` in one commit that records `version` for `app_id`.
 
-    `fields`: as `schema_fields` returns them; a new field has no metadata. Column mapping by name and, for changed
-    types, type widening must be enabled. The commit also sets `properties`. Statements in SQL would make one commit per
-    column, and record no version.
+    `fields`: as `schema_fields` returns them; a new field has no metadata. The table must have the features that the
+    change needs (`table_features`). Statements in SQL would make one commit per column, and record no version.
     """
     jvm: Any = spark._jvm  # noqa: SLF001
     delta: Any = jvm.org.apache.spark.sql.delta
@@ -112,9 +110,6 @@ def commit_schema(
     schema = delta.TypeWideningMetadata.addTypeWideningMetadata(
         transaction, schema, metadata.schema()
     )
-    configuration: Any = metadata.configuration()
-    for name, value in properties.items():
-        configuration = configuration.updated(name, value)
     changed = metadata.copy(
         metadata.id(),
         metadata.name(),
@@ -122,7 +117,7 @@ def commit_schema(
         metadata.format(),
         schema.json(),
         metadata.partitionColumns(),
-        configuration,
+        metadata.configuration(),
         metadata.createdTime(),
     )
     transaction.updateMetadata(changed, False)

@@ -8,8 +8,8 @@ belongs to the table, not to its name or folder, so it does not change when the 
 For MERGE, UPDATE and DELETE, Delta reads the application id and the version from the settings of the Spark session. So
 each `StepSession` has its own Spark session, and only one thread at a time uses it.
 
-Tables are created with column mapping by name and type widening, so that columns can be added, dropped, renamed and
-widened without a rewrite. They also get the property `binlog.table_id`, which shows to which table a folder belongs.
+A table gets column mapping by name and type widening when a change of its columns needs them (`lake.table_features`).
+The property `binlog.table_id` shows to which table a folder belongs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import BooleanType, StructField, StructType
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.lake import delta_commit, delta_log
+from spark_sink.mirror.lake import delta_commit, delta_log, table_features
 from spark_sink.mirror.lake.checkpoints import BACKSTOP
+from spark_sink.mirror.lake.table_features import COLUMN_MAPPING
 from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.tables.whole_rows import equal_rows
 from spark_sink.mirror.values.iceberg_types import COMPATIBLE
@@ -38,14 +39,6 @@ if TYPE_CHECKING:
 
 TABLE_ID_PROPERTY = "binlog.table_id"
 FEED_PROPERTY = "delta.enableChangeDataFeed"
-_PROPERTIES = {
-    "delta.columnMapping.mode": "name",
-    "delta.enableTypeWidening": "true",
-    # DATETIME columns need this feature. Delta enables it for a new table with such a column. Without it, Delta refuses
-    # to add such a column later.
-    "delta.feature.timestampNtz": "supported",
-    **BACKSTOP,
-}
 _FEED_COLUMNS = {"_change_type", "_commit_version", "_commit_timestamp"}
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
@@ -191,12 +184,12 @@ class MirroredTable:
 
         Raises `BinlogError` UNSUPPORTED_CHANGE for a column with a name that Delta uses in a feed.
         """
-        properties = {**_PROPERTIES, TABLE_ID_PROPERTY: self.table_id}
+        properties = {**BACKSTOP, **_features(columns), TABLE_ID_PROPERTY: self.table_id}
         if feed:
             self._require_no_feed_columns(columns)
             properties[FEED_PROPERTY] = "true"
         if iceberg:
-            properties[COMPATIBLE] = "true"
+            properties |= {**COLUMN_MAPPING, COMPATIBLE: "true"}
         builder = DeltaTable.createIfNotExists(spark).location(self.path)
         builder = builder.addColumns(all_nullable(columns))
         for name, value in properties.items():
@@ -226,8 +219,9 @@ class MirroredTable:
             )
 
     def replace_schema(self, spark: SparkSession, columns: StructType) -> None:
-        """Delete all rows, and replace the columns. The commit records no lsn. The call can be repeated until rows are
+        """Delete all rows, and replace the columns. The commits record no lsn. The call can be repeated until rows are
         written."""
+        table_features.require(spark, self.path, _features(columns))
         empty = spark.createDataFrame([], all_nullable(columns))
         writer = empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         writer.save(self.path)
@@ -249,18 +243,26 @@ class MirroredTable:
         """Assign the existing Delta table to this mirrored table: delete its rows, and replace its columns. `feed`,
         `iceberg`: as in `create`. The commits record no lsn. The call can be repeated until rows are written:
         the owner changes last."""
+        for_iceberg = iceberg and not self.is_for_iceberg(spark)
+        if for_iceberg:
+            # A column that was there before column mapping keeps its name in the files, and its older files have no
+            # ids, so Iceberg's readers need other columns.
+            self.replace_schema(spark, StructType([StructField("none", BooleanType())]))
+            table_features.require(spark, self.path, COLUMN_MAPPING)
+            self.replace_schema(spark, StructType([StructField("other", BooleanType())]))
         self.replace_schema(spark, columns)
         if feed:
             self.feed_changes(spark)
-        if iceberg and not self.is_for_iceberg(spark):
+        if for_iceberg:
             spark.sql(
-                f"ALTER TABLE {self.sql_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name',"
-                f" 'delta.enableDeletionVectors' = 'false', '{COMPATIBLE}' = 'true')"
+                f"ALTER TABLE {self.sql_name}"
+                f" SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false', '{COMPATIBLE}' = 'true')"
             )
         self.own(spark)
 
     def add_columns(self, spark: SparkSession, columns: StructType) -> None:
-        """Add columns at the end, NULL in existing rows. The commit records no lsn."""
+        """Add columns at the end, NULL in existing rows. The commits record no lsn."""
+        table_features.require(spark, self.path, _features(columns))
         names = ", ".join(f"{quoted(c.name)} {c.dataType.simpleString()}" for c in columns)
         spark.sql(f"ALTER TABLE {self.sql_name} ADD COLUMNS ({names})")
 
@@ -322,6 +324,11 @@ class MirroredTable:
             builder = DeltaTable.forPath(session.spark, self.path).alias("t")
             merge = builder.merge(lines.alias("e"), equal).whenMatchedDelete()
             merge.whenNotMatchedInsert("NOT e.removes", values=values).execute()
+
+
+def _features(columns: StructType) -> dict[str, str]:
+    """Returns the properties of `lake.table_features` that a table with these columns needs."""
+    return table_features.for_columns((c.name, c.dataType.jsonValue()) for c in columns)
 
 
 def all_nullable(columns: StructType) -> StructType:

@@ -9,15 +9,15 @@ a value, a type that Delta does not widen) the commit rewrites all rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, TimestampNTZType
+from pyspark.sql.types import DataType
 
-from spark_sink.mirror.lake import delta_commit, delta_log
+from spark_sink.mirror.lake import delta_commit, delta_log, table_features
+from spark_sink.mirror.lake.table_features import COLUMN_MAPPING, TYPE_WIDENING
 from spark_sink.mirror.schema.fills import FillValue
 from spark_sink.mirror.schema.signature import ColumnSource, SchemaChange
 from spark_sink.mirror.values.iceberg_types import promotes
@@ -25,11 +25,6 @@ from spark_sink.mirror.values.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
-
-# With these properties, Delta can rename, drop and widen columns by metadata alone. The mirror's own tables have them.
-EVOLUTION_PROPERTIES = {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"}
-# Delta enables this feature for a new table with a TIMESTAMP_NTZ column, but not when such a column is added later.
-_NTZ_FEATURE = {"delta.feature.timestampNtz": "supported"}
 
 
 def execute(
@@ -41,7 +36,8 @@ def execute(
     *,
     iceberg: bool = False,
 ) -> str:
-    """Apply `change` to the Delta table at `path`, in one commit that records `version` for `app_id`.
+    """Apply `change` to the Delta table at `path`, in one commit that records `version` for `app_id`. If the table
+    lacks a feature that the change needs, an earlier commit switches it on.
 
     Columns of the Delta table that the change does not name stay, behind the others. Nothing happens if `app_id` has
     recorded the version or a newer one. If nothing has to be changed, a commit still records the version.
@@ -58,10 +54,29 @@ def execute(
     if _needs_rewrite(spark, change, iceberg=iceberg):
         _rewrite(spark, path, app_id, version, change)
         return ""
-    _set_properties(spark, path, EVOLUTION_PROPERTIES)
+    table_features.require(spark, path, _needed(change, delta_log.schema_fields(spark, path)))
     fields = _fields(change, delta_log.schema_fields(spark, path))
-    delta_commit.commit_schema(spark, path, app_id, version, fields, _NTZ_FEATURE)
+    delta_commit.commit_schema(spark, path, app_id, version, fields)
     return ""
+
+
+def _needed(change: SchemaChange, fields: list[dict[str, Any]]) -> dict[str, str]:
+    """Returns the properties that the table needs for a change by metadata."""
+    after = _fields(change, fields)
+    properties = table_features.for_columns((field["name"], field["type"]) for field in after)
+    sources = [column.source for column in change.columns]
+    sources += [before for before, _ in _staying(change, [field["name"] for field in fields])]
+    by_name = {field["name"].lower(): field for field in fields}
+    stay = [
+        (by_name[source.lower()], field)
+        for source, field in zip(sources, after, strict=True)
+        if source is not None
+    ]
+    if len(stay) < len(fields) or any(one["name"] != other["name"] for one, other in stay):
+        properties |= COLUMN_MAPPING
+    if any(one["type"] != other["type"] for one, other in stay):
+        properties |= TYPE_WIDENING
+    return properties
 
 
 def _refused(spark: SparkSession, path: str, change: SchemaChange) -> str:
@@ -97,16 +112,6 @@ def _type_json(text: str) -> str:
     return DataType.fromDDL(text).json()
 
 
-def _set_properties(spark: SparkSession, path: str, wanted: Mapping[str, str]) -> None:
-    """Set the properties that the table lacks, in a separate commit. A table that the mirror has not created needs this
-    once."""
-    properties = delta_log.table_properties(spark, path)
-    missing = {k: v for k, v in wanted.items() if properties.get(k) != v}
-    if missing:
-        pairs = ", ".join(f"'{name}' = '{value}'" for name, value in missing.items())
-        spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({pairs})")
-
-
 def _staying(change: SchemaChange, names: list[str]) -> list[tuple[str, str]]:
     """Returns (old name, new name) of the Delta table's columns that stay although the new signature lacks them."""
     gone = {column.source.lower() for column in change.columns if column.source is not None}
@@ -137,10 +142,9 @@ def _fields(change: SchemaChange, fields: list[dict[str, Any]]) -> list[dict[str
 def _rewrite(
     spark: SparkSession, path: str, app_id: str, version: int, change: SchemaChange
 ) -> None:
+    names = ((column.name, column.spark_type) for column in change.columns)
+    table_features.require(spark, path, table_features.for_columns(names))
     frame = spark.read.format("delta").load(path)
-    had_ntz = any(isinstance(field.dataType, TimestampNTZType) for field in frame.schema)
-    if not had_ntz and any(column.spark_type == "timestamp_ntz" for column in change.columns):
-        _set_properties(spark, path, _NTZ_FEATURE)
     columns = [_expression(column).alias(column.name) for column in change.columns]
     staying = _staying(change, frame.columns)
     columns += [F.col(quoted(before)).alias(after) for before, after in staying]

@@ -235,18 +235,14 @@ def test_a_table_whose_files_iceberg_cannot_read_says_so(
     published = make_published()
     mirror = published.mirror
     mirror.source.execute(
-        "CREATE TABLE old (id INT PRIMARY KEY, v SMALLINT)",
-        "INSERT INTO old VALUES (1, 1)",
-        "ALTER TABLE old MODIFY v DOUBLE",
-        "CREATE TABLE fine (id INT PRIMARY KEY)",
-        "INSERT INTO fine VALUES (1)",
+        "CREATE TABLE old (id INT PRIMARY KEY)",
+        "INSERT INTO old VALUES (1)",
     )
-    assert mirror.run() == 0  # without a catalog; Delta changes the type by metadata
+    assert mirror.run() == 0  # without a catalog: the files have no field ids
+    mirror.source.execute("CREATE TABLE fine (id INT PRIMARY KEY)", "INSERT INTO fine VALUES (1)")
     assert published.apply() == 1
     record = mirror.record("old")
-    assert (
-        "Iceberg cannot read column v: its type was changed from short to double" in record.refused
-    )
+    assert "Iceberg cannot read column id: its files have no field ids" in record.refused
     assert "python -m spark_sink copy" in record.refused
     assert published.rows("fine") == [{"id": 1}]
 

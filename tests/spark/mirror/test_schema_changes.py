@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from dispatcher.binlog.sql.lexer import STRICT_TRANS_TABLES
 from dispatcher.binlog.table_map.column_types import InvalidDates
-from spark_sink.mirror.lake import delta_log
+from spark_sink.mirror.lake import delta_commit, delta_log
+from spark_sink.mirror.lake.table_features import COLUMN_MAPPING, NTZ_FEATURE, TYPE_WIDENING
 from spark_sink.mirror.schema.columns import ColumnSignature
 from spark_sink.mirror.schema.signature import (
     Recopy,
@@ -25,13 +27,16 @@ from spark_sink.mirror.schema.signature import (
 )
 from spark_sink.mirror.schema.statements import AlterTable, effects_of
 from spark_sink.mirror.tables import schema_changes
+from spark_sink.mirror.tables.delta import MirroredTable
 from tests.support.statements import UTF8, as_logged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 APP = "binlog-dispatcher/table/t1"
-EVOLVING = ", ".join(f"'{k}'='{v}'" for k, v in schema_changes.EVOLUTION_PROPERTIES.items())
+EVOLVING = ", ".join(
+    f"'{name}'='{value}'" for name, value in (COLUMN_MAPPING | TYPE_WIDENING | NTZ_FEATURE).items()
+)
 
 
 def signature(**columns: str) -> Signature:
@@ -294,6 +299,47 @@ def test_a_table_that_was_created_without_column_mapping(
     table = Mirror(spark, path, signature(id="int", v="int"))
     table.alter("CHANGE v w BIGINT, ADD x INT")
     assert table.rows() == [(1, 2, None)]
+
+
+def test_a_change_switches_on_the_features_that_it_needs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Mirror(spark, str(tmp_path / "t"), signature(id="int", v="int", w="int"))
+    columns = StructType([StructField(c, IntegerType()) for c in ("id", "v", "w")])
+    MirroredTable("t1", table.path, "shop.t").create(spark, columns)
+
+    def requires() -> set[str]:
+        detail = spark.sql(f"DESCRIBE DETAIL delta.`{table.path}`").first()
+        assert detail is not None
+        features = set(detail["tableFeatures"]) & {"columnMapping", "timestampNtz", "typeWidening"}
+        assert detail["minReaderVersion"] == (3 if features else 1)
+        return features
+
+    table.fill("(1, 2, 3)")
+    assert requires() == set()
+    with table.by_metadata():
+        table.alter("ADD x INT, MODIFY w INT FIRST")
+    table.alter("ADD y INT NOT NULL DEFAULT 3, DROP x")  # by a rewrite
+    assert requires() == set()
+    table.alter("ADD moment DATETIME")
+    assert requires() == {"timestampNtz"}
+    table.alter("MODIFY v BIGINT")
+    assert requires() == {"timestampNtz", "typeWidening"}
+    with monkeypatch.context() as patched:
+        patched.setattr(delta_commit, "commit_schema", _killed)
+        with pytest.raises(InterruptedError):
+            table.alter("RENAME COLUMN v TO u, DROP y, ADD v INT")
+    table.version -= 1
+    assert table.frame.columns == ["w", "id", "v", "y", "moment"]
+    with table.by_metadata():  # the killed attempt has switched on column mapping
+        table.alter("RENAME COLUMN v TO u, DROP y, ADD v INT")
+    assert requires() == {"columnMapping", "timestampNtz", "typeWidening"}
+    assert table.frame.columns == ["w", "id", "u", "moment", "v"]
+    assert table.rows() == [(3, 1, 2, None, None)]
+
+
+def _killed(*_: object) -> None:
+    raise InterruptedError
 
 
 @pytest.mark.deep
