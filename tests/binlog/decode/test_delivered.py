@@ -19,6 +19,7 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.changes.json_render import json_text
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges, TableSlice
 from dispatcher.binlog.event.query import parse_query
+from dispatcher.binlog.event.record import RECORD_VERSION
 from dispatcher.binlog.sql.statement import parse_statement
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
@@ -379,10 +380,10 @@ def test_a_record_of_another_version_is_refused() -> None:
     log = Delivered(checksum=False)
     start = len(log.out)
     log.transaction(ORDERS_MAP)
-    log.out[start + 21] = 2
+    log.out[start + 21] = RECORD_VERSION + 1
     error = caught(log.bytes())
     assert error.kind is ErrorKind.UNSUPPORTED_EVENT
-    assert "version 2" in error.what
+    assert f"version {RECORD_VERSION + 1}" in error.what
 
 
 @pytest.mark.parametrize("data", [b"", b"\xfebi", b"PK\3\4" + bytes(200), b"\xfdbin" + bytes(200)])

@@ -56,6 +56,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     monkeypatch.setattr(server.SnapshotTableServer, "session", made.session)
     monkeypatch.setattr(server, "ask", made.ask)
     monkeypatch.setattr(server, "fetch", made.fetch)
+    monkeypatch.setattr(server, "lower_case_table_names", lambda _: 0)
     monkeypatch.setattr(server, "read_grants", lambda _: grants_module.parse_grants(made.grants))
     monkeypatch.setattr(
         server, "visible_databases", lambda _: frozenset(name for name, _ in made.tables)
