@@ -797,14 +797,14 @@ _RENAMES = (
         "a reason keeps the former name",
         "the commands in the reason of a renamed table name it as it is named now",
         "records.renamed",
-        Replace("of_renamed(record.reason, old, new)", "record.reason"),
+        Replace("naming(record.reason, old, new)", "record.reason"),
         tests=f"{_NAMED}test_the_reason_of_a_table_follows_its_rename",
     ),
     _mutant(
         "a fault names a former name",
         "the fault of an entry before a RENAME names the table as it is named now",
         "transitions.faulted",
-        Drop("text = remedies.of_renamed(text, then, record.label)"),
+        Drop("text = remedies.naming(text, then, record.label)"),
         tests=f"{_NAMED}test_a_fault_of_an_entry_before_a_rename_names_the_table_of_now",
     ),
     _mutant(

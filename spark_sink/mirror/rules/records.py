@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from spark_sink.mirror.rules.remedies import of_renamed
+from spark_sink.mirror.rules.remedies import naming
 from spark_sink.mirror.rules.states import CatchingUp, Dropped, Failing, Live
 from spark_sink.mirror.rules.table_record import FormerName, TableRecord, forgetting
 from spark_sink.mirror.values.names import TableName, table_label
@@ -60,10 +60,10 @@ def renamed(record: TableRecord, name: TableName, lsn: int) -> TableRecord:
     state = record.state
     match state:
         case Live(failing=Failing() as failing):
-            before = of_renamed(failing.reason_before, old, new)
+            before = naming(failing.reason_before, old, new)
             state = replace(state, failing=replace(failing, reason_before=before))
         case CatchingUp(reason_before=str() as before):
-            state = replace(state, reason_before=of_renamed(before, old, new))
+            state = replace(state, reason_before=naming(before, old, new))
     former = FormerName(lsn, *record.name)
     return replace(
         record,
@@ -71,7 +71,7 @@ def renamed(record: TableRecord, name: TableName, lsn: int) -> TableRecord:
         table=name[1],
         names=(*record.names, former),
         state=state,
-        reason=of_renamed(record.reason, old, new),
+        reason=naming(record.reason, old, new),
     )
 
 

@@ -50,7 +50,7 @@ def completed(text: str, options: CommandOptions) -> str:
     return _COMMAND.sub(words, text)
 
 
-def of_renamed(text: str, old: str, new: str) -> str:
+def naming(text: str, old: str, new: str) -> str:
     """Returns a message about the table `old` as a message about the same table, whose label is `new` now. Commands
     contain the label in the shell's quotes, if it needs them."""
     before = rf"(?P<command>{re.escape(MIRROR)} (?:resolve|copy|adopt|verify) )|(?<![\w$./-])"

@@ -275,7 +275,7 @@ def faulted(record: TableRecord, fault: BinlogError, lsn: int) -> TableRecord:
     text = remedies.of_fault(fault, record.label)
     # The fault names the table as the entry does. A RENAME behind the entry may have been executed already.
     then = table_label(name_at(record, lsn))
-    text = remedies.of_renamed(text, then, record.label)
+    text = remedies.naming(text, then, record.label)
     return stopped(record, text, lsn - 1, lsn - 1 if other_history else lsn)
 
 

@@ -170,7 +170,7 @@ class Copier:
         self.chunk.set()
         until(lambda: self.complete or stopping(), "the copy ends")
         return SimpleNamespace(
-            complete=self.complete, executed=BEGIN, exact=True, signature="columns"
+            complete=self.complete, executed=BEGIN, exact=True, signature="columns", generated=()
         )
 
 
