@@ -35,7 +35,7 @@ from benchmarks.processes import DescendantsMeter
 from benchmarks.source import BATCH_BYTES, Parts, processor_s
 from benchmarks.spark import jvm_pid, read_stream, spark_session
 from examples.parquet_history import append
-from spark_sink.slice_decoder import SliceDecoder
+from spark_sink.source.slice_decoder import SliceDecoder
 from tests.daemon.harness import PASSWORD, Daemon
 from tests.servers import start_server
 

@@ -10,9 +10,9 @@ from prometheus_client import Metric
 
 from dispatcher.telemetry import metrics
 from dispatcher.telemetry.exposition import GAUGE, kind_of
-from spark_sink.listener import BinlogListener, StreamCollector
 from spark_sink.mirror.metrics import MirrorCollector
 from spark_sink.mirror.runtime.progress import ConsumerProgress
+from spark_sink.source.listener import BinlogListener, StreamCollector
 
 PATH = Path(__file__).parents[1] / "docs/metrics.md"
 

@@ -21,10 +21,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_sink.job import Job
 from spark_sink.mirror.assembly import make_applier
+from spark_sink.mirror.job import Job
+from spark_sink.mirror.session import spark_session
 from spark_sink.mirror.values.settings import MirrorSettings
-from spark_sink.session import spark_session
 from tests.daemon.harness import PASSWORD, Daemon, until
 from tests.servers import Server, start_server
 from tests.servers.ports import free_port

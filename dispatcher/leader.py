@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.dispatch.client.client import Client
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.timings import ConnectionTimings, StoreTimings
@@ -28,6 +27,7 @@ from dispatcher.runtime.store.store_thread import StoreProtocol, StoreThread
 from dispatcher.settings.model import Settings, StateSettings
 from dispatcher.state.newest import log_losses
 from dispatcher.state.store import StateStore
+from dispatcher.stream.segments import Allocate
 
 STORE_CHECK_EVERY_S = 1.0
 

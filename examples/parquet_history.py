@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from spark_sink.slice_decoder import SliceDecoder, slice_ends
+from spark_sink.source.slice_decoder import SliceDecoder, slice_ends
 
 ROWS_IN_GROUP = 131_072
 WRITTEN = pa.schema(

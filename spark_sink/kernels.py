@@ -25,8 +25,8 @@ from dispatcher.binlog.decode.delivered import TableSlice
 from dispatcher.binlog.decode.events import row_walk
 from dispatcher.binlog.table_map.parse import TableMap
 from spark_sink.mirror.verify.row_checksums import Buckets
-from spark_sink.table_rows import text_kernels
-from spark_sink.table_rows.text_rows import TextDecoder
+from spark_sink.source.table_rows import text_kernels
+from spark_sink.source.table_rows.text_rows import TextDecoder
 
 SAMPLE = Path(__file__).with_name("kernels.binlog")
 

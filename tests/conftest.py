@@ -51,6 +51,7 @@ _WAITING = (
     "tests/state/",
     "tests/faults/",
     "tests/binlog/test_servers_",
+    "tests/mysql/",
     "tests/cli/",
     "tests/deploy/",
     "tests/inspect/",
@@ -66,7 +67,7 @@ _COMPUTING = (
     "tests/mirror_simulation/",
     "tests/simulation/",
     "tests/dispatch/queue/",
-    "tests/binlog/stream/",
+    "tests/stream/",
     "tests/project/",
     "tests/dispatch/",
     "tests/leadership_simulation/",
@@ -141,7 +142,7 @@ _ROTATED_FILES = (
     FileGroup(4, ("tests/cli/",)),
     FileGroup(4, ("tests/front/test_", "tests/front/clients/")),
     FileGroup(4, ("tests/inspect/test_",)),
-    FileGroup(4, ("tests/source/mysql/",)),
+    FileGroup(4, ("tests/source/mysql/", "tests/mysql/")),
     FileGroup(4, ("tests/state/",)),
 )
 

@@ -7,9 +7,9 @@ kernels.
 
 from __future__ import annotations
 
-from dispatcher.binlog.stream.warmup import load_kernels
 from dispatcher.front.dump.warmup import load_dump_kernels
 from dispatcher.library.warm import load_decoder
+from dispatcher.stream.warmup import load_kernels
 from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS
 

@@ -17,10 +17,10 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from dispatcher.mysql.login import Endpoint, connect
+from dispatcher.mysql.server_facts import examine
 from dispatcher.settings.load import load_settings
-from dispatcher.source.mysql.login import Endpoint, connect
-from dispatcher.source.mysql.server_facts import examine
-from spark_sink.cli import app
+from spark_sink.mirror.cli import app
 from spark_sink.mirror.values.settings import load_mirror_settings
 from tests.daemon.harness import until
 from tests.servers.installs import Kind

@@ -51,8 +51,8 @@ def main(image: str) -> None:
 
         load_decoding_kernels()
     else:
-        from dispatcher.binlog.stream.warmup import load_kernels  # noqa: PLC0415
         from dispatcher.front.dump.warmup import load_dump_kernels  # noqa: PLC0415
+        from dispatcher.stream.warmup import load_kernels  # noqa: PLC0415
 
         load_kernels()
         load_dump_kernels()

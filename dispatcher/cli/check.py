@@ -154,7 +154,7 @@ def _reports(settings: Settings, names: list[str], begun: Collection[str]) -> li
     """The reports of the hosts, or of the folder, that these consumers share."""
     from dispatcher.runtime.client.from_settings import consumer_spec  # noqa: PLC0415
     from dispatcher.source.mysql import examination  # noqa: PLC0415
-    from dispatcher.source.mysql.login import endpoints_of  # noqa: PLC0415
+    from dispatcher.source.mysql.source import endpoints_of  # noqa: PLC0415
 
     specs = [consumer_spec(name, settings.consumers[name], settings.state) for name in names]
     first = settings.consumers[names[0]]

@@ -25,8 +25,8 @@ from dispatcher.front.wire.packets import Command
 from dispatcher.front.wire.result_set import eof_packet, ok_packet, text_result_set
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.server_picture import Picture
+from dispatcher.mysql.error_map import number_of
 from dispatcher.settings.front import FrontSettings
-from dispatcher.source.mysql.error_map import number_of
 
 COMMAND_BYTES_MAX = 1 << 20
 QUESTION_BYTES_MAX = 128 << 10

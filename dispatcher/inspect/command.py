@@ -175,8 +175,8 @@ def _source(
         )
     # PyMySQL is loaded only if the input is a server.
     from dispatcher.inspect.server_log import RemoteLog  # noqa: PLC0415
+    from dispatcher.mysql.login import Endpoint, Tls, TlsMode  # noqa: PLC0415
     from dispatcher.source.mysql.blocking_dump import LogServer  # noqa: PLC0415
-    from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode  # noqa: PLC0415
 
     user, host, port, file = _address(logs[0])
     try:
@@ -196,7 +196,7 @@ def _source(
 
 def _address(url: str) -> tuple[str, str, int, str]:
     """Returns (user, host, port, file) of mysql://user@host:port/file."""
-    from dispatcher.settings.values import split_host_port  # noqa: PLC0415 - pydantic
+    from dispatcher.yaml_settings.values import split_host_port  # noqa: PLC0415 - pydantic
 
     address, _, file = url.removeprefix(_SCHEME).partition("/")
     user, _, server = address.rpartition("@")

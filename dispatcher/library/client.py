@@ -18,9 +18,6 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 from uuid import UUID, uuid4
 
-from dispatcher.binlog.stream.segments import Allocate
-from dispatcher.binlog.stream.warmup import load_kernels
-from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.library import options
@@ -37,7 +34,6 @@ from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.runtime.status.rates import Rates
 from dispatcher.runtime.status.status_rows import status_rows
 from dispatcher.runtime.store.store_thread import StoreThread
-from dispatcher.settings.load import parse_section
 from dispatcher.settings.model import (
     CONSUMER_NAME,
     ConnectionSettings,
@@ -47,6 +43,10 @@ from dispatcher.settings.model import (
 from dispatcher.state.newest import log_losses
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
+from dispatcher.stream.segments import Allocate
+from dispatcher.stream.warmup import load_kernels
+from dispatcher.stream.xa_store import XaChanges, XaEntry
+from dispatcher.yaml_settings.validation import parse_section
 
 START_S = 60.0
 

@@ -24,11 +24,11 @@ from dispatcher.binlog.event.gtid import parse_gtid_event, parse_mariadb_gtid
 from dispatcher.binlog.event.header import CHECKSUM_SIZE, HEADER_SIZE, MAGIC, EventHeader
 from dispatcher.binlog.event.record import Record, parse_record
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.stream.segments import release_pages
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
 from dispatcher.dispatch.queue.queue import QueuedTransaction
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
+from dispatcher.stream.segments import release_pages
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS = 1024  # of a large transaction, this many rows are converted to Python values at a time

@@ -1,6 +1,6 @@
 """Load the decoding kernels in advance, so that compiling them at the first rows does not block the program's loop.
 
-`dispatcher.binlog.stream.warmup` does the same for the kernels that read the log, which are the only kernels that the
+`dispatcher.stream.warmup` does the same for the kernels that read the log, which are the only kernels that the
 daemon needs.
 """
 

@@ -17,7 +17,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.dispatch.client.client import Client
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.timings import ConnectionTimings
@@ -26,6 +25,7 @@ from dispatcher.runtime.client.client_service import ClientDecl, ClientService
 from dispatcher.runtime.client.from_settings import ClientKey
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.runtime.store.store_thread import StoreThread
+from dispatcher.stream.segments import Allocate
 
 ClientDecls = Mapping[ClientKey, ClientDecl]
 

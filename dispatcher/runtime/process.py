@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from dispatcher.binlog.stream.warmup import load_kept_kernels, load_kernels
+from dispatcher.stream.warmup import load_kept_kernels, load_kernels
 
 
 def prepare_process() -> None:

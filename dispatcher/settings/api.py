@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from dispatcher.settings.section import HostPort, SettingsSection, secret_of
-from dispatcher.settings.values import ByteSize, ReadableFile, SecretFile, WholeNumber
+from dispatcher.yaml_settings.section import HostPort, SettingsSection, parse_listen, secret_of
+from dispatcher.yaml_settings.values import ByteSize, ReadableFile, SecretFile, WholeNumber
 
 TOKEN_LENGTH_MIN = 16
 _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared, not listened on
@@ -19,13 +19,6 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?\Z|[0-
 
 _HOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 _URL = re.compile(r"https?://[A-Za-z0-9._:\[\]-]{1,200}/?\Z")
-
-
-def parse_listen(value: Any) -> HostPort:
-    """Parse the value of `api.listen`. Port 0 means any free port. Raises ValueError."""
-    if not isinstance(value, str):
-        raise ValueError("expected text like 127.0.0.1:8085")
-    return HostPort.parse(value, 8085)
 
 
 def _host_name(value: str) -> str:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from dispatcher.settings.model import ConsumerSettings, LimitSettings, SourceSettings
 from dispatcher.settings.reference import NONE, REQUIRED, SettingReference, daemon_settings
-from dispatcher.settings.source import KeyPath, Tree
+from dispatcher.yaml_settings.source import KeyPath, Tree
 
 _SECRETS = frozenset({"password", "token"})
 _HIDDEN = "(hidden)"

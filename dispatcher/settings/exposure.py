@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dispatcher.settings.model import ConnectionSettings, MysqlTlsSettings, Settings
-from dispatcher.settings.section import HostPort
-from dispatcher.settings.source import KeyPath, Tree
+from dispatcher.settings.model import ConnectionSettings, Settings
+from dispatcher.yaml_settings.section import HostPort
+from dispatcher.yaml_settings.server import MysqlTlsSettings
+from dispatcher.yaml_settings.source import KeyPath, Tree
 
 _SECRET_FILE_KEYS = frozenset({"password_file", "token_file", "key"})
 

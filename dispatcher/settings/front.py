@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from dispatcher.settings.api import ListenerTlsSettings, ScopeName
-from dispatcher.settings.section import HostPort, SettingsSection
-from dispatcher.settings.values import WholeNumber
+from dispatcher.yaml_settings.section import HostPort, SettingsSection
+from dispatcher.yaml_settings.values import WholeNumber
 
 CLIENT_SCOPES: frozenset[ScopeName] = frozenset(("read", "acknowledge"))
 """The scopes that the token of a client needs."""

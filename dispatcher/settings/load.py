@@ -7,18 +7,13 @@ sections.
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
-
-from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.subscription import NamePatterns
-from dispatcher.settings.api import ApiSettings, parse_listen
+from dispatcher.settings.api import ApiSettings
 from dispatcher.settings.exposure import warnings_of
 from dispatcher.settings.front import FrontSettings, parse_front_listen
 from dispatcher.settings.model import (
@@ -34,45 +29,11 @@ from dispatcher.settings.model import (
     StateSettings,
 )
 from dispatcher.settings.mqtt import MqttSettings
-from dispatcher.settings.section import SettingsSection
-from dispatcher.settings.source import EXPECTED_MAPPING, KeyPath, Origin, Tree, read_sources
+from dispatcher.yaml_settings.section import parse_listen
+from dispatcher.yaml_settings.source import EXPECTED_MAPPING, KeyPath, Tree, read_sources
+from dispatcher.yaml_settings.validation import raise_findings, read_section, suggestion
 
-# Unknown keys that people write in a consumer, each with the advice that the error contains.
-_INSTEAD = {
-    "hosts": "list several hosts in mysql: user@host1:port,host2:port",
-    **{key: f"set the {key} in mysql: user@host:port" for key in ("host", "port", "user")},
-    "failover_wait": "did you mean 'failover_wait_seconds'?",
-    "max_bytes_in_spill": "set it in state, where it applies to all consumers",
-    "max_bytes_in_prepared": "set it in state, where it applies to each connection",
-}
-_EXPECTED = {
-    "missing": "is missing",
-    "string_type": "expected text; put the value in quotes",
-    "bool_type": "expected true or false",
-    "bool_parsing": "expected true or false",
-    "list_type": "expected a list",
-    "tuple_type": "expected a list",
-    "dict_type": EXPECTED_MAPPING,
-    "model_type": EXPECTED_MAPPING,
-    "model_attributes_type": EXPECTED_MAPPING,
-    "path_type": "expected a file name",
-    "too_short": "must not be empty",
-}
-
-S = TypeVar("S", bound=SettingsSection)
 C = TypeVar("C", ConsumerSettings, SourceSettings)
-
-
-class SettingsError(UserError):
-    """Invalid settings. `str()` has one line per error, in the order of the files. Each line contains only printable
-    characters."""
-
-    @staticmethod
-    def _shown(what: str) -> str:
-        return what
-
-    def __str__(self) -> str:
-        return self.what
 
 
 def load_settings(
@@ -104,7 +65,7 @@ def validated_settings(tree: Tree) -> Settings:
     sections = ("defaults", "consumers", "sources", "api", "front", "state", "log", "mqtt")
     for key in values:
         if key not in sections:
-            tree.report((key,), f"unknown key{_suggestion(key, sections)}")
+            tree.report((key,), f"unknown key{suggestion(key, sections)}")
     defaults = _defaults(tree)
     sources = _sources(tree, defaults)
     consumers = _consumers(tree, defaults)
@@ -143,22 +104,6 @@ def validated_settings(tree: Tree) -> Settings:
         mqtt=mqtt,
         warnings=warnings,
     )
-
-
-def raise_findings(tree: Tree) -> None:
-    """Raises `SettingsError` with all findings of the tree, if it has any."""
-    if tree.findings:
-        findings = sorted(dict.fromkeys(tree.findings), key=lambda finding: finding.origin)
-        raise SettingsError(ErrorKind.SETTINGS, "\n".join(map(str, findings)))
-
-
-def parse_section(model: type[S], values: Mapping[str, Any], origin: str) -> S:
-    """Validate one section given as Python values. Raises `SettingsError`; each of its lines begins with `origin`."""
-    tree = Tree(origins={(): Origin(origin)})
-    section = read_section(tree, (), model, values)
-    if section is None:
-        raise SettingsError(ErrorKind.SETTINGS, "\n".join(map(str, tree.findings)))
-    return section
 
 
 def _defaults(tree: Tree) -> dict[str, Any]:
@@ -231,51 +176,6 @@ def _check_source(tree: Tree, path: KeyPath, values: Mapping[str, Any]) -> None:
         tree.report(path, NO_SOURCE)
     elif "files" not in values and values.keys().isdisjoint(("password", "password_file")):
         tree.report(path, NO_CREDENTIAL)
-
-
-def read_section(
-    tree: Tree, path: KeyPath, model: type[S], value: Any, *, required: bool = False
-) -> S | None:
-    """Returns the validated section at `path`. If it is invalid, adds the errors to the tree's findings and returns
-    None."""
-    if value is None and not required:
-        value = {}
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        for detail in error.errors(include_url=False, include_input=False):
-            tree.report((*path, *detail["loc"]), _message(detail, model))
-        return None
-
-
-def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
-    kind = detail["type"]
-    if kind == "extra_forbidden":
-        key = str(detail["loc"][-1])
-        if issubclass(model, LimitSettings) and len(detail["loc"]) == 1 and key in _INSTEAD:
-            return f"unknown key; {_INSTEAD[key]}"
-        return f"unknown key{_suggestion(key, _known_keys(model, detail['loc'][:-1]))}"
-    if kind == "value_error":
-        return str(detail.get("ctx", {}).get("error", detail["msg"]))
-    return _EXPECTED.get(kind, detail["msg"].replace("Input should be", "must be"))
-
-
-def _known_keys(model: type[BaseModel], loc: KeyPath) -> Iterable[str]:
-    """The keys that the model has at a location."""
-    for part in loc:
-        if isinstance(part, int) or part not in model.model_fields:
-            continue
-        nested = model.model_fields[part].annotation
-        candidates = [nested, *getattr(nested, "__args__", ())]
-        for candidate in candidates:
-            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-                model = candidate
-    return model.model_fields
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _check_connections(
@@ -416,11 +316,11 @@ def _check_tokens(tree: Tree, api: ApiSettings) -> None:
         seen.add(token.secret)
         for name in token.consumers if token.consumers != "all" else ():
             if name not in consumers:
-                hint = _suggestion(name, consumers)
+                hint = suggestion(name, consumers)
                 tree.report((*path, "consumers"), f"there is no consumer {name!r}{hint}")
         for name in token.sources if token.sources != "all" else ():
             if name not in sources:
-                hint = _suggestion(name, sources)
+                hint = suggestion(name, sources)
                 tree.report((*path, "sources"), f"there is no source {name!r}{hint}")
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from dispatcher.settings.section import HostPort, SettingsSection, secret_of
-from dispatcher.settings.values import ReadableFile, SecretFile, WholeNumber
+from dispatcher.yaml_settings.section import HostPort, SettingsSection, secret_of
+from dispatcher.yaml_settings.values import ReadableFile, SecretFile, WholeNumber
 
 _SCHEMES = {"mqtt": (1883, False), "mqtts": (8883, True)}  # default port, TLS
 _URL = re.compile(r"(?P<scheme>[a-z]+)://(?P<address>[^/?#]+)/?\Z")

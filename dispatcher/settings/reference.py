@@ -17,15 +17,15 @@ from dispatcher.settings.model import (
     ConsumerSettings,
     LimitSettings,
     LogSettings,
-    MysqlSettings,
     SourceSettings,
     StartSettings,
     StateDatabase,
     StateSettings,
 )
 from dispatcher.settings.mqtt import BrokerAddress, MqttSettings
-from dispatcher.settings.section import HostPort, SettingsSection
-from dispatcher.settings.values import parse_bytes
+from dispatcher.yaml_settings.section import HostPort, SettingsSection
+from dispatcher.yaml_settings.server import MysqlSettings
+from dispatcher.yaml_settings.values import parse_bytes
 
 REQUIRED = "required"
 NONE = ""  # the text for a setting without a fixed default

@@ -8,22 +8,17 @@ batches. Only a server can answer questions about tables; `Source.server()` retu
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from dispatcher.binlog.stream.batch import Batch, Closed
-from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import Start
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.server_picture import Picture, ServerAnswer
-
-TableName = tuple[str, str]
-"""Database and table."""
-
-Definition = dict[str, Any]
-"""See `table_schema.table_columns` and `table_schema.table_definition`."""
+from dispatcher.mysql.table_schema import Definition, SchemaAt, TableName
+from dispatcher.stream.batch import Batch, Closed
+from dispatcher.stream.routes import Routes
+from dispatcher.stream.splitter import Splitter
 
 
 class ViewRequest(NamedTuple):
@@ -36,17 +31,6 @@ class ViewRequest(NamedTuple):
     files: Sequence[str] = ()
     starts: Sequence[Start] = ()
     places: Sequence[tuple[str, int]] = ()
-
-
-class SchemaAt(NamedTuple):
-    """A table's definition at a position in the server's log, or the error that says why the server does not show the
-    definition. `database_collation`: id of the database's default collation, 0 if it is not known."""
-
-    table: TableName
-    definition: Definition | BinlogError
-    file: str
-    offset: int
-    database_collation: int = 0
 
 
 class DumpStream(Protocol):

@@ -36,7 +36,6 @@ from numpy.typing import NDArray
 from dispatcher.binlog.event.gtid import parse_gtid_event
 from dispatcher.binlog.event.header import EventHeader, has_valid_checksum
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.stream.batch import Batch
 from dispatcher.dispatch.values.executed_position import (
     BatchGtids,
     ExecutedPosition,
@@ -49,6 +48,7 @@ from dispatcher.dispatch.values.specs import AtFile, AtGtid, AtTime, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
+from dispatcher.stream.batch import Batch
 
 FIRST_OFFSET = 4  # the offset of a file's first event
 NUMBERED = frozenset({EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID})

@@ -31,7 +31,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.dispatch.values.declaration import Declaration
@@ -61,6 +60,7 @@ from dispatcher.state.server.session import DatabaseSession, SessionLimits
 from dispatcher.state.statements import Statements
 from dispatcher.state.version_rows import load_versions, save_versions
 from dispatcher.state.xa_rows import load_xa, save_xa
+from dispatcher.stream.xa_store import XaChanges, XaEntry
 
 FAR_BYTES = 1 << 20  # `checkpoint` writes a covered position that is at least this far ahead
 _SAVE = """

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dispatcher.binlog.stream.segments import U8
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.state.private import FOLDER_MODE, tighten
+from dispatcher.stream.segments import U8
 
 _PREFIX = "spill-"
 _LIMIT_REMEDY = (

@@ -33,7 +33,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from uuid import UUID
 
-from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.dispatch.values.declaration import Declaration
@@ -55,6 +54,7 @@ from dispatcher.state.space import FULL_REMEDY, what_failed
 from dispatcher.state.statements import Statements
 from dispatcher.state.version_rows import load_versions, save_versions
 from dispatcher.state.xa_rows import load_xa, save_xa
+from dispatcher.stream.xa_store import XaChanges, XaEntry
 
 _SAVE = """
 INSERT INTO consumer (name, acknowledged, covered, file_created) VALUES (?, ?, ?, ?)

@@ -13,7 +13,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.settings.model import StateSettings
@@ -31,6 +30,7 @@ from dispatcher.state.statements import Statements
 from dispatcher.state.store import StateStore
 from dispatcher.state.version_rows import load_versions, save_versions
 from dispatcher.state.xa_rows import load_xa, save_xa
+from dispatcher.stream.xa_store import XaChanges, XaEntry
 
 _CONSUMERS = "name, session, acknowledged, covered, file_created, paused"
 _SIZES = """

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dispatcher.binlog.event.transaction_payload import Compression, Payload
-from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault
 from dispatcher.model.errors import ErrorKind
 from dispatcher.model.position import LogPosition
 from dispatcher.state.pages import rows_in_pages
 from dispatcher.state.statements import Statements
+from dispatcher.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault
 
 _COLUMNS = (
     'number, xid, server, file, "offset", created, source, gno, ended, flaws, compression, size,'

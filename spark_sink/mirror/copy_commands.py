@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.names import folded_name
-from dispatcher.source.mysql.answers import ask, text_value
-from dispatcher.source.mysql.server_facts import lower_case_table_names
+from dispatcher.mysql.answers import ask, text_value
+from dispatcher.mysql.server_facts import lower_case_table_names
 from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.values.names import TableName, fits_pattern, table_label

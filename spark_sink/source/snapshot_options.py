@@ -109,7 +109,7 @@ def parse_snapshot(values: Mapping[str, str], findings: list[str]) -> SnapshotSe
 
 def _address(text: str, findings: list[str]) -> tuple[str, str, int] | None:
     """Returns user, host and port."""
-    from dispatcher.settings.model import MysqlSettings  # noqa: PLC0415 - loads pydantic
+    from dispatcher.yaml_settings.server import MysqlSettings  # noqa: PLC0415 - loads pydantic
 
     if not text:
         findings.append(

@@ -9,10 +9,10 @@ from typing import Any
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges
 from dispatcher.binlog.event.header import MAGIC
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import ConsumerLog
-from dispatcher.binlog.stream.routes import Filter, Routes
-from dispatcher.binlog.stream.splitter import Splitter
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.consumer_log import ConsumerLog
+from dispatcher.stream.routes import Filter, Routes
+from dispatcher.stream.splitter import Splitter
 from tests.servers import Server
 from tests.support.server_log import fresh_log, read_log, with_records
 

@@ -18,7 +18,7 @@ from dispatcher.binlog.decode.delivered import Ddl, TableChanges, TableSlice
 from dispatcher.binlog.table_map.column_definition import defined_columns
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.source.mysql.table_schema import table_columns
+from dispatcher.mysql.table_schema import table_columns
 from tests.servers import Server
 from tests.support.server_log import delivered_log, fresh_log
 

@@ -19,11 +19,11 @@ from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.sql.comments import ServerVersion
 from dispatcher.binlog.sql.query_event import logged_statement
 from dispatcher.binlog.sql.statement import parse_statement
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.routes import Routes
+from dispatcher.stream.splitter import Splitter
 from tests.servers import Server
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory

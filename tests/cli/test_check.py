@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dispatcher.model.position import Position
+from dispatcher.mysql.login import Endpoint
 from dispatcher.source.mysql.examination import report_of
-from dispatcher.source.mysql.login import Endpoint
 from dispatcher.state.store import StateStore
 from tests.cli.program import PASSWORD, call, consumer, write
 from tests.servers.plugin import ServerFactory

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import dispatcher.app
 import dispatcher.cli  # noqa: F401
-from dispatcher.binlog.stream.warmup import load_kernels
+from dispatcher.stream.warmup import load_kernels
 
 load_kernels()

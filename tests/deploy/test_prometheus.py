@@ -19,11 +19,11 @@ import yaml
 
 from deploy.grafana import dashboard
 from deploy.metrics_reference import of_daemon, of_mirror, of_streams
-from spark_sink.listener import BinlogListener, StreamCollector
 from spark_sink.metrics_server import serve_metrics
 from spark_sink.mirror.metrics import MirrorCollector
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.runtime.progress import ConsumerProgress, CopyState, TableSteps
+from spark_sink.source.listener import BinlogListener, StreamCollector
 from tests.daemon.harness import PASSWORD, Daemon, Problem, Reader, until
 from tests.daemon.scene import consumer_settings
 from tests.servers.plugin import ServerFactory

@@ -14,13 +14,13 @@ from pymysql.cursors import Cursor
 
 from dispatcher.binlog.event.header import MAGIC, parse_format_description
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import ConsumerLog
-from dispatcher.binlog.stream.routes import Filter, Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.binlog.table_map.enrich import enriched_body
 from dispatcher.binlog.table_map.parse import TableMap
-from dispatcher.source.mysql.table_schema import table_definition
+from dispatcher.mysql.table_schema import table_definition
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.consumer_log import ConsumerLog
+from dispatcher.stream.routes import Filter, Routes
+from dispatcher.stream.splitter import Splitter
 from tests.differential.readings import READINGS, STORED, Unholdable, Value
 from tests.differential.tables import Table, quoted
 from tests.servers import Server

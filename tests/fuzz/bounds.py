@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from dispatcher.binlog.stream.warmup import load_kernels
 from dispatcher.library.warm import load_decoder
+from dispatcher.stream.warmup import load_kernels
 from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS
 

@@ -25,15 +25,15 @@ from dispatcher.binlog.event.query import parse_query
 from dispatcher.binlog.sql.comments import ServerVersion, executed_text
 from dispatcher.binlog.sql.query_event import logged_statement
 from dispatcher.binlog.sql.statement import classify, parse_statement
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import ConsumerLog
-from dispatcher.binlog.stream.routes import Filter, Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.inspect.bounds import Bound, Range, TimeBound
 from dispatcher.inspect.inspector import Inspection, InspectOptions
 from dispatcher.model.errors import BinlogError, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.consumer_log import ConsumerLog
+from dispatcher.stream.routes import Filter, Routes
+from dispatcher.stream.splitter import Splitter
 from spark_sink.mirror.schema.statements import effects_of
 from tests.fuzz import frames
 from tests.support import jsonb_encoder

@@ -16,7 +16,7 @@ _COMMAND = re.compile(r"(?:python -m spark_sink|binlog-dispatcher consumers) [^;
 # Runs several commands in one process, so that Java starts only once.
 _RUN = """
 import json, shlex, sys
-from spark_sink.cli import app
+from spark_sink.mirror.cli import app
 codes = []
 for line in json.load(sys.stdin):
     words = shlex.split(line)

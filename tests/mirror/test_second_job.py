@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_sink.job import EXIT_TAKEN_OVER
+from spark_sink.mirror.job import EXIT_TAKEN_OVER
 from tests.mirror.harness import TIMEOUT_S, MirrorJob
 
 

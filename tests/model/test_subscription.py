@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.binlog.stream.routes import Filter, Routes
 from dispatcher.model.subscription import SYSTEM_DATABASES, NamePatterns, Subscription, is_pattern
+from dispatcher.stream.routes import Filter, Routes
 
 ANY = st.text("ab", max_size=4)
 SIMPLE = st.text("ab*?", min_size=1, max_size=4)

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from dispatcher.cli import app as daemon
 from dispatcher.model.errors import ErrorKind
-from spark_sink.cli import app as mirror
+from spark_sink.mirror.cli import app as mirror
 from spark_sink.mirror.rules.table_record import Wish
 
 ROOT = Path(__file__).parents[2]

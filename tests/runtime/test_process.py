@@ -15,7 +15,7 @@ from pathlib import Path
 import numba
 import numpy as np
 from dispatcher.binlog.event.transaction_payload import whole_events
-from dispatcher.binlog.stream.warmup import load_kernels
+from dispatcher.stream.warmup import load_kernels
 from dispatcher.runtime.process import release_compiler
 
 def resident():

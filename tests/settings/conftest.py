@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from dispatcher.model.errors import ErrorKind, UserError
-from dispatcher.settings.load import SettingsError, load_settings
+from dispatcher.settings.load import load_settings
 from dispatcher.settings.model import Settings
+from dispatcher.yaml_settings.validation import SettingsError
 from tests.support.settings_texts import Load
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.settings.load import SettingsError
+from dispatcher.yaml_settings.validation import SettingsError
 from tests.support.settings_texts import MINIMAL, Load, Wrong, consumer
 
 FILES = """\

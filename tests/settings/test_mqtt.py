@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.settings.load import SettingsError, load_settings, parse_section
+from dispatcher.settings.load import load_settings
 from dispatcher.settings.mqtt import MqttSettings
+from dispatcher.yaml_settings.validation import SettingsError, parse_section
 
 
 def parsed(**values: Any) -> MqttSettings:

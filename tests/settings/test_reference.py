@@ -6,7 +6,7 @@ import pytest
 
 from deploy import settings_reference
 from dispatcher.settings.reference import SettingReference, daemon_settings, format_size
-from dispatcher.settings.values import parse_bytes
+from dispatcher.yaml_settings.values import parse_bytes
 
 ROWS = {row.path: row for row in daemon_settings()}
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.settings.load import SettingsError, load_settings
+from dispatcher.settings.load import load_settings
+from dispatcher.yaml_settings.validation import SettingsError
 from tests.support.settings_texts import MINIMAL, Load, Wrong, consumer
 
 

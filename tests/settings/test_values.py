@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.settings.values import parse_bytes, split_host_port
+from dispatcher.yaml_settings.values import parse_bytes, split_host_port
 from tests.support.settings_texts import Load, Wrong, consumer
 
 

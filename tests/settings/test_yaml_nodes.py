@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from dispatcher.settings.yaml_nodes import InvalidYaml, line_of, read_nodes, value_of
+from dispatcher.yaml_settings.yaml_nodes import InvalidYaml, line_of, read_nodes, value_of
 
 
 def plain(node: Node) -> Any:

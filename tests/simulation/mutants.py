@@ -226,7 +226,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "2: a transaction without its end is not delivered",
         "binlog.stream.copying.roll_back_aborted",
         Drop("log.rollback()"),
-        tests="tests/binlog/stream/test_consumer_log.py",
+        tests="tests/stream/test_consumer_log.py",
     ),
     Mutant(
         "forgets what it does not know of a savepoint",
@@ -798,7 +798,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the definition of a table is looked up by the name that the server compares",
         "binlog.stream.routes.Routes._target",
         Return("(database, table)"),
-        tests="tests/binlog/stream/test_routes.py::test_names_are_compared_as_the_server_compares_them",
+        tests="tests/stream/test_routes.py::test_names_are_compared_as_the_server_compares_them",
     ),
     Mutant(
         "a filter does not know the server's value",

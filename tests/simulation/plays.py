@@ -40,7 +40,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.stream.xa_store import XaEntry, XaStore
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.dispatch.messages.effects import Effect
@@ -65,6 +64,7 @@ from dispatcher.dispatch.values.specs import (
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
+from dispatcher.stream.xa_store import XaEntry, XaStore
 from tests.simulation.scripts import parsed
 from tests.simulation.transcript import Transcript, counted, of_position
 from tests.support.event_encoder import TIME, Statement, Table

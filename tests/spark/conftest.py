@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark_sink.mirror.session import spark_session
 from spark_sink.mirror.values.names import folder_name
 from spark_sink.mirror.values.settings import MirrorSettings
-from spark_sink.session import spark_session
 from tests.conftest import SESSION_FILES
 from tests.servers import Server
 from tests.support.fake_daemon import FakeDaemon, fake_daemon

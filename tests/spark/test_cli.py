@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.model.errors import BinlogError
-from spark_sink.cli import settings_of
+from spark_sink.mirror.cli import settings_of
 
 
 @pytest.fixture

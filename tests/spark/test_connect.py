@@ -25,7 +25,7 @@ pytestmark = pytest.mark.rotate(1, of="jobs of Spark")
 CLIENT = """
 import json, logging, sys
 from pyspark.sql import SparkSession
-from spark_sink.listener import BinlogListener
+from spark_sink.source.listener import BinlogListener
 
 
 class Lines(logging.Handler):

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from pyspark.sql.streaming.listener import QueryProgressEvent
 
-from spark_sink.listener import STREAM_PREFIX, BinlogListener, StreamCollector
 from spark_sink.log_lines import JsonLines, formatter, log_event
 from spark_sink.metrics_server import serve_metrics
+from spark_sink.source.listener import STREAM_PREFIX, BinlogListener, StreamCollector
 from spark_sink.source.stream_progress import batch_reports, latest_offset
 from tests.support.hostile_text import HOSTILE, SHOWN, acts
 from tests.support.stream_reports import (

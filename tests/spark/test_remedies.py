@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.own_command import completing
 from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.rules.remedies import CommandOptions, completed
-from spark_sink.own_command import completing
 from tests.mirror.printed import commands
 from tests.mirror.remedy_cases import CASES, TABLES, WORDS
 

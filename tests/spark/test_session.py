@@ -18,7 +18,7 @@ pytestmark = pytest.mark.rotate(1, of="jobs of Spark")
 SCRIPT = """
 import json
 from spark_sink.mirror.values.settings import MirrorSettings
-from spark_sink.session import spark_session
+from spark_sink.mirror.session import spark_session
 
 
 settings = MirrorSettings.model_validate(

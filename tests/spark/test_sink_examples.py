@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 
 from dispatcher.model.errors import UserError
 from examples import outbox, parquet_history
-from spark_sink.slice_decoder import SliceDecoder
+from spark_sink.source.slice_decoder import SliceDecoder
 from tests.spark.conftest import Source, to_end
 
 if TYPE_CHECKING:

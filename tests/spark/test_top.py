@@ -15,17 +15,17 @@ from typer.testing import CliRunner
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.terminal.live import show
-from spark_sink import top
-from spark_sink.cli import app
-from spark_sink.job_numbers import JobNumbers, consumer_lines, numbers_of, read_numbers
-from spark_sink.listener import BinlogListener, StreamCollector
 from spark_sink.long_work import LINE_EVERY_S, long_work
 from spark_sink.metrics_server import serve_metrics
+from spark_sink.mirror import top
+from spark_sink.mirror.cli import app
 from spark_sink.mirror.copy.progress import CopyProgress
+from spark_sink.mirror.job_numbers import JobNumbers, consumer_lines, numbers_of, read_numbers
 from spark_sink.mirror.metrics import MirrorCollector
 from spark_sink.mirror.runtime.progress import ConsumerProgress, TableSteps
 from spark_sink.mirror.table_lines import TableLine
 from spark_sink.mirror.values.step_clock import StepPhase
+from spark_sink.source.listener import BinlogListener, StreamCollector
 from tests.support.hostile_text import HOSTILE, SHOWN, acts
 from tests.support.stream_reports import progress_report, query_reported
 

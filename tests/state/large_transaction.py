@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.routes import Filter, Routes
-from dispatcher.binlog.stream.segments import release_pages
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.queue.queue import Queue
 from dispatcher.dispatch.values.executed_position import BatchGtids, Mode, make_executed
 from dispatcher.state.spill import Spill
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.routes import Filter, Routes
+from dispatcher.stream.segments import release_pages
+from dispatcher.stream.splitter import Splitter
 from tests.support.event_encoder import LogWriter, Statement
 
 MIB = 1 << 20

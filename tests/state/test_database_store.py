@@ -11,7 +11,6 @@ import pymysql
 import pytest
 
 from dispatcher.binlog.event.transaction_payload import Compression, Payload
-from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.dispatch.values.specs import Progress
@@ -22,6 +21,7 @@ from dispatcher.state.database import FAR_BYTES, DatabaseStore
 from dispatcher.state.server.parts import PART_BYTES, UNNAMED_MAX
 from dispatcher.state.server.session import DatabaseSession
 from dispatcher.state.statements import Statements
+from dispatcher.stream.xa_store import LogPoint, XaChanges, XaEntry
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Server

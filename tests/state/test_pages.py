@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from dispatcher.source.mysql.driver import ANSWER_BYTES_MAX
+from dispatcher.mysql.driver import ANSWER_BYTES_MAX
 from dispatcher.state import pages
 from dispatcher.state.pages import PAGE_BYTES, rows_in_pages
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dispatcher.binlog.stream.segments import release_pages
 from dispatcher.model.errors import Action, BinlogError, ErrorKind
 from dispatcher.state.spill import Spill
+from dispatcher.stream.segments import release_pages
 
 MIB = 1 << 20
 _LARGE = Path(__file__).with_name("large_transaction.py")

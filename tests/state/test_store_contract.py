@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from dispatcher.binlog.event.transaction_payload import Compression, Payload
-from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault, XaStore
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.dispatch.values.declaration import Declaration
@@ -19,6 +18,7 @@ from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition, Position
 from dispatcher.settings.model import StateSettings
+from dispatcher.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault, XaStore
 from tests.servers.server import Server
 from tests.support.state_stores import (
     DatabaseStores,

@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 
 from dispatcher.binlog.event.transaction_payload import Compression, Payload
-from dispatcher.binlog.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import Definition, Name, StoredVersions
 from dispatcher.dispatch.values.declaration import Declaration
@@ -24,6 +23,7 @@ from dispatcher.state.lease import LeaseTable
 from dispatcher.state.server.parts import PART_BYTES
 from dispatcher.state.store import StateStore
 from dispatcher.state.transfer import back_up_database, move_state
+from dispatcher.stream.xa_store import LogPoint, XaChanges, XaEntry, XaFault
 from tests.servers.server import Server
 from tests.support.state_stores import (
     DatabaseOf,
@@ -256,7 +256,7 @@ def test_a_dump_and_a_backup_of_a_database_beside_a_daemon(
 def test_a_state_may_be_larger_than_the_answer_to_one_statement(
     file: StateSettings, database: DatabaseOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dispatcher.source.mysql.driver.ANSWER_BYTES_MAX", MIB)
+    monkeypatch.setattr("dispatcher.mysql.driver.ANSWER_BYTES_MAX", MIB)
     monkeypatch.setattr("dispatcher.state.pages.PAGE_BYTES", MIB // 4)
     text = "x" * (MIB // 10)
     place = Position("server", text, "binlog.000001", 1, 1, 7)

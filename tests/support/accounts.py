@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode
+from dispatcher.mysql.login import Endpoint, Tls, TlsMode
 from tests.servers.server import Server
 
 SECRET = "p@ss: wörd'\"\\"

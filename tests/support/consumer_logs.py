@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.binlog.stream.consumer_log import ConsumerLog
+from dispatcher.stream.consumer_log import ConsumerLog
 
 
 def open_bytes(log: ConsumerLog) -> int:

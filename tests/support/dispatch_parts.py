@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.connection.dispatcher import Dispatcher
 from dispatcher.dispatch.tables.versions import Versions
@@ -12,6 +11,7 @@ from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode,
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import ConsumerSpec, Earliest, Progress
 from dispatcher.model.position import Position
+from dispatcher.stream.routes import Routes
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 FILES = (("binlog.000007", 1000), ("binlog.000008", 500), ("binlog.000009", 300))

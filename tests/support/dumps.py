@@ -9,17 +9,17 @@ from pathlib import Path
 from uuid import UUID
 
 from dispatcher.binlog.event.header import MAGIC
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import ConsumerLog
-from dispatcher.binlog.stream.routes import Filter, Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import packed_seq
+from dispatcher.mysql.login import Endpoint
+from dispatcher.mysql.replication_commands import Identity
 from dispatcher.source.mysql.dump_stream import LoggedInConnection, ServerStream
 from dispatcher.source.mysql.log_probe import mode_of
-from dispatcher.source.mysql.login import Endpoint
-from dispatcher.source.mysql.replication_commands import Identity
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.consumer_log import ConsumerLog
+from dispatcher.stream.routes import Filter, Routes
+from dispatcher.stream.splitter import Splitter
 from tests.servers import Server
 
 PASSWORD = "dump's secret"

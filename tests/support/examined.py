@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dispatcher.model.errors import BinlogError
-from dispatcher.source.mysql.login import Endpoint, connect
-from dispatcher.source.mysql.server_facts import examine
+from dispatcher.mysql.login import Endpoint, connect
+from dispatcher.mysql.server_facts import examine
 
 
 def examine_hosts(

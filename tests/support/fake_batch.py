@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dispatcher.binlog.event.header import parse_format_description
-from dispatcher.binlog.stream.batch import Batch, Events, Head, Transactions
+from dispatcher.stream.batch import Batch, Events, Head, Transactions
 from tests.support.event_encoder import format_description
 
 

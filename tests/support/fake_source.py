@@ -11,13 +11,13 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
-from dispatcher.binlog.stream.batch import Batch, Closed
-from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.source.protocols import SchemaServer, ViewRequest
+from dispatcher.stream.batch import Batch, Closed
+from dispatcher.stream.routes import Routes
+from dispatcher.stream.splitter import Splitter
 from tests.support.event_encoder import LogWriter, Statement
 from tests.support.fake_server import Feed, Server
 

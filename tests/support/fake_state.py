@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from dispatcher.binlog.stream.xa_store import XaChanges, XaEntry
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.dispatch.values.declaration import Declaration
 from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
+from dispatcher.stream.xa_store import XaChanges, XaEntry
 
 DEADLINE_S = 20
 

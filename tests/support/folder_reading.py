@@ -13,7 +13,6 @@ from uuid import UUID
 
 import pytest
 
-from dispatcher.binlog.stream.batch import Batch
 from dispatcher.dispatch.client.client import Client
 from dispatcher.dispatch.connection.dispatcher import Phase
 from dispatcher.dispatch.messages.effects import Connect, Effect, StartDump, Store
@@ -35,6 +34,7 @@ from dispatcher.model.position import Position
 from dispatcher.source.files.dump_stream import FilesStream
 from dispatcher.source.files.source import FilesSource
 from dispatcher.source.protocols import ViewRequest
+from dispatcher.stream.batch import Batch
 from tests.support.event_encoder import (
     SERVER,
     LogWriter,

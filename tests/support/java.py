@@ -33,8 +33,8 @@ def _is_current() -> bool:
 def _use_spark(folder: Path) -> None:
     """Run a session, Delta's commands, a stream and Python workers, so that the JVM loads their classes; then end the
     JVM."""
+    from spark_sink.mirror.session import spark_session  # noqa: PLC0415 - after the environment is set
     from spark_sink.mirror.values.settings import MirrorSettings  # noqa: PLC0415
-    from spark_sink.session import spark_session  # noqa: PLC0415 - after the environment is set
 
     conf = dict(setting.split("=", 1) for setting in QUICK_SPARK)
     conf["spark.sql.warehouse.dir"] = str(folder / "warehouse")

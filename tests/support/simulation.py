@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import U8
-from dispatcher.binlog.stream.batch import Batch, Closed
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.client import seeking
 from dispatcher.dispatch.client.client import Client
 from dispatcher.dispatch.connection.consumer import Consumer
@@ -52,6 +50,8 @@ from dispatcher.dispatch.values.specs import ClientLimits, ConsumerSpec, Progres
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
+from dispatcher.stream.batch import Batch, Closed
+from dispatcher.stream.splitter import Splitter
 from tests.support.fake_server import Feed, Server, gtid_set
 from tests.support.random_log import Wanted, spelled
 

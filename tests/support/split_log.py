@@ -7,11 +7,11 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dispatcher.binlog.stream import batch as a
-from dispatcher.binlog.stream.batch import Batch, Closed
-from dispatcher.binlog.stream.routes import ALL, NO_ROUTE, Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.model.errors import BinlogError
+from dispatcher.stream import batch as a
+from dispatcher.stream.batch import Batch, Closed
+from dispatcher.stream.routes import ALL, NO_ROUTE, Routes
+from dispatcher.stream.splitter import Splitter
 from tests.support import event_encoder as e
 
 ROLES = {

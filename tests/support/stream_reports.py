@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dispatcher.model.position import Position
-from spark_sink.listener import BinlogListener
+from spark_sink.source.listener import BinlogListener
 from spark_sink.source.stream_progress import SourceLag, latest_offset
 
 STREAM_END = Position("server", "", "binlog.000001", 900, 900, 1)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dispatcher.binlog.stream.batch import Closed
-from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.tables.statements import (
     AlteringStatement,
     TransactionStarts,
@@ -12,6 +9,9 @@ from dispatcher.dispatch.tables.statements import (
 )
 from dispatcher.dispatch.tables.versions import Definition, LogPosition, Name
 from dispatcher.dispatch.values.executed_position import Mode, make_executed
+from dispatcher.stream.batch import Closed
+from dispatcher.stream.routes import Routes
+from dispatcher.stream.splitter import Splitter
 from tests.support.event_encoder import LogWriter
 from tests.support.fake_server import Feed, Server
 

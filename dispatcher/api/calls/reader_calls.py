@@ -17,10 +17,10 @@ from dispatcher.access.tokens import Token
 from dispatcher.api.answers.models import AckRequest, Consumers, PollRequest, RangeRequest
 from dispatcher.api.connections.disconnects import while_connected
 from dispatcher.api.connections.limits import Holder, Slots
-from dispatcher.binlog.stream.segments import release_pages
 from dispatcher.dispatch.queue.reader import Caller, PollBounds
 from dispatcher.model.position import EventPoint, Position
 from dispatcher.settings.api import ApiLimitSettings
+from dispatcher.stream.segments import release_pages
 
 Part = bytes | memoryview
 

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dispatcher.access.tokens import Tokens
 from dispatcher.api.answers.problems import problem
 from dispatcher.model.errors import ErrorKind, UserError
-from dispatcher.settings.values import is_loopback
+from dispatcher.yaml_settings.values import is_loopback
 
 Headers = Iterable[tuple[bytes, bytes]]
 _EXAMINED = frozenset((b"host", b"origin", b"sec-fetch-site"))

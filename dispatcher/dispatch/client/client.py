@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.segments import Allocate
-from dispatcher.binlog.stream.xa_store import XaStore
 from dispatcher.dispatch.client import recovery, seeking, start_position
 from dispatcher.dispatch.client.dispatcher_set import DispatcherSet
 from dispatcher.dispatch.client.duplicate_watch import DuplicateWatch
@@ -54,6 +51,9 @@ from dispatcher.dispatch.values.specs import (
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, file_number
+from dispatcher.stream.routes import Routes
+from dispatcher.stream.segments import Allocate
+from dispatcher.stream.xa_store import XaStore
 
 STORE_COVERED_EVERY_S = 1.0
 # If a replica lacks transactions of a consumer, the client asks it again after this many seconds.

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.client.assignment import Assignment
 from dispatcher.dispatch.client.backpressure import PAUSE_MAX_S, Backpressure
 from dispatcher.dispatch.client.history_watch import HistoryWatch
@@ -32,6 +31,7 @@ from dispatcher.dispatch.messages.effects import Effect, Note, Retire, Wake
 from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import ClientLimits
+from dispatcher.stream.routes import Routes
 
 
 class DispatcherSet:

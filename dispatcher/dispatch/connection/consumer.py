@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dispatcher.binlog.stream.routes import Filter
-from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.dispatch.messages.effects import Effect, Note, Store, Wake
 from dispatcher.dispatch.queue.queue import Queue
 from dispatcher.dispatch.values.specs import ConsumerSpec, Progress
 from dispatcher.dispatch.values.wait_budget import WaitBudget
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
+from dispatcher.stream.routes import Filter
+from dispatcher.stream.segments import Allocate
 
 
 class Consumer:

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dispatcher.binlog.stream import copy_kernel as k
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.lanes import Lanes
-from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.connection.demand import Demand
 from dispatcher.dispatch.queue.queue_contents import Stand, is_behind
 from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition
 from dispatcher.model.errors import BinlogError
+from dispatcher.stream import copy_kernel as k
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.lanes import Lanes
+from dispatcher.stream.routes import Routes
 
 Served = list[tuple[Consumer, BinlogError | None]]
 """The consumers that got a transaction, each with None, and the consumers that lack room on disk for a transaction,

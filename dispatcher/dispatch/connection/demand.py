@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dispatcher.binlog.kernel.bytes import U8
-from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.tables.enrichment import SchemaFailure, SchemaRequirement
 from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition
+from dispatcher.stream.routes import Routes
 
 _NO_ROUTES: U8 = np.zeros(0, dtype=np.uint8)
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 
-from dispatcher.binlog.stream.batch import OPEN, Batch, Fault
-from dispatcher.binlog.stream.routes import ALL, Routes
 from dispatcher.dispatch.connection.batch_gate import BatchGate
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.connection.dealing import Dealer
@@ -48,6 +46,8 @@ from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPos
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import file_number, packed_seq
+from dispatcher.stream.batch import OPEN, Batch, Fault
+from dispatcher.stream.routes import ALL, Routes
 
 
 class Phase(StrEnum):

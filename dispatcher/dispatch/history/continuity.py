@@ -23,13 +23,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from dispatcher.binlog.stream.batch import Batch, Head
 from dispatcher.dispatch.history import history_check
 from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Gtids, Mode
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
+from dispatcher.stream.batch import Batch, Head
 
 # MySQL counts the header of an encrypted file in its size, but not in offsets.
 _ENCRYPTION_HEADER_BYTES = 512

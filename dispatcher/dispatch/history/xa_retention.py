@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dispatcher.binlog.stream.xa_store import LogPoint
 from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number, packed_seq
+from dispatcher.stream.xa_store import LogPoint
 
 
 def acknowledged_by_all(

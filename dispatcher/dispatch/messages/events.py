@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dispatcher.binlog.stream.batch import Batch
 from dispatcher.dispatch.messages.effects import FetchSchema
 from dispatcher.dispatch.tables.statements import AlteringStatement
 from dispatcher.dispatch.tables.versions import FetchedDefinition
@@ -34,6 +33,7 @@ from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import ConsumerSpec, Progress, Start
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
+from dispatcher.stream.batch import Batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,6 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from dispatcher.binlog.event.header import FormatDescription
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import ConsumerLog
-from dispatcher.binlog.stream.copying import Appended, CopiedShares
-from dispatcher.binlog.stream.routes import Filter, Routes
-from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.dispatch.queue.queue_files import QueueFiles
 from dispatcher.dispatch.queue.transaction_index import TransactionIndex
 from dispatcher.dispatch.values.executed_position import (
@@ -48,6 +43,11 @@ from dispatcher.dispatch.values.executed_position import (
 )
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.consumer_log import ConsumerLog
+from dispatcher.stream.copying import Appended, CopiedShares
+from dispatcher.stream.routes import Filter, Routes
+from dispatcher.stream.segments import Allocate
 
 DELIVERED_MAX = 64
 SEGMENT_MAX = 1 << 22

@@ -12,11 +12,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from dispatcher.binlog.event.header import FormatDescription
-from dispatcher.binlog.stream.consumer_log import ConsumerLog
-from dispatcher.binlog.stream.cut_points import CutPoint
 from dispatcher.dispatch.queue.transaction_index import TransactionIndex
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
+from dispatcher.stream.consumer_log import ConsumerLog
+from dispatcher.stream.cut_points import CutPoint
 
 # A part may be larger by 1 / TOLERANCE if that makes it end between two transactions.
 TOLERANCE = 8

@@ -23,9 +23,9 @@ from bisect import bisect_right
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog.stream import copy_kernel as k
-from dispatcher.binlog.stream.copying import Appended
 from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Gtids
+from dispatcher.stream import copy_kernel as k
+from dispatcher.stream.copying import Appended
 
 # The fields of a transaction's column. The first fields come from the consumer's log: logical end, seq, offset after
 # the transaction, events, commit time in microseconds since 1970 UTC. Then follows the place in the interval log: the

@@ -23,16 +23,6 @@ import numpy as np
 
 from dispatcher.binlog.event.header import HEADER_SIZE, FormatDescription
 from dispatcher.binlog.kernel.bytes import I32, U8
-from dispatcher.binlog.stream.batch import DDL, KIND_MASK, Batch
-from dispatcher.binlog.stream.routes import ALL, Routes
-from dispatcher.binlog.stream.table_map_rewrite import (
-    KEEP,
-    MetadataSuffixes,
-    TableIdCache,
-    next_unresolved,
-    read_table_id,
-    replace_table_maps,
-)
 from dispatcher.binlog.table_map.enrich import (
     IncompleteError,
     Lacks,
@@ -50,6 +40,16 @@ from dispatcher.dispatch.tables.statements import (
 )
 from dispatcher.dispatch.tables.versions import LogPosition, Name, Version, Versions
 from dispatcher.model.errors import BinlogError, ErrorKind, full_metadata
+from dispatcher.stream.batch import DDL, KIND_MASK, Batch
+from dispatcher.stream.routes import ALL, Routes
+from dispatcher.stream.table_map_rewrite import (
+    KEEP,
+    MetadataSuffixes,
+    TableIdCache,
+    next_unresolved,
+    read_table_id,
+    replace_table_maps,
+)
 
 SUFFIXES_MAX = 10_000
 

@@ -19,9 +19,9 @@ from dispatcher.binlog.sql.lexer import Name
 from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.binlog.sql.query_event import logged_kind, read_statement
 from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, DdlKind, QueryKind, parse_statement
-from dispatcher.binlog.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch
-from dispatcher.binlog.stream.routes import ALL, Routes
 from dispatcher.model.position import LogPosition
+from dispatcher.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch
+from dispatcher.stream.routes import ALL, Routes
 
 # Statements that change neither columns nor keys.
 _HARMLESS = frozenset(

@@ -16,9 +16,9 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog.stream.batch import ABORTED, OPEN, Batch
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import Position, file_number, packed_seq
+from dispatcher.stream.batch import ABORTED, OPEN, Batch
 
 
 class Mode(StrEnum):

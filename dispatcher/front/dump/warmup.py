@@ -1,6 +1,6 @@
 """Load or compile the kernels of dumps before a client connects.
 
-`dispatcher.binlog.stream.warmup` does the same for the kernels that read the log. The daemon passes `load_dump_kernels`
+`dispatcher.stream.warmup` does the same for the kernels that read the log. The daemon passes `load_dump_kernels`
 to `warm_up_kernels` of `dispatcher.runtime.process` if it has a front.
 """
 

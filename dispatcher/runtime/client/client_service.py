@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dispatcher.binlog.stream.segments import Allocate
 from dispatcher.dispatch.client.client import Client
 from dispatcher.dispatch.messages.events import Added, Removed
 from dispatcher.dispatch.values.specs import ClientLimits, ConsumerSpec, Progress
@@ -21,6 +20,7 @@ from dispatcher.runtime.client.consumer_session import ConsumerSession
 from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.source.protocols import Source
+from dispatcher.stream.segments import Allocate
 
 
 @dataclass(frozen=True, slots=True)

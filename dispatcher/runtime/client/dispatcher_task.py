@@ -22,7 +22,6 @@ from functools import partial
 from typing import Protocol
 
 from dispatcher.binlog.event.header import FormatDescription
-from dispatcher.binlog.stream.batch import Closed
 from dispatcher.dispatch.client.client import Client
 from dispatcher.dispatch.messages.effects import StartDump
 from dispatcher.dispatch.messages.events import BatchReceived, Ended, Input, LoggedIn, Lost
@@ -31,6 +30,7 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.model.timings import ConnectionTimings
 from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.source.protocols import DumpStream, OpenedSource, Source, ViewRequest
+from dispatcher.stream.batch import Closed
 
 JITTER = 0.25
 

@@ -27,8 +27,7 @@ from dispatcher.settings.model import (
     SubscriptionSettings,
 )
 from dispatcher.source.files.source import files_source
-from dispatcher.source.mysql.login import endpoints_of
-from dispatcher.source.mysql.source import ServerSource
+from dispatcher.source.mysql.source import ServerSource, endpoints_of
 from dispatcher.source.protocols import Source
 
 ClientKey = Hashable

@@ -12,7 +12,6 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
-from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.messages.effects import FetchSchema
 from dispatcher.dispatch.messages.events import SchemaFetched
 from dispatcher.dispatch.tables.statements import (
@@ -24,6 +23,7 @@ from dispatcher.dispatch.tables.versions import FetchedDefinition, LogPosition
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.source.protocols import SchemaServer
+from dispatcher.stream.routes import Routes
 
 TOUCHES_MAX = 100_000
 

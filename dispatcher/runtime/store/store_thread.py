@@ -19,13 +19,13 @@ from threading import Thread
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from dispatcher.binlog.stream.xa_store import BYTES_MAX, XaChanges, XaEntry, XaStore
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from dispatcher.model.timings import StoreTimings
+from dispatcher.stream.xa_store import BYTES_MAX, XaChanges, XaEntry, XaStore
 
 CHECKPOINT_EVERY_S = 60.0
 _RETRY_S = 5.0  # the wait after a checkpoint that failed

@@ -24,8 +24,6 @@ import threading
 import time
 from pathlib import Path
 
-from dispatcher.binlog.stream.batch import Batch, Closed
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.values.executed_position import Gtids, Mode
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
@@ -41,6 +39,8 @@ from dispatcher.source.files.folder import (
 )
 from dispatcher.source.files.gtid_skip import ExecutedFilter
 from dispatcher.source.start_search import FIRST_OFFSET
+from dispatcher.stream.batch import Batch, Closed
+from dispatcher.stream.splitter import Splitter
 
 POLL_S = 0.2
 

@@ -33,14 +33,14 @@ from dispatcher.binlog.event import header
 from dispatcher.binlog.event.gtid import parse_previous
 from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.stream.batch import OPEN, Batch
-from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.values.executed_position import BatchGtids, Gtids, Mode
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
 from dispatcher.source.start_search import NOT_NUMBERED, NUMBERED
+from dispatcher.stream.batch import OPEN, Batch
+from dispatcher.stream.routes import Routes
+from dispatcher.stream.splitter import Splitter
 
 CHUNK_BYTES = 1 << 20
 _ENCRYPTED = b"\xfdbin"  # MySQL's binlog_encryption: this magic, then an encryption header

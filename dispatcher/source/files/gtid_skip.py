@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.binlog.stream.batch import ABORTED, OPEN, Batch
 from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Mode
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
+from dispatcher.stream.batch import ABORTED, OPEN, Batch
 
 
 class ExecutedFilter:

@@ -9,9 +9,6 @@ from pathlib import Path
 from uuid import UUID, uuid5
 
 from dispatcher.binlog.event.header import HEADER_SIZE, EventHeader
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.values.executed_position import (
     ExecutedPosition,
     Gtids,
@@ -33,6 +30,9 @@ from dispatcher.source.start_search import (
     find_starts,
     is_whole_event,
 )
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.routes import Routes
+from dispatcher.stream.splitter import Splitter
 
 
 class FilesSource:

@@ -19,13 +19,10 @@ from dispatcher.binlog.event.header import (
     parse_rotate,
 )
 from dispatcher.binlog.event.types import type_name
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.login import Endpoint, connect
-from dispatcher.source.mysql.replication_commands import (
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.login import Endpoint, connect
+from dispatcher.mysql.replication_commands import (
     Identity,
     ask_by_file,
     at_end,
@@ -35,7 +32,10 @@ from dispatcher.source.mysql.replication_commands import (
     introduce,
     socket_of,
 )
-from dispatcher.source.mysql.server_facts import read_facts
+from dispatcher.mysql.server_facts import read_facts
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.routes import Routes
+from dispatcher.stream.splitter import Splitter
 
 _HEARTBEAT_S = 2
 _SILENCE_S = 60

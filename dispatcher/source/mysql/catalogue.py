@@ -13,9 +13,9 @@ from dispatcher.binlog.sql.lexer import SqlTokens
 from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.model.names import folded_name
 from dispatcher.model.subscription import TablePattern
-from dispatcher.source.mysql.answers import ask, ask_one, identifier, text_value
-from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.server_facts import is_mariadb, server_version, version_numbers
+from dispatcher.mysql.answers import ask, ask_one, identifier, text_value
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.server_facts import is_mariadb, server_version, version_numbers
 
 _AT_ONCE = 500  # names in one statement
 

@@ -16,18 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from dispatcher.binlog.stream.batch import Batch, Closed
-from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, dump_offset
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
-from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.identity_locks import IdentityLocks
-from dispatcher.source.mysql.log_probe import ServerLog
-from dispatcher.source.mysql.login import Endpoint, connect
-from dispatcher.source.mysql.replication_commands import (
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.login import Endpoint, connect
+from dispatcher.mysql.replication_commands import (
     Identity,
     ask_by_file,
     ask_by_gtids,
@@ -40,14 +35,19 @@ from dispatcher.source.mysql.replication_commands import (
     register_replica,
     socket_of,
 )
-from dispatcher.source.mysql.server_facts import (
+from dispatcher.mysql.server_facts import (
     findings,
     read_facts,
     read_grants,
     several_hosts_finding,
     visible_databases,
 )
+from dispatcher.source.mysql.identity_locks import IdentityLocks
+from dispatcher.source.mysql.log_probe import ServerLog
 from dispatcher.source.protocols import ViewRequest
+from dispatcher.stream.batch import Batch, Closed
+from dispatcher.stream.routes import Routes
+from dispatcher.stream.splitter import Splitter
 
 HEARTBEATS_TO_DEATH = 3
 # How long one turn of the event loop reads a socket that always has more bytes.

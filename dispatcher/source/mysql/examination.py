@@ -24,13 +24,11 @@ from dispatcher.model.subscription import (
     is_pattern,
     nearest,
 )
-from dispatcher.source.mysql.answers import ask_one, text_value
-from dispatcher.source.mysql.catalogue import Catalogue, read_catalogue
-from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.grants import Grants
-from dispatcher.source.mysql.log_probe import ServerLog
-from dispatcher.source.mysql.login import Endpoint, connect
-from dispatcher.source.mysql.server_facts import (
+from dispatcher.mysql.answers import ask_one, text_value
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.grants import Grants
+from dispatcher.mysql.login import Endpoint, connect
+from dispatcher.mysql.server_facts import (
     ServerFacts,
     examine,
     lower_case_table_names,
@@ -38,6 +36,8 @@ from dispatcher.source.mysql.server_facts import (
     read_grants,
     visible_databases,
 )
+from dispatcher.source.mysql.catalogue import Catalogue, read_catalogue
+from dispatcher.source.mysql.log_probe import ServerLog
 from dispatcher.source.protocols import ViewRequest
 
 DAY_S = 86_400

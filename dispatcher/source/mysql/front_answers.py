@@ -23,7 +23,7 @@ from dispatcher.model.server_picture import (
     TableColumn,
     Variable,
 )
-from dispatcher.source.mysql.answers import (
+from dispatcher.mysql.answers import (
     Row,
     Value,
     ask,
@@ -35,9 +35,9 @@ from dispatcher.source.mysql.answers import (
     text_value,
     where_of,
 )
-from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.error_map import number_of
-from dispatcher.source.mysql.server_facts import says_replica, server_version
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.error_map import number_of
+from dispatcher.mysql.server_facts import says_replica, server_version
 
 _INTEGERS = frozenset(
     (

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from dispatcher.model.errors import BinlogError
-from dispatcher.source.mysql.answers import (
+from dispatcher.mysql.answers import (
     Row,
     Value,
     ask,
@@ -25,9 +25,9 @@ from dispatcher.source.mysql.answers import (
     number_value,
     optional_text,
 )
-from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.error_map import number_of
-from dispatcher.source.mysql.replication_commands import Identity
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.error_map import number_of
+from dispatcher.mysql.replication_commands import Identity
 
 NUMBERS = 16  # locks of dispatchers 1 to 16 are examined; more dispatchers at a time are rare
 # PyMySQL's own error numbers, such as that of a lost connection. Other numbers come from the server.

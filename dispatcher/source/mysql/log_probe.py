@@ -21,15 +21,13 @@ from dispatcher.binlog.event.header import (
     parse_format_description,
 )
 from dispatcher.binlog.event.types import HEARTBEATS, EventType
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.values.executed_position import Gtids, Mode, make_executed
 from dispatcher.dispatch.values.server_view import Boundary, ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.mysql.error_map import FATAL_READING_LOG, number_of
+from dispatcher.mysql.login import Endpoint
+from dispatcher.mysql.server_facts import ServerFacts
 from dispatcher.source.mysql.blocking_dump import BlockingDump, blocking_dump, rotate_target
-from dispatcher.source.mysql.error_map import FATAL_READING_LOG, number_of
-from dispatcher.source.mysql.login import Endpoint
-from dispatcher.source.mysql.server_facts import ServerFacts
 from dispatcher.source.protocols import ViewRequest
 from dispatcher.source.start_search import (
     FIRST_OFFSET,
@@ -41,6 +39,8 @@ from dispatcher.source.start_search import (
     find_starts,
     is_whole_event,
 )
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.routes import Routes
 
 TIMEOUT_S = 10
 # The largest number of events that one probe reads. A file without a transaction contains three events, and a probe may

@@ -9,20 +9,13 @@ from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.server_picture import Picture, ServerAnswer
-from dispatcher.source.mysql.blocking_dump import blocking_dump
-from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.dump_stream import LoggedInConnection
-from dispatcher.source.mysql.front_answers import read_look_up, read_picture
-from dispatcher.source.mysql.identity_locks import IdentityLocks
-from dispatcher.source.mysql.log_probe import ServerLog
-from dispatcher.source.mysql.login import Endpoint, connect, label_of
-from dispatcher.source.mysql.replication_commands import Identity
-from dispatcher.source.mysql.server_facts import (
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.login import Endpoint, connect, label_of, tls_of
+from dispatcher.mysql.replication_commands import Identity
+from dispatcher.mysql.server_facts import (
     ServerFacts,
     is_mariadb,
     lower_case_table_names,
@@ -30,17 +23,40 @@ from dispatcher.source.mysql.server_facts import (
     server_version,
     visible_databases,
 )
-from dispatcher.source.mysql.table_schema import definitions, table_columns
-from dispatcher.source.protocols import (
-    SURVEY,
+from dispatcher.mysql.table_schema import (
     Definition,
     SchemaAt,
     TableName,
+    definitions,
+    table_columns,
+)
+from dispatcher.settings.model import ConnectionSettings
+from dispatcher.source.mysql.blocking_dump import blocking_dump
+from dispatcher.source.mysql.dump_stream import LoggedInConnection
+from dispatcher.source.mysql.front_answers import read_look_up, read_picture
+from dispatcher.source.mysql.identity_locks import IdentityLocks
+from dispatcher.source.mysql.log_probe import ServerLog
+from dispatcher.source.protocols import (
+    SURVEY,
     ViewRequest,
 )
 from dispatcher.source.start_search import find_starts
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.routes import Routes
 
 SURVEY_TIMEOUT_S = 5
+
+
+def endpoints_of(connection: ConnectionSettings) -> tuple[Endpoint, ...]:
+    """Return the endpoints of a connection, one for each host. Consumers that share a connection have equal
+    endpoints."""
+    mysql = connection.mysql
+    assert mysql is not None, "a folder of files has no server"
+    tls = tls_of(connection.tls)
+    return tuple(
+        Endpoint(address.host, address.port, mysql.user, connection.secret, tls)
+        for address in mysql.addresses
+    )
 
 
 class ServerSource:

@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.mysql.answers import text_value
+from dispatcher.mysql.grants import Grants, parse_grants
 from dispatcher.settings.model import StateSettings
-from dispatcher.source.mysql.answers import text_value
-from dispatcher.source.mysql.grants import Grants, parse_grants
 from dispatcher.state.server.durability import durability_warnings, variables_of
 from dispatcher.state.server.schema import installed_of, refuse_old, refuse_unusable
 from dispatcher.state.server.session import (

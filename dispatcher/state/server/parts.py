@@ -12,9 +12,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 
-from dispatcher.binlog.stream.xa_store import XaEntry
 from dispatcher.state.statements import Statements
 from dispatcher.state.xa_rows import Data
+from dispatcher.stream.xa_store import XaEntry
 
 PART_BYTES = 1 << 20
 SMALL_BYTES = 1 << 16

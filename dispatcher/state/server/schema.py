@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 from dispatcher.model.errors import BinlogError
-from dispatcher.source.mysql.error_map import number_of
-from dispatcher.source.mysql.server_facts import is_mariadb, version_numbers
+from dispatcher.mysql.error_map import number_of
+from dispatcher.mysql.server_facts import is_mariadb, version_numbers
 from dispatcher.state.schema import SCHEMA_VERSION
 from dispatcher.state.server.session import DatabaseSession, is_lost
 from dispatcher.state.statements import Statements

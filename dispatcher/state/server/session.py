@@ -26,11 +26,11 @@ import pymysql
 from pymysql.constants import FIELD_TYPE
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.mysql.answers import conversing, identifier
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.error_map import number_of
+from dispatcher.mysql.login import Endpoint, connect, tls_of
 from dispatcher.settings.model import StateSettings
-from dispatcher.source.mysql.answers import conversing, identifier
-from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.error_map import number_of
-from dispatcher.source.mysql.login import Endpoint, connect, tls_of
 from dispatcher.state.statements import Rows, Statements
 
 PRIVILEGES = ("CREATE", "ALTER", "SELECT", "INSERT", "UPDATE", "DELETE")

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates
-from dispatcher.source.mysql.login import Endpoint
+from dispatcher.mysql.login import Endpoint
 from spark_sink.mirror.lake.data_file import StoredColumn, require_folder, write_files
-from spark_sink.table_rows.session import ResultColumn, RowReader, open_session
-from spark_sink.table_rows.text_rows import TextDecoder
+from spark_sink.source.table_rows.session import ResultColumn, RowReader, open_session
+from spark_sink.source.table_rows.text_rows import TextDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa

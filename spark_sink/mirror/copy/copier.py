@@ -42,7 +42,7 @@ from spark_sink.mirror.values.faults import fault_of
 from spark_sink.mirror.values.names import TableName, copy_folder
 from spark_sink.mirror.values.policies import current_rows_only
 from spark_sink.mirror.values.settings import CopySettings
-from spark_sink.table_rows.chunks import (
+from spark_sink.source.table_rows.chunks import (
     Bound,
     Chunk,
     bound_of,
@@ -50,15 +50,20 @@ from spark_sink.table_rows.chunks import (
     chunk_query,
     chunk_rows,
 )
-from spark_sink.table_rows.session import ResultColumn, RowReader, changed_during_copy, was_altered
-from spark_sink.table_rows.source_table import SourceTable
-from spark_sink.table_rows.table_server import (
+from spark_sink.source.table_rows.session import (
+    ResultColumn,
+    RowReader,
+    changed_during_copy,
+    was_altered,
+)
+from spark_sink.source.table_rows.source_table import SourceTable
+from spark_sink.source.table_rows.table_server import (
     boundary_row,
     executed_position,
     locked_snapshot,
     wait_until_executed,
 )
-from spark_sink.table_rows.text_rows import TextDecoder
+from spark_sink.source.table_rows.text_rows import TextDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.position import Position
 from spark_sink.mirror.schema.recomputed import Generated
 from spark_sink.mirror.schema.signature import Signature
-from spark_sink.table_rows.source_table import SourceTable
+from spark_sink.source.table_rows.source_table import SourceTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,17 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
-from dispatcher.settings.model import MysqlSettings
-from dispatcher.source.mysql.answers import ask_one, number_value, text_value
-from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode
-from dispatcher.source.mysql.server_facts import is_mariadb
+from dispatcher.mysql.answers import ask_one, number_value, text_value
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.login import Endpoint, Tls, TlsMode
+from dispatcher.mysql.server_facts import is_mariadb
+from dispatcher.yaml_settings.server import MysqlSettings
 from spark_sink.mirror.rules.omitted import OmittedColumns, kept_columns, no_columns
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import current_rows_only
 from spark_sink.mirror.values.settings import CopySettings
-from spark_sink.table_rows.source_table import SourceTable, read_source_table
-from spark_sink.table_rows.table_server import TableServer, replica_status
+from spark_sink.source.table_rows.source_table import SourceTable, read_source_table
+from spark_sink.source.table_rows.table_server import TableServer, replica_status
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from spark_sink.mirror.lake.delta_log import forget_table, newest_commit
 from spark_sink.mirror.lake.file_system import FileSystem
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.source.schemas import spark_schema
-from spark_sink.table_rows.chunks import Bound
-from spark_sink.table_rows.text_rows import TextDecoder
+from spark_sink.source.table_rows.chunks import Bound
+from spark_sink.source.table_rows.text_rows import TextDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import Position, packed_seq
-from spark_sink.table_rows.positions import is_mariadb_position, not_comparable
+from spark_sink.source.table_rows.positions import is_mariadb_position, not_comparable
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,11 +20,10 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_v
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.names import folded_name
-from dispatcher.settings.api import parse_listen
-from dispatcher.settings.load import raise_findings, read_section
-from dispatcher.settings.section import SettingsSection
-from dispatcher.settings.source import read_sources
-from dispatcher.settings.values import ByteSize, SecretFile, WholeNumber
+from dispatcher.yaml_settings.section import SettingsSection, parse_listen
+from dispatcher.yaml_settings.source import read_sources
+from dispatcher.yaml_settings.validation import raise_findings, read_section
+from dispatcher.yaml_settings.values import ByteSize, SecretFile, WholeNumber
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
 from spark_sink.source.http.endpoint import DaemonEndpoint
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_sink.mirror.verify.row_checksums import Buckets, bucket_of, row_hashes
-from spark_sink.table_rows.source_table import SourceTable
-from spark_sink.table_rows.text_rows import TextDecoder
+from spark_sink.source.table_rows.source_table import SourceTable
+from spark_sink.source.table_rows.text_rows import TextDecoder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

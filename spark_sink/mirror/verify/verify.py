@@ -53,10 +53,10 @@ from spark_sink.mirror.verify.row_differences import (
 )
 from spark_sink.source.raw_entries import EntryKind
 from spark_sink.source.schemas import spark_schema
-from spark_sink.table_rows.positions import contains_executed
-from spark_sink.table_rows.session import RowReader
-from spark_sink.table_rows.table_server import snapshot_at
-from spark_sink.table_rows.text_rows import TextDecoder
+from spark_sink.source.table_rows.positions import contains_executed
+from spark_sink.source.table_rows.session import RowReader
+from spark_sink.source.table_rows.table_server import snapshot_at
+from spark_sink.source.table_rows.text_rows import TextDecoder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

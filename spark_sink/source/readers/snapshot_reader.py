@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_sink.source.snapshot.server import SnapshotServer
-    from spark_sink.table_rows.chunks import Chunk
+    from spark_sink.source.table_rows.chunks import Chunk
 
 log = logging.getLogger("spark_sink.source")
 

@@ -44,17 +44,17 @@ from spark_sink.source.snapshot.server import (
     table_server,
 )
 from spark_sink.source.spark_abilities import expected_schema
-from spark_sink.source.worker_objects import PROCESS_OBJECTS
-from spark_sink.table_rows.chunks import chunk_query
-from spark_sink.table_rows.positions import contains_executed
-from spark_sink.table_rows.session import RowReader, was_altered
-from spark_sink.table_rows.source_table import SourceTable, read_source_table
-from spark_sink.table_rows.table_server import (
+from spark_sink.source.table_rows.chunks import chunk_query
+from spark_sink.source.table_rows.positions import contains_executed
+from spark_sink.source.table_rows.session import RowReader, was_altered
+from spark_sink.source.table_rows.source_table import SourceTable, read_source_table
+from spark_sink.source.table_rows.table_server import (
     TableServer,
     executed_position,
     wait_until_executed,
 )
-from spark_sink.table_rows.text_rows import TextDecoder
+from spark_sink.source.table_rows.text_rows import TextDecoder
+from spark_sink.source.worker_objects import PROCESS_OBJECTS
 
 _ATTEMPTS = 4  # how often a range is read if the table is altered meanwhile
 _WAIT_MS = 1000

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import InputPartition
 
 from dispatcher.model.position import Position
 from spark_sink.source.snapshot.rules import KeyPart, TableName
-from spark_sink.table_rows.chunks import Chunk
+from spark_sink.source.table_rows.chunks import Chunk
 
 
 @dataclass(frozen=True)

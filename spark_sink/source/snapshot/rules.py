@@ -34,7 +34,7 @@ from dispatcher.model.position import Position
 
 TableName = tuple[str, str]
 Bound = tuple[str, ...]
-"""A key, as one literal per column; see `spark_sink.table_rows.chunks`."""
+"""A key, as one literal per column; see `spark_sink.source.table_rows.chunks`."""
 
 
 @dataclass(frozen=True, slots=True)

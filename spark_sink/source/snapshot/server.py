@@ -11,7 +11,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.names import folded_name
 from dispatcher.model.position import Position
 from dispatcher.model.subscription import SYSTEM_DATABASES, NamePatterns, is_pattern
-from dispatcher.source.mysql.answers import (
+from dispatcher.mysql.answers import (
     Row,
     ask,
     fetch,
@@ -19,9 +19,9 @@ from dispatcher.source.mysql.answers import (
     optional_text,
     text_value,
 )
-from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode
-from dispatcher.source.mysql.server_facts import (
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.login import Endpoint, Tls, TlsMode
+from dispatcher.mysql.server_facts import (
     lower_case_table_names,
     read_grants,
     visible_databases,
@@ -41,9 +41,9 @@ from spark_sink.source.snapshot.rules import (
 )
 from spark_sink.source.snapshot.selected_tables import selected_tables
 from spark_sink.source.snapshot_options import SnapshotSettings
-from spark_sink.table_rows.chunks import Chunk, bound_of, boundary_query, chunk_rows
-from spark_sink.table_rows.source_table import SourceTable, read_source_table
-from spark_sink.table_rows.table_server import TableServer, boundary_row, wait_until_executed
+from spark_sink.source.table_rows.chunks import Chunk, bound_of, boundary_query, chunk_rows
+from spark_sink.source.table_rows.source_table import SourceTable, read_source_table
+from spark_sink.source.table_rows.table_server import TableServer, boundary_row, wait_until_executed
 
 _TABLES = """
 SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES

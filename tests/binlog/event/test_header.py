@@ -16,8 +16,8 @@ from dispatcher.binlog.event.gtid import Gtid, parse_gtid_event
 from dispatcher.binlog.event.query import parse_query
 from dispatcher.binlog.event.record import Record, encode_record, parse_record
 from dispatcher.binlog.event.types import EventType, type_name
-from dispatcher.binlog.stream.splitter_kernel import advance_position
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.stream.splitter_kernel import advance_position
 from tests.support import event_encoder as e
 from tests.support.rows_encoder import query_body
 

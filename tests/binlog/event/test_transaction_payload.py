@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from dispatcher.binlog.event import mariadb_compressed, transaction_payload
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import ConsumerLog
-from dispatcher.binlog.stream.embedded import SMALL_BYTES
-from dispatcher.binlog.stream.routes import Filter, Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.consumer_log import ConsumerLog
+from dispatcher.stream.embedded import SMALL_BYTES
+from dispatcher.stream.routes import Filter, Routes
+from dispatcher.stream.splitter import Splitter
 from tests.support import control_encoder as c
 from tests.support import event_encoder as e
 from tests.support.random_log import Wanted, delivered

@@ -15,7 +15,7 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.binlog.table_map.table_kind import TableKind
 from dispatcher.binlog.table_map.wire import Field, RawTableMap, encode_field
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.source.mysql.table_schema import table_definition
+from dispatcher.mysql.table_schema import table_definition
 from tests.servers import Server
 from tests.support.rows_encoder import Spec, table_map
 from tests.support.server_log import read_log

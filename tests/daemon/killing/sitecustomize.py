@@ -15,10 +15,10 @@ import os
 import signal
 from typing import Any
 
-from dispatcher.binlog.stream.batch import OPEN
 from dispatcher.dispatch.messages.events import Acknowledged, BatchReceived, Input
 from dispatcher.runtime.client.client_runner import ClientRunner
 from dispatcher.state.store import StateStore
+from dispatcher.stream.batch import OPEN
 
 _point = os.environ.get("KILL_AT", "")
 _left = int(os.environ.get("KILL_AFTER", "0"))

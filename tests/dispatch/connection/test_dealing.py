@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.event.header import HEADER_SIZE
 from dispatcher.binlog.event.record import parse_record
-from dispatcher.binlog.stream import copying
-from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.dispatch.messages.effects import Effect
 from dispatcher.dispatch.messages.events import Input
 from dispatcher.dispatch.queue import queue_contents
@@ -26,6 +24,8 @@ from dispatcher.dispatch.queue.queue import Queue
 from dispatcher.dispatch.values.executed_position import Mode
 from dispatcher.dispatch.values.specs import ConsumerSpec, Earliest
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.stream import copying
+from dispatcher.stream.consumer_log import ConsumerLog
 from tests.support.consumer_logs import open_bytes
 from tests.support.event_encoder import LogWriter, Statement
 from tests.support.fake_server import Server

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.connection.demand import Demand
 from dispatcher.dispatch.tables.enrichment import SchemaFailure, SchemaRequirement
 from dispatcher.dispatch.values.executed_position import BatchGtids
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.stream.routes import Routes
 from tests.support.dispatch_parts import SERVER, at, consumer_at
 from tests.support.fake_batch import batch_of
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.connection.dispatcher import Dispatcher
 from dispatcher.dispatch.tables.versions import Versions
 from dispatcher.dispatch.values.executed_position import Mode, make_executed
+from dispatcher.stream.routes import Routes
 from tests.support.dispatch_parts import CREATED, SERVER, declared, view
 from tests.support.fake_batch import batch_of
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from dispatcher.binlog.stream.batch import Batch, Head
 from dispatcher.dispatch.history.continuity import (
     Continuity,
     HeadVerdict,
@@ -23,6 +22,7 @@ from dispatcher.dispatch.values.executed_position import (
 )
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.gtid import GtidSet
+from dispatcher.stream.batch import Batch, Head
 from tests.support.fake_batch import batch_of
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.binlog.stream.xa_store import LogPoint
 from dispatcher.dispatch.history.xa_retention import acknowledged_by_all, in_history
 from dispatcher.dispatch.values.executed_position import Mode, make_executed
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.position import LogPosition
+from dispatcher.stream.xa_store import LogPoint
 
 UUID = "48d18a75-e5c2-11f1-9c9d-02fc00000001"
 

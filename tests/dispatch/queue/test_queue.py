@@ -17,10 +17,6 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.event.record import Record, encode_record
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import ConsumerLog
-from dispatcher.binlog.stream.routes import Filter, Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.queue import queue_contents
 from dispatcher.dispatch.queue.queue import Queue
 from dispatcher.dispatch.queue.queue_contents import LARGE_MIN
@@ -34,6 +30,10 @@ from dispatcher.dispatch.values.specs import ConsumerSpec, Earliest
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.consumer_log import ConsumerLog
+from dispatcher.stream.routes import Filter, Routes
+from dispatcher.stream.splitter import Splitter
 from tests.support.event_encoder import SERVER, LogWriter, Statement
 from tests.support.fake_server import Feed, Server, gtid_set
 from tests.support.random_log import OTHER_SERVER, Wanted, random_log, random_wanted

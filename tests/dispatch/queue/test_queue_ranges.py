@@ -15,12 +15,12 @@ from dispatcher.binlog.decode.events.index import Index
 from dispatcher.binlog.decode.events.index_kernels import EPOCH, GTID, POSITION, SEQ
 from dispatcher.binlog.event.header import EventHeader
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.stream.consumer_log import ConsumerLog
 from dispatcher.dispatch.queue.queue import Queue
 from dispatcher.dispatch.queue.queue_ranges import RangeCut
 from dispatcher.dispatch.values.executed_position import Mode
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import EventPoint
+from dispatcher.stream.consumer_log import ConsumerLog
 from tests.dispatch.queue.test_queue import ORDERS, SEEDS, WRITER, filled, walk
 from tests.support.event_encoder import LogWriter, Statement
 from tests.support.random_log import Wanted, random_log, random_wanted

@@ -12,9 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.binlog.event.header import FormatDescription
-from dispatcher.binlog.stream import copy_kernel as k
-from dispatcher.binlog.stream.batch import ABORTED, OPEN, Batch, Events, Transactions
-from dispatcher.binlog.stream.copying import Appended
 from dispatcher.dispatch.queue.transaction_index import TransactionIndex
 from dispatcher.dispatch.values.executed_position import (
     BatchGtids,
@@ -23,6 +20,9 @@ from dispatcher.dispatch.values.executed_position import (
     Mode,
     make_executed,
 )
+from dispatcher.stream import copy_kernel as k
+from dispatcher.stream.batch import ABORTED, OPEN, Batch, Events, Transactions
+from dispatcher.stream.copying import Appended
 
 SEEDS = st.integers(0, 2**32 - 1)
 FORMAT = FormatDescription(b"", "", 0, True, False)

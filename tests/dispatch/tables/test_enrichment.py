@@ -8,14 +8,14 @@ import pytest
 from dispatcher.binlog.event.header import HEADER_SIZE
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import U8
-from dispatcher.binlog.stream.batch import TABLE_MAP, Batch
-from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.binlog.table_map.table_kind import SEQUENCE_COLUMNS, TableKind
 from dispatcher.dispatch.tables.enrichment import Enrichment, Outcome, SchemaRequirement
 from dispatcher.dispatch.tables.versions import FetchedDefinition, LogPosition, Versions
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.stream.batch import TABLE_MAP, Batch
+from dispatcher.stream.routes import Routes
+from dispatcher.stream.splitter import Splitter
 from tests.support.event_encoder import LogWriter, opaque_rows_body
 from tests.support.rows_encoder import Spec, table_map
 from tests.support.table_definitions import definition, statements_from

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dispatcher.binlog.event.header import MAGIC, FormatDescription
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.consumer_log import ConsumerLog
-from dispatcher.binlog.stream.routes import Filter, Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.queue.queue_ranges import RangeEnd, formatted_bytes
 from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.consumer_log import ConsumerLog
+from dispatcher.stream.routes import Filter, Routes
+from dispatcher.stream.splitter import Splitter
 
 Parts = list[bytes | memoryview]
 

@@ -13,7 +13,6 @@ import pytest
 from dispatcher.binlog.event.header import MAGIC, EventHeader
 from dispatcher.binlog.event.record import Record, encode_record
 from dispatcher.binlog.event.types import EventType
-from dispatcher.binlog.stream.warmup import load_kept_kernels
 from dispatcher.front.dump.options import AfterGtids, AfterPlace, Checksum, RelayOptions, Resume
 from dispatcher.front.dump.relay import CHUNK_BYTES, Relay
 from dispatcher.front.dump.relay_kernel import LARGE_BYTES
@@ -21,6 +20,7 @@ from dispatcher.front.dump.warmup import load_dump_kernels
 from dispatcher.front.wire.errors import WireError
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.stream.warmup import load_kept_kernels
 from tests.front.dump.delivered_bytes import Delivered, Parts, delivered
 from tests.front.dump.raw_dump import events, for_a_consumer, payloads
 from tests.support.event_encoder import (

@@ -17,8 +17,8 @@ from dispatcher.front.wire.errors import WireError
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.server_picture import Picture
 from dispatcher.model.subscription import Subscription
-from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.error_map import number_of
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.error_map import number_of
 from dispatcher.source.mysql.front_answers import read_look_up, read_picture
 from tests.servers.server import Server
 

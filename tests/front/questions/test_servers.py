@@ -10,8 +10,8 @@ import pytest
 
 from dispatcher.front.questions.look_ups import quoted
 from dispatcher.model.server_picture import SHOWN_VARIABLES
+from dispatcher.mysql.login import connect
 from dispatcher.source.mysql.front_answers import read_picture
-from dispatcher.source.mysql.login import connect
 from tests.front.questions.asking import Answered, Direct, Front
 from tests.front.questions.hostile import HOSTILE, IMPOSSIBLE, STATEMENT, client_quoted
 from tests.front.questions.recorded import RECORDINGS, REFUSED, Recording

@@ -20,7 +20,7 @@ from dispatcher.front.wire.login import LOGIN_BYTES_MAX, FrontLogin
 from dispatcher.front.wire.packets import framed
 from dispatcher.front.wire.passwords import sha2_proof
 from dispatcher.front.wire.result_set import ok_packet
-from dispatcher.source.mysql.driver import trusting_context
+from dispatcher.mysql.driver import trusting_context
 from tests.front.wire.fronts import DEADLINE_S, LOOPS, SECRET, Front, rules, running, server_context
 from tests.front.wire.raw_client import PING, QUIT, RawClient, RawTls, response, ssl_request
 from tests.support.certificates import make_certificate

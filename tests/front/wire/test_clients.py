@@ -17,7 +17,7 @@ from dispatcher.front.wire.handshake import NATIVE, SHA2
 from dispatcher.front.wire.listener import Refusal
 from dispatcher.front.wire.login import FrontLogin
 from dispatcher.front.wire.packets import Command
-from dispatcher.source.mysql.driver import trusting_context
+from dispatcher.mysql.driver import trusting_context
 from tests.front.wire.fronts import (
     BYTES,
     HOST,

@@ -10,7 +10,6 @@ from typing import cast
 
 import pytest
 
-from dispatcher.binlog.stream.batch import OPEN
 from dispatcher.dispatch.client.client import Client
 from dispatcher.dispatch.messages.effects import StartDump
 from dispatcher.dispatch.messages.events import BatchReceived, Input, LoggedIn, Lost
@@ -21,6 +20,7 @@ from dispatcher.model.timings import ConnectionTimings
 from dispatcher.runtime.client.dispatcher_task import DispatcherRunner
 from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.source.protocols import Source
+from dispatcher.stream.batch import OPEN
 from tests.support.event_encoder import LogWriter
 from tests.support.fake_clients import until
 from tests.support.fake_source import DEADLINE_S, FakeSource, write

@@ -8,15 +8,15 @@ from collections.abc import Generator, Sequence
 
 import pytest
 
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.messages.effects import FetchSchema
 from dispatcher.dispatch.tables.versions import FetchedDefinition, LogPosition
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.server_picture import Picture, ServerAnswer
+from dispatcher.mysql.table_schema import Definition, SchemaAt, TableName
 from dispatcher.runtime.client.table_lookup import look_up, look_up_failed
-from dispatcher.source.protocols import Definition, SchemaAt, TableName
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.routes import Routes
+from dispatcher.stream.splitter import Splitter
 from tests.support.event_encoder import LogWriter
 
 ORDERS, ITEMS = ("shop", "orders"), ("shop", "items")

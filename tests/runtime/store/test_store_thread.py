@@ -10,13 +10,13 @@ from functools import partial
 
 import pytest
 
-from dispatcher.binlog.stream.xa_store import XaStore
 from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.dispatch.values.specs import Progress
 from dispatcher.model.errors import BinlogError, ErrorKind, NotLeaderError
 from dispatcher.model.position import LogPosition, Position
 from dispatcher.runtime.store.store_thread import StoredConsumer, StoreThread
+from dispatcher.stream.xa_store import XaStore
 from tests.support.fake_clients import until
 from tests.support.fake_state import FakeState
 

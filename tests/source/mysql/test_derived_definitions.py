@@ -21,9 +21,9 @@ from dispatcher.binlog.table_map.derivation import (
     with_database_collation,
 )
 from dispatcher.model.errors import BinlogError
-from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.login import connect
-from dispatcher.source.mysql.table_schema import definitions
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.login import connect
+from dispatcher.mysql.table_schema import definitions
 from tests.servers import Server
 from tests.support.accounts import account
 

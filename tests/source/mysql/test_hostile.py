@@ -9,14 +9,14 @@ from uuid import UUID
 
 import pytest
 
-from dispatcher.binlog.stream.batch import Closed
-from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.values.executed_position import Mode, make_executed
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.mysql.login import Endpoint
 from dispatcher.source.mysql import log_probe
-from dispatcher.source.mysql.login import Endpoint
 from dispatcher.source.mysql.source import ServerSource
 from dispatcher.source.protocols import ViewRequest
+from dispatcher.stream.batch import Closed
+from dispatcher.stream.routes import Routes
 from tests.support.examined import examine_hosts
 from tests.support.hostile_answers import ANSWERS, DUMPS, dumps
 from tests.support.hostile_server import Answers, HostileServer, Session

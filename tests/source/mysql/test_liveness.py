@@ -16,18 +16,18 @@ from uuid import UUID
 
 import pytest
 
-from dispatcher.binlog.stream.batch import Batch
-from dispatcher.binlog.stream.routes import Routes
-from dispatcher.binlog.stream.splitter import Splitter
 from dispatcher.dispatch.values.executed_position import Mode, make_executed
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.mysql.login import Endpoint, Tls, TlsMode, connect
+from dispatcher.mysql.replication_commands import Identity, drop, socket_of
 from dispatcher.source.mysql import dump_stream
 from dispatcher.source.mysql import source as source_module
 from dispatcher.source.mysql.dump_stream import LoggedInConnection, ServerStream
-from dispatcher.source.mysql.login import Endpoint, Tls, TlsMode, connect
-from dispatcher.source.mysql.replication_commands import Identity, drop, socket_of
 from dispatcher.source.mysql.source import ServerSource
 from dispatcher.source.protocols import ViewRequest
+from dispatcher.stream.batch import Batch
+from dispatcher.stream.routes import Routes
+from dispatcher.stream.splitter import Splitter
 from tests.servers.server import Server
 from tests.support.dumps import account
 from tests.support.event_encoder import LogWriter, Statement

@@ -14,9 +14,9 @@ from dispatcher.binlog.event.types import EventType
 from dispatcher.dispatch.values.server_view import Boundary
 from dispatcher.front.dump import made_events
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.source.mysql.error_map import client_error
+from dispatcher.mysql.error_map import client_error
+from dispatcher.mysql.server_facts import BinlogFile, ServerFacts
 from dispatcher.source.mysql.log_probe import ServerLog
-from dispatcher.source.mysql.server_facts import BinlogFile, ServerFacts
 from tests.support.event_encoder import event, format_description
 
 FILE, OFFSET, SERVER_ID = "binlog.000005", 5000, 1

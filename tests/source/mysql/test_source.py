@@ -15,17 +15,17 @@ from uuid import UUID
 
 import pytest
 
-from dispatcher.binlog.stream.batch import Batch, Closed
-from dispatcher.binlog.stream.routes import Routes
 from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
+from dispatcher.mysql.login import Endpoint
 from dispatcher.source.mysql.dump_stream import ServerStream
-from dispatcher.source.mysql.login import Endpoint
 from dispatcher.source.mysql.source import ServerSource
 from dispatcher.source.protocols import ViewRequest
+from dispatcher.stream.batch import Batch, Closed
+from dispatcher.stream.routes import Routes
 from tests.daemon.harness import until
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Instance

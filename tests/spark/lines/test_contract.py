@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from spark_sink.listener import BinlogListener
+from spark_sink.source.listener import BinlogListener
 from spark_sink.source.spark_abilities import ADMISSION_CONTROL
 from tests.daemon.harness import PASSWORD, until
 from tests.mirror.harness import COPY_GRANTS, COPY_USER
@@ -99,9 +99,9 @@ def test_runs_read_more_than_the_queue_holds(shop: Shop) -> None:
 @pytest.mark.rotate(1, of="jobs of Spark")
 @pytest.mark.skipif(not has_delta(), reason="there is no Delta Lake for this Spark")
 def test_a_mirror_copies_a_table_and_follows_it(shop: Shop, tmp_path: Path) -> None:
-    from spark_sink.job import Job  # noqa: PLC0415 - these import delta
     from spark_sink.mirror.assembly import apply_options, make_applier  # noqa: PLC0415
     from spark_sink.mirror.copy_commands import run_verify  # noqa: PLC0415
+    from spark_sink.mirror.job import Job  # noqa: PLC0415 - these import delta
     from spark_sink.mirror.lake.delta_log import newest_commit  # noqa: PLC0415
     from spark_sink.mirror.runtime.catalog import published_difference  # noqa: PLC0415
     from spark_sink.mirror.values.settings import MirrorSettings  # noqa: PLC0415

@@ -10,9 +10,9 @@ import json
 import sys
 from pathlib import Path
 
+from spark_sink.mirror.session import spark_session
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
 from spark_sink.mirror.values.settings import MirrorSettings
-from spark_sink.session import spark_session
 from tests.servers import Server
 from tests.spark.conftest import Source, Target
 from tests.spark.mirror.conftest import Mirror

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dispatcher.source.mysql.login import Endpoint
+from dispatcher.mysql.login import Endpoint
 from spark_sink.mirror.cluster import host_check
 from spark_sink.mirror.cluster.host_check import HostNeeds, check_hosts, host_fault, package_version
 from spark_sink.mirror.copy.server import CopyServer

@@ -16,7 +16,7 @@ from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.rules.states import Creating, TableState
 from spark_sink.mirror.rules.table_record import TableRecord, new_table_id
 from spark_sink.mirror.runtime.apply import Applier
-from spark_sink.table_rows.table_server import executed_position
+from spark_sink.source.table_rows.table_server import executed_position
 from tests.servers import Server
 from tests.spark.conftest import Source, Target
 from tests.spark.mirror.conftest import Mirror

@@ -15,7 +15,7 @@ from spark_sink.mirror.rules.plan import RowRun
 from spark_sink.mirror.schema.signature import Signature, difference
 from spark_sink.mirror.tables.steps import RowLayout
 from spark_sink.mirror.values.settings import MirrorSettings
-from spark_sink.table_rows.source_table import SourceTable
+from spark_sink.source.table_rows.source_table import SourceTable
 from tests.mirror_rules.test_plan import entry
 from tests.support.rows_encoder import Spec, table_map
 

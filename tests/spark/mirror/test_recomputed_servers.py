@@ -16,7 +16,7 @@ from dispatcher.binlog.table_map.parse import TableMap
 from spark_sink.mirror.schema.recomputed import Generated, generated_after
 from spark_sink.mirror.schema.signature import Recopy, Signature, change_of
 from spark_sink.mirror.schema.statements import AlterTable, CreateTable, effects_of
-from spark_sink.table_rows.source_table import read_source_table
+from spark_sink.source.table_rows.source_table import read_source_table
 from tests.servers import Server
 from tests.spark.mirror.copy.test_text_rows_servers import reading
 from tests.support.statements import UTF8, as_logged

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dispatcher.model.errors import UserError
-from dispatcher.settings.load import SettingsError
+from dispatcher.yaml_settings.validation import SettingsError
 from spark_sink.mirror.assembly import iceberg_options
 from spark_sink.mirror.values.settings import MirroredConsumer, MirrorSettings, load_mirror_settings
 from spark_sink.source.options import SourceOptions

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.model.position import Position
-from spark_sink.cli import app
+from spark_sink.mirror.cli import app
 from spark_sink.mirror.rules.remedies import CommandOptions, completed
 from spark_sink.mirror.rules.states import Live, Stopped, TableState
 from spark_sink.mirror.rules.table_record import TableRecord, Wish
@@ -200,7 +200,7 @@ def resolve(mirror: Mirror, record: TableRecord, monkeypatch: pytest.MonkeyPatch
     (line,) = [command for command in printed if command.endswith("--as applied")]
     shared = mirror.spark.newSession()
     monkeypatch.setattr(shared, "stop", lambda: None)
-    monkeypatch.setattr("spark_sink.session.spark_session", lambda _: shared)
-    monkeypatch.setattr("spark_sink.cli.configure_log", lambda *_: None)
+    monkeypatch.setattr("spark_sink.mirror.session.spark_session", lambda _: shared)
+    monkeypatch.setattr("spark_sink.mirror.cli.configure_log", lambda *_: None)
     done = CliRunner().invoke(app, shlex.split(line)[3:])
     assert (done.exit_code, done.stdout) == (0, f"{record.label}: applied\n"), done.output

@@ -11,7 +11,7 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import UserError
 from dispatcher.model.position import Position
 from dispatcher.settings.model import StartSettings
-from dispatcher.settings.values import parse_bytes
+from dispatcher.yaml_settings.values import parse_bytes
 from spark_sink.source.options import KEYS, MAX_PARTITIONS, SourceOptions
 from spark_sink.source.places import Place
 

@@ -18,9 +18,9 @@ from spark_sink.source import schemas
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.snapshot import range_reader, repeats
 from spark_sink.source.snapshot.row_range import RowRange
-from spark_sink.table_rows.chunks import Chunk
-from spark_sink.table_rows.session import changed_during_copy
-from spark_sink.table_rows.source_table import SourceTable
+from spark_sink.source.table_rows.chunks import Chunk
+from spark_sink.source.table_rows.session import changed_during_copy
+from spark_sink.source.table_rows.source_table import SourceTable
 from tests.spark.source.test_partial_changes import KEY, OPTIONS, WHOLE, row, sparse
 from tests.support.rows_encoder import Delivered, integer
 

@@ -18,7 +18,7 @@ from spark_sink.source.selection.table_filter import TableFilter
 from spark_sink.source.snapshot.row_range import RowRange
 from spark_sink.source.snapshot.rules import ChunkEnd, SnapshotState, TableName
 from spark_sink.source.snapshot.selected_tables import selected_tables
-from spark_sink.table_rows.chunks import Chunk
+from spark_sink.source.table_rows.chunks import Chunk
 from tests.spark.source.test_partial_changes import KEY, OPTIONS
 from tests.support.fake_daemon import FakeDaemon, position, problem
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.source.mysql import grants as grants_module
+from dispatcher.mysql import grants as grants_module
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.snapshot import repeats, server
 from spark_sink.source.snapshot.remedies import with_own_remedy
 from spark_sink.source.snapshot.repeats import with_retries
 from spark_sink.source.snapshot.server import SnapshotServer
-from spark_sink.table_rows.session import changed_during_copy
-from spark_sink.table_rows.table_server import TableServer
+from spark_sink.source.table_rows.session import changed_during_copy
+from spark_sink.source.table_rows.table_server import TableServer
 from tests.spark.source.test_partial_changes import OPTIONS
 
 ROOT = Path(__file__).parents[3]
@@ -182,7 +182,7 @@ def test_a_wrong_address_is_seen_at_once(
 
 
 def test_no_remedy_names_a_setting_that_the_source_does_not_have() -> None:
-    folder = ROOT / "dispatcher" / "source" / "mysql"
+    folder = ROOT / "dispatcher" / "mysql"
     names = ("driver.py", "login.py", "error_map.py")
     text = "".join((folder / name).read_text(encoding="utf-8") for name in names)
     joined = re.sub(r'"\s*\n\s*f?"', "", text)

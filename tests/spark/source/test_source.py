@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
 from dispatcher.model.errors import ErrorKind
-from spark_sink.listener import BinlogListener
+from spark_sink.source.listener import BinlogListener
 from tests.daemon.harness import until
 from tests.spark.conftest import Source, to_end
 from tests.support.fake_daemon import listening, problem

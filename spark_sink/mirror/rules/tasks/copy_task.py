@@ -40,7 +40,7 @@ from spark_sink.mirror.rules.tasks.task import Task
 from spark_sink.mirror.values.entries import LogEntry, last_lsn
 from spark_sink.mirror.values.names import copy_folder
 from spark_sink.source.raw_entries import EntryKind
-from spark_sink.table_rows.positions import contains_executed
+from spark_sink.source.table_rows.positions import contains_executed
 
 
 class CopyTask(Task):

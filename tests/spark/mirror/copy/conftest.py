@@ -18,7 +18,7 @@ from spark_sink.mirror.rules.states import Copying as CopyingState
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.values.entries import LogEnd
 from spark_sink.mirror.values.settings import CopySettings
-from spark_sink.table_rows.table_server import executed_position
+from spark_sink.source.table_rows.table_server import executed_position
 from tests.servers import Server
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.source.mysql.login import Endpoint
+from dispatcher.mysql.login import Endpoint
 from spark_sink.mirror.copy.chunk_reader import ChunkReading, Destination, write_chunks
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from dispatcher.binlog.table_map.column_types import Column, Type
-from dispatcher.source.mysql.answers import fetch
+from dispatcher.mysql.answers import fetch
 from spark_sink.mirror.copy.server import CopyServer
-from spark_sink.table_rows.chunks import (
+from spark_sink.source.table_rows.chunks import (
     Bound,
     Chunk,
     bound_of,
@@ -20,9 +20,9 @@ from spark_sink.table_rows.chunks import (
     key_literal,
     range_condition,
 )
-from spark_sink.table_rows.session import open_session
-from spark_sink.table_rows.source_table import SourceTable, read_source_table
-from spark_sink.table_rows.table_server import boundary_row
+from spark_sink.source.table_rows.session import open_session
+from spark_sink.source.table_rows.source_table import SourceTable, read_source_table
+from spark_sink.source.table_rows.table_server import boundary_row
 from tests.servers import Server
 from tests.spark.mirror.copy.conftest import add_reader, copy_settings
 

@@ -25,7 +25,7 @@ from spark_sink.mirror.rules.states import Copying as CopyingState
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.table_lines import table_lines
 from spark_sink.mirror.values.entries import last_lsn
-from spark_sink.table_rows.positions import contains_executed
+from spark_sink.source.table_rows.positions import contains_executed
 from tests.servers import Server
 from tests.spark.mirror.copy.conftest import PASSWORD, Copying, add_reader
 

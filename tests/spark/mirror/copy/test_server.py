@@ -14,10 +14,10 @@ import pytest
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
-from dispatcher.source.mysql.answers import fetch
+from dispatcher.mysql.answers import fetch
 from spark_sink.mirror.copy.server import CopyServer, server_load
-from spark_sink.table_rows.positions import contains_executed
-from spark_sink.table_rows.table_server import (
+from spark_sink.source.table_rows.positions import contains_executed
+from spark_sink.source.table_rows.table_server import (
     executed_position,
     locked_snapshot,
     snapshot_at,

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
 from dispatcher.binlog.table_map.wire import length_prefixed
 from dispatcher.model.errors import BinlogError
-from spark_sink.table_rows import text_kernels
-from spark_sink.table_rows.text_rows import TextDecoder, select_expression
+from spark_sink.source.table_rows import text_kernels
+from spark_sink.source.table_rows.text_rows import TextDecoder, select_expression
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]
 

@@ -16,13 +16,13 @@ from dispatcher.binlog.decode.delivered import TableChanges, TableSlice
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.source.mysql.answers import fetch
-from dispatcher.source.mysql.driver import Connection
-from dispatcher.source.mysql.login import Endpoint
-from spark_sink.table_rows import session
-from spark_sink.table_rows.session import RowReader, open_session
-from spark_sink.table_rows.source_table import SourceTable, read_source_table
-from spark_sink.table_rows.text_rows import TextDecoder
+from dispatcher.mysql.answers import fetch
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.login import Endpoint
+from spark_sink.source.table_rows import session
+from spark_sink.source.table_rows.session import RowReader, open_session
+from spark_sink.source.table_rows.source_table import SourceTable, read_source_table
+from spark_sink.source.table_rows.text_rows import TextDecoder
 from tests.binlog.test_servers_decode import COLUMNS, definitions_of, fill
 from tests.binlog.test_servers_values import SAMPLES, _label, bytes_of, charsets_of
 from tests.servers import Server

@@ -18,7 +18,7 @@ from spark_sink.mirror.rules.states import Creating, TableState
 from spark_sink.mirror.rules.table_record import TableRecord, new_table_id
 from spark_sink.mirror.runtime.apply import Applier
 from spark_sink.mirror.verify.verify import TableDifference, Verdict, verify
-from spark_sink.table_rows.table_server import executed_position
+from spark_sink.source.table_rows.table_server import executed_position
 from tests.spark.conftest import Source, Target
 from tests.spark.mirror.conftest import Mirror
 from tests.spark.mirror.copy.conftest import add_reader, copy_settings

@@ -1,0 +1,1 @@
+"""What a client of a MySQL or MariaDB server needs."""

@@ -1,0 +1,365 @@
+"""Reads facts about a server, and finds what prevents complete replication from it.
+
+Works on MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8. Variables are read as `@@GLOBAL.x`, because this form returns a
+whole GTID set: SHOW VARIABLES cuts values at 1024 characters from MySQL 5.7 on. A first query asks which of the
+variables exist, because not every server has all of them: MySQL 5.6 has no `binlog_row_metadata`, and MariaDB has no
+`gtid_mode`.
+
+`findings` returns everything that is wrong, each with the statement that corrects it. `examine` also works with an
+account that may not ask for the position of the log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.mysql.answers import (
+    Row,
+    ask,
+    ask_one,
+    gtid_text,
+    identifier,
+    log_file,
+    log_offset,
+    not_understood,
+    number_value,
+    optional_text,
+    text_value,
+    where_of,
+)
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.grants import Grants, parse_grants
+
+Flavour = Literal["mysql", "mariadb"]
+DATABASES_MAX = 10_000
+_NO_FAILOVER = "another host's log is another history without MySQL's GTIDs"
+
+_VARIABLES = (
+    "version",
+    "server_id",
+    "server_uuid",
+    "log_bin",
+    "binlog_format",
+    "binlog_row_image",
+    "binlog_row_metadata",
+    "binlog_checksum",
+    "gtid_mode",
+    "gtid_owned",  # before gtid_executed, see `_variables`
+    "gtid_executed",
+    "gtid_binlog_pos",
+    "expire_logs_days",
+    "binlog_expire_logs_seconds",
+    "binlog_expire_logs_auto_purge",
+    "lower_case_table_names",
+)
+# The number of the thread that owns a GTID follows the GTID, and the UUID of the next source follows directly after the
+# number.
+_OWNER = re.compile(
+    r"#[0-9]+?(?=([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:)|:|\s*,|\s*\Z)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogFile:
+    name: str
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """A server at one moment. Variables that the server lacks are "" or False."""
+
+    version: str
+    flavour: Flavour
+    server_uuid: str  # MariaDB has none: f"mariadb-{server_id}"
+    server_id: int
+    log_bin: bool
+    binlog_format: str  # in upper case, like all symbolic values
+    row_image: str
+    row_metadata: str
+    checksum: str
+    gtid_mode: str  # "" on MariaDB, where GTIDs are always on
+    gtid_executed: str  # MariaDB: gtid_binlog_pos
+    gtid_owned: str  # as a set, without the numbers of threads; "" on MariaDB
+    gtid_purged: str  # "" on MariaDB
+    files: tuple[BinlogFile, ...]  # oldest first; () without a binlog
+    file: str  # the file into which the next event goes
+    offset: int
+    expire_seconds: int | None  # None: never purged by age
+    lower_case_table_names: int
+
+
+def read_facts(connection: Connection) -> ServerFacts:
+    """Return the server's facts. Raises `BinlogError`; GRANT_MISSING if the account lacks REPLICATION CLIENT."""
+    variables = _variables(connection)
+    without_log = _understood_facts(connection, variables)
+    if not without_log.log_bin:
+        return without_log
+    try:
+        file, offset, files = _log_status(connection, without_log.version)
+    except BinlogError as error:
+        if error.kind is not ErrorKind.GRANT_MISSING:
+            raise
+        # Raise the finding in place of the server's error, whose text depends on the version and contains no remedy.
+        missing = next(_grant_findings(without_log, read_grants(connection), ()), error)
+        raise missing from error
+    facts = replace(without_log, file=file, offset=offset, files=files)
+    return facts if facts.flavour == "mariadb" else replace(facts, gtid_purged=_purged(connection))
+
+
+def visible_databases(connection: Connection) -> frozenset[str] | None:
+    """Return the databases that the account may see; None if there are more than `DATABASES_MAX`.
+
+    An account without SHOW DATABASES and without other privileges on *.* sees only the databases on which it has a
+    privilege. The option skip_show_database does not affect information_schema.SCHEMATA.
+    """
+    query = f"SELECT SCHEMA_NAME FROM information_schema.SCHEMATA LIMIT {DATABASES_MAX + 1}"
+    names = ask(connection, query, lambda row: text_value(row[0]))
+    return frozenset(names) if 0 < len(names) <= DATABASES_MAX else None
+
+
+def read_grants(connection: Connection) -> Grants:
+    """Return the privileges of the connection's account, including those of its active roles."""
+    return parse_grants(ask(connection, "SHOW GRANTS", lambda row: text_value(row[0])))
+
+
+def examine(
+    connection: Connection, databases: Sequence[str] = (), *, several: bool = False
+) -> list[BinlogError]:
+    """Return all findings about a server. `databases`: the databases that consumers read. `several`: True if the source
+    has standby hosts."""
+    facts = _understood_facts(connection, _variables(connection))
+    errors = findings(facts, read_grants(connection), databases)
+    if several and (error := several_hosts_finding(facts)):
+        errors.append(error)
+    return errors
+
+
+def several_hosts_finding(facts: ServerFacts) -> BinlogError | None:
+    """Return the finding that says why other hosts cannot replace this host; None if other hosts can replace it."""
+    if facts.flavour == "mariadb":
+        return _finding(
+            f"{_NO_FAILOVER}: positions of MariaDB are files and offsets", "name one host"
+        )
+    if facts.gtid_mode != "ON":
+        remedy = "set gtid_mode=ON on all hosts, or name one host"
+        return _finding(f"gtid_mode={facts.gtid_mode or 'OFF'}: {_NO_FAILOVER}", remedy)
+    return None
+
+
+def findings(
+    facts: ServerFacts, grants: Grants, databases: Sequence[str] = ()
+) -> list[BinlogError]:
+    """Return everything that prevents complete replication from this server, worst first."""
+    return [*_setting_findings(facts), *_grant_findings(facts, grants, databases)]
+
+
+def _setting_findings(facts: ServerFacts) -> Iterator[BinlogError]:
+    def change(variable: str, value: str) -> str:
+        # SET PERSIST exists since MySQL 8.0.
+        if facts.flavour == "mysql" and version_numbers(facts.version) >= (8,):
+            return f"SET PERSIST {variable} = {value}"
+        return f"SET GLOBAL {variable} = {value}, and the same in the server's option file"
+
+    if not facts.log_bin:
+        yield _finding(
+            "log_bin=OFF: the server writes no binlog", "start the server with --log-bin"
+        )
+    if facts.server_id == 0:
+        yield _finding("server_id=0: the server refuses replicas", change("server_id", "1"))
+    if facts.binlog_format != "ROW":
+        yield _finding(
+            f"binlog_format={facts.binlog_format}: statements instead of rows",
+            f"{change('binlog_format', 'ROW')}; sessions that are open keep their value",
+        )
+    if facts.row_image != "FULL":
+        yield _finding(
+            f"binlog_row_image={facts.row_image}: rows without all their columns",
+            f"{change('binlog_row_image', 'FULL')}; sessions that are open keep their value",
+        )
+    if facts.row_metadata not in ("FULL", ""):
+        yield _finding(
+            f"binlog_row_metadata={facts.row_metadata}: rows without their columns' names, which are then looked up;"
+            " consumers that begin before a table was altered stop there",
+            change("binlog_row_metadata", "FULL"),
+        )
+
+
+def _finding(what: str, remedy: str) -> BinlogError:
+    return BinlogError(ErrorKind.SERVER_SETTING, what, remedy=remedy)
+
+
+def _grant_findings(
+    facts: ServerFacts, grants: Grants, databases: Sequence[str]
+) -> Iterator[BinlogError]:
+    def finding(privilege: str, on: str) -> BinlogError:
+        return BinlogError(
+            ErrorKind.GRANT_MISSING,
+            f"the account lacks {privilege} on {on}",
+            remedy=f"GRANT {privilege} ON {on} TO {grants.account or 'the account'}",
+        )
+
+    if not grants.has("REPLICATION SLAVE", "REPLICATION REPLICA"):
+        yield finding("REPLICATION SLAVE", "*.*")
+    # MariaDB 10.5 renamed this privilege, and accepts the old name in GRANT.
+    if not grants.has("REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"):
+        yield finding("REPLICATION CLIENT", "*.*")
+    ignore_case = facts.lower_case_table_names != 0
+    for database in dict.fromkeys(databases):
+        if not grants.may_select(database, ignore_case=ignore_case):
+            yield finding("SELECT", f"{identifier(database)}.*")
+
+
+def log_end(connection: Connection) -> tuple[str, int]:
+    """Return the file and offset at which the server will write its next event. Raises `BinlogError`."""
+    file, offset, _ = _log_status(connection, server_version(connection))
+    return file, offset
+
+
+def server_version(connection: Connection) -> str:
+    return ask_one(connection, "SELECT VERSION()", lambda row: text_value(row[0]))
+
+
+def lower_case_table_names(connection: Connection) -> int:
+    return ask_one(
+        connection,
+        "SELECT @@GLOBAL.lower_case_table_names",
+        lambda row: number_value(text_value(row[0])),
+    )
+
+
+def is_mariadb(version: str) -> bool:
+    return "mariadb" in version.lower()
+
+
+def _variables(connection: Connection) -> dict[str, str]:
+    def variable(row: Row) -> str:
+        name, _ = row
+        if (lower := text_value(name).lower()) not in _VARIABLES:
+            raise ValueError(f"variable {lower!r}, which was not asked for")
+        return lower
+
+    names = ", ".join(f"'{name}'" for name in _VARIABLES)
+    query = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"
+    # A commit moves its GTID from gtid_owned to gtid_executed under one lock. gtid_owned is read first, so that a GTID
+    # that moves between the two reads is in both values rather than in neither.
+    present = sorted(ask(connection, query, variable), key=_VARIABLES.index)
+
+    def values(row: Row) -> dict[str, str]:
+        return {name: optional_text(value) or "" for name, value in zip(present, row, strict=True)}
+
+    query = "SELECT " + ", ".join(f"@@GLOBAL.{name}" for name in present)
+    return ask_one(connection, query, values)
+
+
+def _log_status(connection: Connection, version: str) -> tuple[str, int, tuple[BinlogFile, ...]]:
+    query = f"SHOW {'BINARY LOG' if says_replica(version) else 'MASTER'} STATUS"
+    status = ask(connection, query, lambda row: (log_file(row[0]), log_offset(row[1])))
+    # The list is read after the status: if the log rotates between the two statements, the list has the new file, too.
+    files = ask(
+        connection,
+        "SHOW BINARY LOGS",
+        lambda row: BinlogFile(log_file(row[0]), log_offset(row[1])),
+    )
+    if not status:
+        raise BinlogError(ErrorKind.SERVER_SETTING, "the server does not say where its binlog ends")
+    return *status[0], tuple(files)
+
+
+def _purged(connection: Connection) -> str:
+    """Return gtid_purged. Call it after the list of files was read.
+
+    The server adds a file's GTIDs to gtid_purged before others can read a list without that file
+    (MYSQL_BIN_LOG::purge_logs holds LOCK_index for both), so gtid_purged covers every file that is not listed.
+    """
+    return ask_one(
+        connection,
+        "SELECT @@GLOBAL.gtid_purged",
+        lambda row: gtid_text(text_value(row[0]), mariadb=False),
+    )
+
+
+def _understood_facts(connection: Connection, variables: Mapping[str, str]) -> ServerFacts:
+    try:
+        return _facts(variables)
+    except ValueError as error:
+        raise not_understood("SELECT @@GLOBAL...", str(error), where_of(connection)) from error
+
+
+def _facts(variables: Mapping[str, str]) -> ServerFacts:
+    """Return the facts that follow from the variables, without the log's files. Raises ValueError."""
+
+    def get(name: str, default: str = "") -> str:
+        return variables.get(name, default)
+
+    version = get("version")
+    if not re.match(r"[0-9]{1,3}\.[0-9]{1,3}", version):
+        raise ValueError(f"{version[:100]!r} instead of a version")
+    mariadb = is_mariadb(version)
+    server_id = number_value(get("server_id", "0"))
+    server_uuid = f"mariadb-{server_id}" if mariadb else get("server_uuid")
+    if not re.fullmatch(r"[!-~]{0,64}", server_uuid):
+        raise ValueError(f"{server_uuid[:100]!r} instead of a server uuid")
+    executed = get("gtid_binlog_pos" if mariadb else "gtid_executed")
+    return ServerFacts(
+        version=version,
+        flavour="mariadb" if mariadb else "mysql",
+        server_uuid=server_uuid,
+        server_id=server_id,
+        log_bin=_is_on(variables, "log_bin"),
+        # A server without these variables writes only rows, with full images.
+        binlog_format=get("binlog_format", "ROW").upper(),
+        row_image=get("binlog_row_image", "FULL").upper(),
+        row_metadata=get("binlog_row_metadata").upper(),
+        checksum=get("binlog_checksum", "NONE").upper(),
+        gtid_mode=get("gtid_mode").upper(),
+        gtid_executed=gtid_text(executed, mariadb=mariadb),
+        gtid_owned=gtid_text(_without_owners(get("gtid_owned")), mariadb=False),
+        gtid_purged="",
+        files=(),
+        file="",
+        offset=0,
+        expire_seconds=_expire_seconds(variables),
+        lower_case_table_names=number_value(get("lower_case_table_names", "0")),
+    )
+
+
+def _without_owners(owned: str) -> str:
+    """Return the GTID set in a value of gtid_owned, such as "uuid:7#12:5#14uuid:1#15" (Owned_gtids::to_string in
+    rpl_gtid_owned.cc), where a thread's number follows each "#"."""
+    return _OWNER.sub(lambda owner: "," if owner[1] else "", owned)
+
+
+def _expire_seconds(variables: Mapping[str, str]) -> int | None:
+    if not _is_on(variables, "binlog_expire_logs_auto_purge", "ON"):
+        return None
+    # Both variables exist in MySQL 8.0 and MariaDB 10.6. Seconds are finer, and MariaDB keeps the two consistent.
+    seconds = number_value(variables.get("binlog_expire_logs_seconds") or "0")
+    days = variables.get("expire_logs_days") or "0"
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", days):
+        raise ValueError(f"{days[:100]!r} instead of a number of days")
+    return seconds or round(float(days) * 86400) or None
+
+
+def _is_on(variables: Mapping[str, str], name: str, default: str = "OFF") -> bool:
+    return variables.get(name, default).upper() in ("ON", "1")
+
+
+def says_replica(version: str) -> bool:
+    """True if the server's statements say source and replica instead of master and slave."""
+    return not is_mariadb(version) and version_numbers(version) >= (8, 2)
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version: "8.4.3-log" -> (8, 4, 3)."""
+    numbers = []
+    for part in version.partition("-")[0].split("."):
+        if not re.fullmatch("[0-9]{1,9}", part):
+            break
+        numbers.append(int(part))
+    return tuple(numbers)

@@ -1,0 +1,103 @@
+"""Validates sections of the settings, and words the errors: which key, what is wrong, which key may be meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.yaml_settings.section import SettingsSection
+from dispatcher.yaml_settings.source import EXPECTED_MAPPING, KeyPath, Origin, Tree
+
+_EXPECTED = {
+    "missing": "is missing",
+    "string_type": "expected text; put the value in quotes",
+    "bool_type": "expected true or false",
+    "bool_parsing": "expected true or false",
+    "list_type": "expected a list",
+    "tuple_type": "expected a list",
+    "dict_type": EXPECTED_MAPPING,
+    "model_type": EXPECTED_MAPPING,
+    "model_attributes_type": EXPECTED_MAPPING,
+    "path_type": "expected a file name",
+    "too_short": "must not be empty",
+}
+
+S = TypeVar("S", bound=SettingsSection)
+
+
+class SettingsError(UserError):
+    """Invalid settings. `str()` has one line per error, in the order of the files. Each line contains only printable
+    characters."""
+
+    @staticmethod
+    def _shown(what: str) -> str:
+        return what
+
+    def __str__(self) -> str:
+        return self.what
+
+
+def raise_findings(tree: Tree) -> None:
+    """Raises `SettingsError` with all findings of the tree, if it has any."""
+    if tree.findings:
+        findings = sorted(dict.fromkeys(tree.findings), key=lambda finding: finding.origin)
+        raise SettingsError(ErrorKind.SETTINGS, "\n".join(map(str, findings)))
+
+
+def parse_section(model: type[S], values: Mapping[str, Any], origin: str) -> S:
+    """Validate one section given as Python values. Raises `SettingsError`; each of its lines begins with `origin`."""
+    tree = Tree(origins={(): Origin(origin)})
+    section = read_section(tree, (), model, values)
+    if section is None:
+        raise SettingsError(ErrorKind.SETTINGS, "\n".join(map(str, tree.findings)))
+    return section
+
+
+def read_section(
+    tree: Tree, path: KeyPath, model: type[S], value: Any, *, required: bool = False
+) -> S | None:
+    """Returns the validated section at `path`. If it is invalid, adds the errors to the tree's findings and returns
+    None."""
+    if value is None and not required:
+        value = {}
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False, include_input=False):
+            tree.report((*path, *detail["loc"]), _message(detail, model))
+        return None
+
+
+def _message(detail: ErrorDetails, model: type[SettingsSection]) -> str:
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        key = str(detail["loc"][-1])
+        if len(detail["loc"]) == 1 and key in model.instead:
+            return f"unknown key; {model.instead[key]}"
+        return f"unknown key{suggestion(key, _known_keys(model, detail['loc'][:-1]))}"
+    if kind == "value_error":
+        return str(detail.get("ctx", {}).get("error", detail["msg"]))
+    return _EXPECTED.get(kind, detail["msg"].replace("Input should be", "must be"))
+
+
+def _known_keys(model: type[BaseModel], loc: KeyPath) -> Iterable[str]:
+    """The keys that the model has at a location."""
+    for part in loc:
+        if isinstance(part, int) or part not in model.model_fields:
+            continue
+        nested = model.model_fields[part].annotation
+        candidates = [nested, *getattr(nested, "__args__", ())]
+        for candidate in candidates:
+            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                model = candidate
+    return model.model_fields
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

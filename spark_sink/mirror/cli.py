@@ -1,0 +1,450 @@
+"""The command line of the mirror: `python -m spark_sink COMMAND`.
+
+Exit codes: 0 success; 1 an error, or a difference that `verify` has found; 2 invalid input or settings; 3 another job
+has taken over a consumer of `run`. Each command loads Spark only when it runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.terminal.output import say, say_json, say_json_text, say_lines
+from spark_sink.log_lines import formatter
+from spark_sink.mirror.own_command import completing, option_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.values.settings import MirrorSettings
+
+EXIT_FAULT, EXIT_INPUT = 1, 2
+
+app = typer.Typer(
+    name="python -m spark_sink",
+    help="Mirror the databases that binlog-dispatcher delivers into Delta tables.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Config = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--config", "-c", help="YAML file, or folder of YAML files. Repeatable.", show_default=False
+    ),
+]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of the daemon, like http://host:8085; the addresses of several, with commas."
+    ),
+]
+Consumers = Annotated[
+    list[str] | None, typer.Option("--consumer", help="Consumer to mirror. Repeatable.")
+]
+Target = Annotated[
+    str | None, typer.Option(help="Folder of the Delta tables; any path that Spark can write.")
+]
+TokenFile = Annotated[Path | None, typer.Option(help="File that contains the API token.")]
+Conf = Annotated[
+    list[str] | None, typer.Option(help="Further Spark setting as key=value. Repeatable.")
+]
+LogLevel = Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")]
+
+
+@contextmanager
+def faults_as_exit_codes(complete: Callable[[str], str] = str) -> Iterator[None]:
+    """Print a BinlogError or an error of Spark in one line, and exit: with 2 if the user's input or settings are wrong,
+    otherwise with 1. `complete` adds this process's options to the commands in a message."""
+    try:
+        yield
+    except BinlogError as error:
+        say_lines(complete(str(error)), err=True)
+        wrong_input = isinstance(error, UserError) or error.kind is ErrorKind.SETTINGS
+        raise typer.Exit(EXIT_INPUT if wrong_input else EXIT_FAULT) from None
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        from spark_sink.mirror.values.faults import in_one_line  # noqa: PLC0415
+
+        say(in_one_line(error), err=True)
+        raise typer.Exit(EXIT_FAULT) from None
+
+
+def settings_of(config: list[Path] | None, **options: Any) -> MirrorSettings:
+    """Returns the settings.
+
+    `options`: the values of command line options by the key of their setting, in which `__` stands for the dot; None
+    for an option that is not given.
+
+    Raises `SettingsError` with all errors.
+    """
+    from spark_sink.mirror.values.settings import load_mirror_settings  # noqa: PLC0415
+
+    given = {key.replace("__", "."): value for key, value in options.items() if value is not None}
+    if (pairs := given.get("spark.conf")) and all("=" in pair for pair in pairs):
+        # The settings merge a mapping with the file's mapping; a list would replace the file's mapping.
+        parts = (pair.partition("=") for pair in pairs)
+        given["spark.conf"] = {key.strip(): text.strip() for key, _, text in parts}
+    overrides = {key: (option_name(key), value) for key, value in given.items()}
+    settings = load_mirror_settings(config or [], overrides)
+    complete = completing(config or [], given, settings)
+    configure_log(settings.log_level, settings.log_format, complete)
+    return settings
+
+
+def configure_log(level: str, form: str = "console", complete: Callable[[str], str] = str) -> None:
+    """Log to stderr: the mirror's own messages from `level` on, and the messages of libraries from WARNING on.
+
+    `form`: `console` or `json`; `complete` adds this process's options to the commands in a message.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter(form, complete))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    logging.getLogger("spark_sink").setLevel(level)
+    if level != "DEBUG":
+        # py4j logs traces of the faults that the job logs itself.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+@app.callback()
+def _root() -> None:
+    """Mirror the databases that binlog-dispatcher delivers into Delta tables."""
+
+
+@app.command()
+def run(  # noqa: PLR0913 - each option is one setting
+    *,
+    config: Config = None,
+    url: Url = None,
+    consumer: Consumers = None,
+    target: Target = None,
+    stages: Annotated[
+        str | None, typer.Option(help="log, apply, or both (the default) in one application.")
+    ] = None,
+    available_now: Annotated[
+        bool | None,
+        typer.Option(
+            "--available-now",
+            help="Mirror up to the end that the server's log has at the start, then end.",
+        ),
+    ] = None,
+    trigger_interval: Annotated[
+        str | None, typer.Option(help="Shortest time between two appends, like '500 ms'.")
+    ] = None,
+    max_bytes_per_trigger: Annotated[
+        str | None, typer.Option(help="Bytes of an append, like 16MiB.")
+    ] = None,
+    parallel_tables: Annotated[
+        int | None, typer.Option(help="Tables to which changes are applied at a time.")
+    ] = None,
+    invalid_dates: Annotated[
+        str | None, typer.Option(help="What a date like 0000-00-00 becomes: null, error or text.")
+    ] = None,
+    fail_on_data_loss: Annotated[
+        bool | None,
+        typer.Option(
+            "--fail-on-data-loss/--no-fail-on-data-loss",
+            help="If the server has purged changes before they were read: stop, or skip them and continue.",
+            show_default=False,
+        ),
+    ] = None,
+    retry_timeout_seconds: Annotated[
+        int | None, typer.Option(help="How long to wait for a daemon that does not answer.")
+    ] = None,
+    token_file: TokenFile = None,
+    ca_file: Annotated[
+        Path | None, typer.Option(help="PEM file of the authority of the daemon's certificate.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Spark master; that of spark-submit overrides it.")
+    ] = None,
+    conf: Conf = None,
+    log_level: LogLevel = None,
+) -> None:
+    """Mirror until stopped."""
+    with faults_as_exit_codes():
+        settings = settings_of(
+            config,
+            url=url,
+            consumers=consumer or None,
+            target=target,
+            stages=stages,
+            available_now=available_now,
+            trigger_interval=trigger_interval,
+            max_bytes_per_trigger=max_bytes_per_trigger,
+            parallel_tables=parallel_tables,
+            invalid_dates=invalid_dates,
+            fail_on_data_loss=fail_on_data_loss,
+            retry_timeout_seconds=retry_timeout_seconds,
+            token_file=token_file,
+            ca_file=ca_file,
+            spark__master=master,
+            spark__conf=conf or None,
+            log_level=log_level,
+        )
+        from spark_sink.mirror.assembly import make_applier  # noqa: PLC0415
+        from spark_sink.mirror.job import Job  # noqa: PLC0415
+        from spark_sink.mirror.server_names import with_server_names  # noqa: PLC0415
+
+        if settings.stages != "log":
+            settings = with_server_names(settings)
+        code = Job(settings, make_applier if settings.stages != "log" else None).run()
+    raise typer.Exit(code)
+
+
+def _completing(config: list[Path] | None, target: str | None) -> Callable[[str], str]:
+    return completing(config or [], {"target": target} if target else {})
+
+
+Tables = Annotated[
+    list[str], typer.Argument(help="Tables like shop.orders, or patterns like 'shop.*'.")
+]
+
+
+@contextmanager
+def _spark_of(
+    config: list[Path] | None, target: str | None, conf: list[str] | None
+) -> Iterator[tuple[SparkSession, MirrorSettings]]:
+    """Yields Spark and the settings, for a command that reads or writes the target."""
+    with faults_as_exit_codes(_completing(config, target)):
+        # These commands use no daemon and no consumer, so placeholders fill the settings that name them.
+        settings = settings_of(
+            config,
+            url=None if config else "http://127.0.0.1:1",
+            consumers=None if config else ["none"],
+            target=target,
+            spark__conf=conf or None,
+            log_level=None if config else "WARNING",
+        )
+        from spark_sink.long_work import long_work  # noqa: PLC0415
+        from spark_sink.mirror.session import spark_session  # noqa: PLC0415
+
+        with long_work("starting Spark"):
+            spark = spark_session(settings)
+        try:
+            yield spark, settings
+        finally:
+            spark.stop()
+
+
+@app.command()
+def tables(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables, or patterns like 'shop.*'. Default: all.")
+    ] = None,
+    *,
+    config: Config = None,
+    target: Target = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per table.")] = False,
+    conf: Conf = None,
+) -> None:
+    """Show state, lag and last error of the mirrored tables."""
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror.table_lines import table_lines  # noqa: PLC0415
+
+        complete = _completing(config, target)
+        lines = [
+            replace(line, reason=complete(line.reason))
+            for line in table_lines(spark, settings.target, tables or [], settings.interval_s)
+        ]
+    if as_json:
+        for line in lines:
+            say_json(line.as_dict())
+        return
+    for line in lines:
+        lag = "" if line.lag_s is None else f", {line.waiting_rows} rows behind, {line.lag_s:.0f} s"
+        reason = f": {line.reason}" if line.reason else ""
+        say(f"{line.consumer}  {line.table}  {line.state}{lag}{reason}")
+        if line.catalog_error:
+            say(f"    {line.catalog_error}")
+        if line.copied is not None:
+            say(f"    {line.copied}")
+
+
+@app.command()
+def top(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables, or patterns like 'shop.*'. Default: all.")
+    ] = None,
+    *,
+    config: Config = None,
+    target: Target = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one view and end.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per reading, until Ctrl-C.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.2, help="Time between two readings.")
+    ] = 5.0,
+    conf: Conf = None,
+) -> None:
+    """Show consumers, tables, copies and steps live: states, lag, rates. q or Ctrl-C ends it."""
+    from dispatcher.terminal.live import check_terminal, show  # noqa: PLC0415
+
+    with faults_as_exit_codes():
+        check_terminal(once=once, as_json=as_json)
+    with _spark_of(config, target, conf) as (spark, settings), suppress(KeyboardInterrupt):
+        from spark_sink.mirror.top import mirror_readings  # noqa: PLC0415
+
+        complete = _completing(config, target)
+        readings = mirror_readings(spark, settings, tables or [], complete)
+        show(readings, every, once=once, as_json=as_json)
+
+
+@app.command()
+def resolve(
+    tables: Tables,
+    *,
+    how: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            help="applied: I have applied the change by hand. skip: leave it out. retry: try it again."
+            " recopy: copy the table. partial: go on without the older rows.",
+        ),
+    ],
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Say how stopped tables go on. The running job follows this at once, otherwise the next job does."""
+    with faults_as_exit_codes():
+        from spark_sink.mirror.commands import RESOLUTIONS  # noqa: PLC0415
+
+        if how not in RESOLUTIONS:
+            choices = ", ".join(RESOLUTIONS)
+            raise UserError(ErrorKind.REQUEST, f"--as {how} is none of {choices}")
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror import commands  # noqa: PLC0415
+        from spark_sink.mirror.rules.table_record import Wish  # noqa: PLC0415
+
+        chosen = commands.request_resolution(spark, settings.target, tables, Wish(how))
+    for record in chosen:
+        say(f"{record.label}: {how}")
+
+
+@app.command()
+def adopt(
+    tables: Tables,
+    *,
+    consumer: Annotated[str, typer.Option(help="The consumer that gets the tables.")],
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Give tables that another consumer mirrored, with the rows that they have, to a consumer."""
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.long_work import long_work  # noqa: PLC0415
+        from spark_sink.mirror import commands  # noqa: PLC0415
+
+        with long_work("adopt", unit="tables") as count:
+            adopted = commands.adopt_tables(spark, settings.target, consumer, tables, count)
+    for record in adopted:
+        say(f"{record.label}: of {consumer}")
+
+
+@app.command()
+def copy(
+    tables: Tables,
+    *,
+    consumer: Annotated[
+        str, typer.Option(help="The consumer of tables that are not yet in the mirror.")
+    ] = "",
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Ask for copies of tables, or of all that fit 'shop.*', from the server. The running job makes them."""
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror.copy_commands import run_copy  # noqa: PLC0415
+
+        asked = run_copy(spark, settings, tables, consumer)
+    for name in asked:
+        say(f"{'.'.join(name)}: copy")
+
+
+@app.command()
+def changelog(  # noqa: PLR0913 - each option is one choice
+    table: Annotated[str, typer.Argument(help="A table like shop.orders.")],
+    *,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="First entry of the log (lsn), or time of commit in ISO 8601."),
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help="Entry or time before which the changes end.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Print at most so many changes.", show_default=False)
+    ] = None,
+    consumer: Annotated[
+        str, typer.Option(help="The consumer, if several consumers have the table.")
+    ] = "",
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Print the changes of a table that the log holds, in order, each as one JSON object."""
+    with faults_as_exit_codes():
+        from spark_sink.mirror.changelog import ChangelogRange  # noqa: PLC0415
+
+        within = ChangelogRange.parse(start, end)
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror.changelog import json_lines, table_changes  # noqa: PLC0415
+
+        dates = settings.invalid_dates
+        frame = table_changes(
+            spark, settings.target, table, consumer=consumer, within=within, invalid_dates=dates
+        )
+        for line in json_lines(frame, limit):
+            say_json_text(line)
+
+
+@app.command("verify")
+def verify_mirror(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Tables, or patterns like 'shop.*'. Default: all.")
+    ] = None,
+    *,
+    wait_seconds: Annotated[
+        float, typer.Option(help="How long to wait until a table is at the server's position.")
+    ] = 120,
+    config: Config = None,
+    target: Target = None,
+    conf: Conf = None,
+) -> None:
+    """Compare tables with the server, at one position each. Exit code 1 if one is not equal."""
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.long_work import long_work  # noqa: PLC0415
+        from spark_sink.mirror.assembly import apply_options  # noqa: PLC0415
+        from spark_sink.mirror.copy_commands import run_verify  # noqa: PLC0415
+        from spark_sink.mirror.runtime.catalog import published_difference  # noqa: PLC0415
+        from spark_sink.mirror.verify.verify import VerifyWatch  # noqa: PLC0415
+
+        found = run_verify(
+            spark,
+            settings,
+            tables or [],
+            wait_s=wait_seconds,
+            watch=VerifyWatch(
+                lambda difference: say_lines(_completing(config, target)(str(difference))),
+                lambda label, rows: long_work(f"verify {label}", rows, "rows"),
+                published_difference(spark, apply_options(settings)),
+            ),
+        )
+    if any(difference.verdict != "equal" for difference in found):
+        raise typer.Exit(EXIT_FAULT)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

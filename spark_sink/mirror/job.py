@@ -1,0 +1,248 @@
+"""The mirror job: one Spark application with a streaming query per consumer (the log stage), and the applier.
+
+The two stages share only tables in the target (the mirror's log and the control table), so they may run in two
+applications (`--stages`). A consumer or a table that fails does not stop other consumers or tables. The job ends after
+SIGTERM or SIGINT. With `available_now` it ends when all changes are in the log and applied. It ends with exit code 1
+when one of its stages has no working consumer left. If another job takes over a consumer, this job continues with its
+other consumers, and its exit code will be 3. It ends at once if it has no consumer left.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Protocol
+
+from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.yaml_settings.section import parse_listen
+from spark_sink.mirror.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_sink.mirror.log.stage import LogStage
+    from spark_sink.mirror.runtime.claims import Claims
+    from spark_sink.mirror.runtime.progress import ConsumerProgress
+    from spark_sink.mirror.values.settings import MirrorSettings
+    from spark_sink.source.listener import BinlogListener
+
+log = logging.getLogger("spark_sink.mirror")
+
+CHECK_S = 0.2
+CLAIMS_S = 1.0  # between two checks whether another job has claimed a consumer
+EXIT_TAKEN_OVER = 3
+APPLIER_STOP_S = 120.0
+
+
+class ApplyStage(Protocol):
+    """The methods of the applier that the job calls."""
+
+    def run(self, stop: threading.Event, drain: bool) -> int: ...
+    def wake(self) -> None: ...
+    def progress(self) -> Iterable[ConsumerProgress]: ...
+
+
+class Job:
+    """Runs the stages of all consumers, and stops them on SIGTERM and SIGINT."""
+
+    def __init__(
+        self,
+        settings: MirrorSettings,
+        make_applier: Callable[[SparkSession, MirrorSettings, Claims], ApplyStage] | None,
+    ) -> None:
+        """`make_applier`: None if the job runs only the log stage."""
+        self._settings = settings
+        self._make_applier = make_applier
+        self._stop = threading.Event()
+        self._applied: int | None = None  # exit code of the applier
+        self._stages: list[LogStage] = []
+
+    def run(self) -> int:
+        """Run until the job is stopped or, with `available_now`, until all changes are applied. Returns the exit code
+        of the process."""
+        log.info("starting Spark")
+        began = time.monotonic()
+        spark = spark_session(self._settings)
+        log.info("Spark has started in %.1f s", time.monotonic() - began)
+        # Spark sets its own handlers when it starts, so the job sets its handlers afterwards.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        try:
+            return self._run(spark)
+        finally:
+            spark.stop()
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._stop.set()
+
+    def _run(self, spark: SparkSession) -> int:
+        from spark_sink.mirror.cluster.executors import ExecutorWatch  # noqa: PLC0415
+        from spark_sink.mirror.lake.control_table import ControlTable  # noqa: PLC0415
+        from spark_sink.mirror.runtime.claims import Claims, stages_of  # noqa: PLC0415
+
+        settings = self._settings
+        executors = ExecutorWatch(spark, settings, self._stop)
+        executors.start()
+        code = 0
+        if not self._stop.is_set():
+            claims = Claims(
+                ControlTable(spark, settings.target),
+                list(settings.consumers),
+                stages_of(settings.stages),
+            )
+            claims.take()
+            applier = self._make_applier(spark, settings, claims) if self._make_applier else None
+            with self._watched(spark) as listener, self._metrics(applier, listener):
+                code = self._run_stages(spark, applier, claims)
+            if claims.any_lost:
+                code = EXIT_TAKEN_OVER
+        if executors.fault is not None:
+            raise executors.fault
+        return code
+
+    @contextmanager
+    def _watched(self, spark: SparkSession) -> Iterator[BinlogListener]:
+        """Yields a listener that logs each batch of the log stage."""
+        from spark_sink.source.listener import BinlogListener  # noqa: PLC0415
+
+        def rows(query: str, batch: int) -> int | None:
+            return next((s.rows(batch) for s in self._stages if s.consumer == query), None)
+
+        listener = BinlogListener(rows, log)
+        if self._settings.stages == "apply":
+            yield listener
+            return
+        spark.streams.addListener(listener)
+        try:
+            yield listener
+        finally:
+            spark.streams.removeListener(listener)
+
+    @contextmanager
+    def _metrics(self, applier: ApplyStage | None, listener: BinlogListener) -> Iterator[None]:
+        """Serve metrics if the settings name an address. Raises `BinlogError` SETTINGS if the job cannot listen at this
+        address."""
+        if self._settings.metrics is None:
+            yield
+            return
+        from spark_sink.metrics_server import serve_metrics  # noqa: PLC0415
+        from spark_sink.mirror.metrics import MirrorCollector, no_progress  # noqa: PLC0415
+        from spark_sink.source.listener import StreamCollector  # noqa: PLC0415
+
+        listen = parse_listen(self._settings.metrics)
+        mirror = MirrorCollector(applier.progress if applier else no_progress, self._log_stages)
+        try:
+            server = serve_metrics(listen.host, listen.port, mirror, StreamCollector(listener))
+        except OSError as error:
+            raise BinlogError(
+                ErrorKind.SETTINGS,
+                f"metrics cannot be served at {self._settings.metrics}: {error.strerror}",
+                remedy="set metrics to an address of this host with a free port",
+            ) from None
+        try:
+            yield
+        finally:
+            server.shutdown()
+            server.server_close()
+
+    def _log_stages(self) -> list[tuple[str, bool]]:
+        """Returns the consumer of each log stage, and True if the stage works."""
+        return [(stage.consumer, stage.works) for stage in self._stages]
+
+    def _run_stages(self, spark: SparkSession, applier: ApplyStage | None, claims: Claims) -> int:
+        settings = self._settings
+        if settings.available_now:
+            failed = self._log(spark, applier, claims) if settings.stages != "apply" else 0
+            if applier is not None and not self._stop.is_set():
+                return max(failed, applier.run(self._stop, True))
+            return failed
+        thread = None
+        if applier is not None:
+            thread = threading.Thread(target=self._apply, args=(applier,), name="applier")
+            thread.start()
+        try:
+            writes = settings.stages != "apply"
+            failed = self._log(spark, applier, claims) if writes else self._wait()
+        finally:
+            self._stop.set()
+            if thread is not None:
+                thread.join(APPLIER_STOP_S)
+                if thread.is_alive():
+                    log.warning("a step is still running; it is repeated at the next start")
+        return max(failed, self._applied or 0)
+
+    def _apply(self, applier: ApplyStage) -> None:
+        self._applied = 1
+        try:
+            self._applied = applier.run(self._stop, False)
+        except BinlogError as error:
+            log.error("the applier has failed: %s", error)
+        except Exception:
+            log.exception("the applier has failed")
+        # Stop the log stages, too: without the applier the log would grow, and no table would change.
+        self._stop.set()
+
+    def _wait(self) -> int:
+        self._stop.wait()
+        return 0
+
+    def _log(self, spark: SparkSession, applier: ApplyStage | None, claims: Claims) -> int:
+        """Run the log stages until the job is stopped, or until all stages have ended. Returns 1 if a stage has
+        failed."""
+        from spark_sink.mirror.log.stage import JobCalls, LogStage, StageState  # noqa: PLC0415
+
+        def appended() -> None:
+            if applier is not None:
+                applier.wake()
+
+        def lost(consumer: str) -> bool:
+            return claims.lost(consumer) is not None
+
+        stages = self._stages = [
+            LogStage(
+                spark,
+                self._settings,
+                consumer,
+                JobCalls(
+                    appended, partial(lost, consumer), partial(claims.control.applied, consumer)
+                ),
+            )
+            for consumer in self._settings.consumers
+        ]
+        look_at = time.monotonic() + CLAIMS_S
+        over = (StageState.DONE, StageState.FAILED)
+        try:
+            while not self._stop.is_set():
+                for stage in stages:
+                    stage.check()
+                if time.monotonic() >= look_at:
+                    _look_for_claims(stages)
+                    look_at = time.monotonic() + CLAIMS_S
+                if all(stage.state in over for stage in stages):
+                    break
+                self._stop.wait(CHECK_S)
+        finally:
+            _stop_all(stages)
+        return 1 if any(stage.state is StageState.FAILED for stage in stages) else 0
+
+
+def _look_for_claims(stages: Sequence[LogStage]) -> None:
+    try:
+        for stage in stages:
+            stage.look_for_claims()
+    except Exception as error:  # noqa: BLE001 - storage does not answer; appends fail, too, and are reported
+        log.debug("claims cannot be read: %s", error)
+
+
+def _stop_all(stages: Sequence[LogStage]) -> None:
+    threads = [threading.Thread(target=stage.stop) for stage in stages]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
