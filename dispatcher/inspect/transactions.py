@@ -14,6 +14,7 @@ from dispatcher.inspect.entry import (
     STATEMENTS,
     InspectEntry,
 )
+from dispatcher.model.names import folded_name
 
 K = EventType
 
@@ -79,13 +80,14 @@ def _starts_xa(entry: InspectEntry) -> bool:
 class EntryFilter:
     """Selects the rows and statements of some databases or tables, and the control events of their transactions.
 
-    Events that may concern a selected table are also shown: an INCIDENT, and a statement that cannot be parsed.
+    Events that may concern a selected table are also shown: an INCIDENT, and a statement that cannot be parsed. Names
+    are compared without regard to case, because a log does not tell the server's `lower_case_table_names`.
     """
 
     def __init__(self, databases: Sequence[str], tables: Sequence[str]) -> None:
         """`tables`: `database.table`, or a table's name in any database."""
-        self._databases = frozenset(databases)
-        self._tables = frozenset(tables)
+        self._databases = frozenset(map(_folded, databases))
+        self._tables = frozenset(map(_folded, tables))
         self.selects_all = not databases and not tables
         # Control events that are held back until a selected event of their transaction is shown.
         self._control: list[InspectEntry] = []
@@ -116,6 +118,7 @@ class EntryFilter:
             self._prelude = []
 
     def _selects(self, database: str, table: str) -> bool:
+        database, table = _folded(database), _folded(table)
         if self._databases and database not in self._databases:
             return False
         return not self._tables or table in self._tables or f"{database}.{table}" in self._tables
@@ -143,10 +146,15 @@ class EntryFilter:
 
     def _may_touch(self, database: str) -> bool:
         """True if a statement that changes unknown tables of the database may concern a selected table."""
+        database = _folded(database)
         if self._databases and database not in self._databases:
             return False
         databases = [name.partition(".")[0] for name in self._tables if "." in name]
         return not self._tables or len(databases) < len(self._tables) or database in databases
+
+
+def _folded(name: str) -> str:
+    return folded_name(name, 1)
 
 
 def _is_control(entry: InspectEntry) -> bool:

@@ -112,9 +112,9 @@ class Picture:
         return self.text("gtid_purged").replace("\n", "")
 
     @property
-    def folds_names(self) -> bool:
-        """True if the server compares the names of databases and tables without regard to case."""
-        return self.text("lower_case_table_names") not in ("", "0")
+    def lower_case_table_names(self) -> int:
+        """The setting by which the server compares the names of databases and tables."""
+        return int(self.text("lower_case_table_names") or "0")
 
     @property
     def log_files(self) -> tuple[tuple[str, int], ...]:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dispatcher.model.names import folded_name
+
 _NAME = r"""(?:`(?:[^`]|``)*`|'(?:[^']|'')*'|"(?:[^"]|"")*"|\*)"""
 _LINE = re.compile(
     r"(?P<verb>GRANT|REVOKE) (?P<privileges>.+?) ON (?:TABLE )?"
@@ -45,15 +47,15 @@ class Grants:
                 held |= names
         return () if "ALL PRIVILEGES" in held else tuple(p for p in privileges if p not in held)
 
-    def may_select(self, database: str, *, ignore_case: bool = False) -> bool:
+    def may_select(self, database: str, lower_case_table_names: int = 0) -> bool:
         """True if the account may read the database, or at least one table of it.
 
         A grant on any table of the database is enough, because a consumer may be declared for a few tables only.
         """
         allowed = self.has("SELECT")
-        name = database.lower() if ignore_case else database
+        name = folded_name(database, lower_case_table_names)
         for pattern, _, granted in self.select:
-            if _matches(pattern.lower() if ignore_case else pattern, name):
+            if _matches(folded_name(pattern, lower_case_table_names), name):
                 allowed = granted
         return allowed
 

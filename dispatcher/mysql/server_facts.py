@@ -209,9 +209,8 @@ def _grant_findings(
     # MariaDB 10.5 renamed this privilege, and accepts the old name in GRANT.
     if not grants.has("REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"):
         yield finding("REPLICATION CLIENT", "*.*")
-    ignore_case = facts.lower_case_table_names != 0
     for database in dict.fromkeys(databases):
-        if not grants.may_select(database, ignore_case=ignore_case):
+        if not grants.may_select(database, facts.lower_case_table_names):
             yield finding("SELECT", f"{identifier(database)}.*")
 
 

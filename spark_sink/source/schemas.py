@@ -165,7 +165,8 @@ def _table_schema(
         raise UserError(
             ErrorKind.SETTINGS, f'source "binlog": {"; ".join(findings)}', remedy=remedy
         )
-    chosen = set(ColumnChoice(options.columns).choose(database, table, names))
+    # The patterns of the option `columns` have the table's name in the spelling of the option `table`.
+    chosen = set(ColumnChoice(options.columns).choose(database, table, names, 0))
     kept = [column for column in columns if column.name in chosen]
     of_key = StructType()
     for column in key:

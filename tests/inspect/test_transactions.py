@@ -20,6 +20,8 @@ K = EventType
         (["--database", "bank"], [3], ["GTID", "QUERY", "TABLE_MAP", "DELETE_ROWS", "XID"]),
         (["--table", "bills"], [3], ["GTID", "QUERY", "TABLE_MAP", "DELETE_ROWS", "XID"]),
         (["--table", "bank.bills"], [3], ["GTID", "QUERY", "TABLE_MAP", "DELETE_ROWS", "XID"]),
+        (["--table", "BANK.Bills"], [3], ["GTID", "QUERY", "TABLE_MAP", "DELETE_ROWS", "XID"]),
+        (["--database", "Bank"], [3], ["GTID", "QUERY", "TABLE_MAP", "DELETE_ROWS", "XID"]),
         (["--table", "shop.bills"], [], []),
         (["--database", "nothing"], [], []),
         (["--table", "shop.orders"], [1, 2, 4],

@@ -31,6 +31,7 @@ def statements_from(log: LogWriter, start: LogPosition) -> list[AlteringStatemen
     """Read the log from a position to its end, as `runtime.table_lookup` does. Returns the statements that may alter
     tables."""
     routes, starts = Routes(), TransactionStarts()
+    routes.lower_case_table_names = log.lower_case
     feed = Feed(Server(log, Mode.FILE), make_executed(Mode.FILE, "", start.file, start.offset))
     splitter = Splitter(routes, packets=True, checksum=feed.checksum, buffer_bytes=_BUFFER)
     created = {file.name: file.created for file in log.files}

@@ -31,7 +31,8 @@ class TableMap:
     did not write it. `layout`: a hash of database, table, columns and metadata, without the table id.
     `default_charset`: collation id, 0 if the event has one per column. `row_end`: index of the column ROW END of a
     table of the kind VERSIONED. `unknown`: the reason if the daemon has delivered the rows although the table's
-    definition is not known; else ""."""
+    definition is not known; else "". `lower_case_table_names`: the setting of the server; `database` and `table` are
+    names of `folded_name` if the reader knows it."""
 
     table_id: int
     database: str
@@ -43,6 +44,7 @@ class TableMap:
     kind: TableKind = TableKind.TABLE
     row_end: int = NOT_VERSIONED
     unknown: str = ""
+    lower_case_table_names: int = 0
 
     @property
     def label(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dispatcher.binlog.event.header import (
@@ -39,8 +38,8 @@ _HARMLESS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AlteredTables:
-    """The tables that a statement may alter: some tables, all tables of some databases, or any table. Names are
-    compared without regard to case, because the log contains each statement as its author wrote it."""
+    """The tables that a statement may alter: some tables, all tables of some databases, or any table. All names are
+    those of `folded_name`."""
 
     tables: frozenset[Name] = frozenset()
     databases: frozenset[str] = frozenset()
@@ -50,19 +49,11 @@ class AlteredTables:
         return self.any or bool(self.tables) or bool(self.databases)
 
     def concerns(self, name: Name) -> bool:
-        database, table = name[0].casefold(), name[1].casefold()
-        return self.any or database in self.databases or (database, table) in self.tables
+        return self.any or name[0] in self.databases or name in self.tables
 
     def concerns_database(self, database: str) -> bool:
         """True if the statement may alter the database itself."""
-        return self.any or database.casefold() in self.databases
-
-    @classmethod
-    def of(cls, tables: Iterable[Name] = (), databases: Iterable[str] = ()) -> AlteredTables:
-        return cls(
-            frozenset((database.casefold(), table.casefold()) for database, table in tables),
-            frozenset(database.casefold() for database in databases),
-        )
+        return self.any or database in self.databases
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +102,7 @@ def _altered(
         return AlteredTables(any=True), none, None
     if parsed.kind in _HARMLESS:
         return none, none, None
-    altered = AlteredTables.of(parsed.tables, parsed.databases)
+    altered = AlteredTables(frozenset(parsed.tables), frozenset(parsed.databases))
     return altered, altered if parsed.kind is DdlKind.DROP_SEQUENCE else none, statement
 
 

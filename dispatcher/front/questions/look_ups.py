@@ -35,6 +35,7 @@ from dispatcher.front.questions.refusals import (
 )
 from dispatcher.front.questions.schema_views import VIEWS, SchemaView
 from dispatcher.front.wire.result_set import AnswerColumn
+from dispatcher.model.names import folded_name
 from dispatcher.model.server_picture import Picture, ServerAnswer
 
 INFORMATION_SCHEMA = "information_schema"
@@ -68,14 +69,13 @@ def is_name(text: str) -> bool:
 
 def reads_database(name: str, who: Who, picture: Picture) -> bool:
     """True if the consumer reads databases of this name. Does not check whether the database exists."""
-    names = (name, name.lower()) if picture.folds_names else (name,)
+    names = {name, folded_name(name, picture.lower_case_table_names)}
     return is_name(name) and any(map(who.reads.has_database, names))
 
 
 def reads_table(database: str, table: str, who: Who, picture: Picture) -> bool:
-    names = [(database, table)]
-    if picture.folds_names:
-        names.append((database.lower(), table.lower()))
+    value = picture.lower_case_table_names
+    names = {(database, table), (folded_name(database, value), folded_name(table, value))}
     return (
         is_name(database) and is_name(table) and any(who.reads.has_table(*each) for each in names)
     )

@@ -15,16 +15,20 @@ class ColumnChoice:
 
     def __init__(self, patterns: Sequence[ColumnPattern] | None) -> None:
         self._patterns = [
-            (NamePatterns([database]), NamePatterns([table]), NamePatterns([column.casefold()]))
+            (database, table, NamePatterns([column.casefold()]))
             for database, table, column in patterns or ()
         ]
 
-    def choose(self, database: str, table: str, columns: Sequence[str]) -> list[str]:
-        """Returns the chosen columns of a table, in the table's order."""
+    def choose(
+        self, database: str, table: str, columns: Sequence[str], lower_case_table_names: int
+    ) -> list[str]:
+        """Returns the chosen columns of a table, in the table's order. `lower_case_table_names`: the setting of the
+        table's server."""
         chosen = [
             of_column
             for of_database, of_table, of_column in self._patterns
-            if of_database.match(database) and of_table.match(table)
+            if NamePatterns([of_database], lower_case_table_names).match(database)
+            and NamePatterns([of_table], lower_case_table_names).match(table)
         ]
         if not chosen:
             return list(columns)

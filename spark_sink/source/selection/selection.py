@@ -12,6 +12,7 @@ from dispatcher.binlog.decode.changes.ops import ROW_OPS, Op
 from dispatcher.binlog.decode.delivered import Ddl
 from dispatcher.binlog.decode.selected import LayoutEvents, LayoutPlan
 from dispatcher.binlog.table_map.parse import TableMap
+from dispatcher.model.names import folded_name
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.selection.column_choice import ColumnChoice
 from spark_sink.source.selection.flat import selected_names, table_fields
@@ -21,7 +22,6 @@ from spark_sink.source.selection.projection import (
     lost_columns,
     other_layout,
 )
-from spark_sink.source.selection.spelling import check_spelling
 from spark_sink.source.selection.table_filter import TableFilter
 from spark_sink.source.selection.touched import TouchedObjects
 
@@ -48,20 +48,20 @@ class JsonSelection(_OpChoice):
 
     def __init__(self, options: SourceOptions, expected: pa.Schema) -> None:
         super().__init__(options)
-        self._options = options
         self._has_images = _image_type(expected) is not None
         self._filter = None if options.tables is None else TableFilter(options.tables)
         self._choice = ColumnChoice(options.columns)
         self._has_key = Metadata.KEY in options.metadata
 
     def layout_plan(self, table_map: TableMap) -> LayoutPlan | None:
-        if self._filter and not self._filter.selects_table(table_map.database, table_map.table):
-            check_spelling(self._options, table_map.database, table_map.table)
+        table = table_map.database, table_map.table
+        lower_case = table_map.lower_case_table_names
+        if self._filter and not self._filter.selects_table(*table, lower_case):
             return None
         table_map.require_names()
         table_map.require_kind()
         names = [column.name for column in table_map.columns]
-        chosen = set(self._choice.choose(table_map.database, table_map.table, names))
+        chosen = set(self._choice.choose(*table, names, lower_case))
         columns = tuple(i for i, name in enumerate(names) if name in chosen and self._has_images)
         return LayoutPlan(columns, table_map.key if self._has_key else ())
 
@@ -71,7 +71,7 @@ class JsonSelection(_OpChoice):
         if self._filter is None:
             return True
         touched = TouchedObjects.of(ddl.statement)
-        return self._filter.selects_statement(touched)
+        return self._filter.selects_statement(touched, ddl.statement.facts.lower_case_table_names)
 
 
 class TypedSelection(_OpChoice):
@@ -91,8 +91,9 @@ class TypedSelection(_OpChoice):
         self.keys: dict[str, LayoutProjection] = {}
 
     def layout_plan(self, table_map: TableMap) -> LayoutPlan | None:
-        if (table_map.database, table_map.table) != self._table:
-            check_spelling(self._options, table_map.database, table_map.table)
+        lower_case = table_map.lower_case_table_names
+        database, table = (folded_name(name, lower_case) for name in self._table)
+        if (table_map.database, table_map.table) != (database, table):
             return None
         table_map.require_names()
         table_map.require_kind()
@@ -112,7 +113,8 @@ class TypedSelection(_OpChoice):
         if self._options.project or self._fields is None:
             return []
         names = [column.name for column in table_map.columns]
-        chosen = self._choice.choose(*self._table, names)
+        lower_case = table_map.lower_case_table_names
+        chosen = self._choice.choose(table_map.database, table_map.table, names, lower_case)
         if self._options.flat:
             chosen = selected_names(self._options, chosen)
         return lost_columns(self._fields, chosen)

@@ -13,19 +13,32 @@ class TableFilter:
     `dispatcher.model.subscription`."""
 
     def __init__(self, tables: Sequence[TablePattern]) -> None:
-        self._subscription = Subscription([database for database, _ in tables], tables)
-        self._known: dict[tuple[str, str], bool] = {}
+        self._tables = tuple(tables)
+        # By the server's lower_case_table_names, which comes with the log.
+        self._subscriptions: dict[int, Subscription] = {}
+        self._known: dict[tuple[str, str, int], bool] = {}
 
-    def selects_table(self, database: str, table: str) -> bool:
-        name = database, table
-        if name not in self._known:
-            self._known[name] = self._subscription.has_table(database, table)
-        return self._known[name]
+    def _subscription(self, lower_case_table_names: int) -> Subscription:
+        if lower_case_table_names not in self._subscriptions:
+            databases = [database for database, _ in self._tables]
+            self._subscriptions[lower_case_table_names] = Subscription(
+                databases, self._tables, (), lower_case_table_names
+            )
+        return self._subscriptions[lower_case_table_names]
 
-    def selects_statement(self, touched: TouchedObjects) -> bool:
+    def selects_table(self, database: str, table: str, lower_case_table_names: int) -> bool:
+        """`lower_case_table_names`: the setting of the table's server."""
+        key = database, table, lower_case_table_names
+        if key not in self._known:
+            subscription = self._subscription(lower_case_table_names)
+            self._known[key] = subscription.has_table(database, table)
+        return self._known[key]
+
+    def selects_statement(self, touched: TouchedObjects, lower_case_table_names: int) -> bool:
         """True if a statement touches a selected table or the whole database of one, or could not be parsed."""
         if touched.tables is None or touched.databases is None:
             return True
-        return any(self.selects_table(*name) for name in touched.tables) or any(
-            self._subscription.has_database(database) for database in touched.databases
-        )
+        subscription = self._subscription(lower_case_table_names)
+        return any(
+            self.selects_table(*name, lower_case_table_names) for name in touched.tables
+        ) or any(map(subscription.has_database, touched.databases))

@@ -77,7 +77,7 @@ class BegunTables:
     def selects_statement(self, ddl: Ddl) -> bool:
         parsed = parse_statement(ddl.statement, ROUTING_BOUNDS)
         for name in (name for pair in parsed.renamed for name in pair):
-            if self._filter.selects_table(*name):
+            if self._filter.selects_table(*name, ddl.statement.facts.lower_case_table_names):
                 raise snapshot_failure(
                     name, f"a RENAME of it was committed before all rows were read (seq {ddl.seq})"
                 )

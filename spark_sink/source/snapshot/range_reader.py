@@ -23,6 +23,7 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
+from dispatcher.mysql.server_facts import lower_case_table_names
 from spark_sink.source.data_loss import data_loss, position_text
 from spark_sink.source.http.client import ConsumerClient, Session, SliceCut
 from spark_sink.source.http.connections import PROCESS_POOL
@@ -101,7 +102,8 @@ class _Reading:
             with server.session() as connection:
                 # The driver has waited, too, but perhaps for another replica.
                 wait_until_executed(connection, position, timeout_s=WAIT_EXECUTED_S, remedy=LAGS)
-                self._look_at(read_source_table(connection, *self._part.table))
+                lower_case = lower_case_table_names(connection)
+                self._look_at(read_source_table(connection, *self._part.table), lower_case)
                 decoder = TextDecoder(
                     self._source.columns, self._source.label, self._options.invalid_dates
                 )
@@ -119,12 +121,15 @@ class _Reading:
                         raise
         raise AssertionError("unreachable")
 
-    def _look_at(self, source: SourceTable) -> None:
-        """Choose the columns to read from the table."""
+    def _look_at(self, source: SourceTable, lower_case_table_names: int) -> None:
+        """Choose the columns to read from the table. `lower_case_table_names`: the server's setting."""
         if key_parts(source.key_columns) != self._part.key:
             raise snapshot_failure(self._part.table, "its key was changed while its rows were read")
         options = self._options
-        layout = TableMap(0, source.database, source.table, source.columns, source.key, "snapshot")
+        layout = TableMap(
+            0, *self._part.table, source.columns, source.key, "snapshot",
+            lower_case_table_names=lower_case_table_names,
+        )  # fmt: skip
         typed = options.table is not None
         kind = TypedSelection if typed else JsonSelection
         self._selection = kind(options, self._expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dispatcher.model.subscription import TablePattern, literal
+from dispatcher.model.subscription import TablePattern, is_pattern, literal
 from spark_sink.source.options import SourceOptions
 
 
@@ -14,3 +14,10 @@ def selected_tables(options: SourceOptions) -> Sequence[TablePattern]:
         database, table = options.table
         return [(literal(database), literal(table))]
     return options.tables or ()
+
+
+def named_tables(options: SourceOptions) -> Sequence[tuple[str, str]]:
+    """Returns the tables that the options name, without patterns."""
+    if options.table is not None:
+        return [options.table]
+    return [pair for pair in options.tables or () if not any(map(is_pattern, pair))]

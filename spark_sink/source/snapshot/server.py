@@ -10,9 +10,8 @@ from typing import TypeVar
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.names import folded_name
 from dispatcher.model.position import Position
-from dispatcher.model.subscription import SYSTEM_DATABASES, NamePatterns, is_pattern
+from dispatcher.model.subscription import NamePatterns, is_pattern
 from dispatcher.mysql.answers import (
-    Row,
     ask,
     fetch,
     identifier,
@@ -27,7 +26,6 @@ from dispatcher.mysql.server_facts import (
     visible_databases,
 )
 from spark_sink.source.options import SourceOptions
-from spark_sink.source.selection.spelling import folded, named_tables
 from spark_sink.source.selection.table_filter import TableFilter
 from spark_sink.source.snapshot.key_order import key_parts
 from spark_sink.source.snapshot.remedies import with_own_remedy
@@ -39,7 +37,7 @@ from spark_sink.source.snapshot.rules import (
     TableName,
     snapshot_failure,
 )
-from spark_sink.source.snapshot.selected_tables import selected_tables
+from spark_sink.source.snapshot.selected_tables import named_tables, selected_tables
 from spark_sink.source.snapshot_options import SnapshotSettings
 from spark_sink.source.table_rows.chunks import Chunk, bound_of, boundary_query, chunk_rows
 from spark_sink.source.table_rows.source_table import SourceTable, read_source_table
@@ -97,7 +95,8 @@ class SnapshotServer:
     def __init__(self, options: SourceOptions) -> None:
         assert options.snapshot is not None
         self._options = options
-        self.tables_of = TableFilter(selected_tables(options))
+        self._filter = TableFilter(selected_tables(options))
+        self._lower_case: int | None = None  # lower_case_table_names, once the server was asked
         self.server = table_server(options.snapshot)
 
     def check(self) -> list[TableName]:
@@ -117,13 +116,13 @@ class SnapshotServer:
                     where=self.server.label,
                     remedy="SET GLOBAL binlog_row_image = 'FULL', and let clients connect again",
                 )
-            everything = _names(connection, _TABLES)
+            everything = self._names(connection, _TABLES)
             names = list(filter(self.selects, everything))
             self._require_named(everything)
             self._require_grants(connection)
             if not names:
                 raise self._nothing_to_read()
-            keyed = set(_names(connection, _KEYED))
+            keyed = set(self._names(connection, _KEYED))
         if keyless := [name for name in names if name not in keyed]:
             raise _keyless(keyless, self.server.label)
         return sorted(names)
@@ -131,15 +130,17 @@ class SnapshotServer:
     def _require_named(self, present: Sequence[TableName]) -> None:
         """Raise `BinlogError` if the options name a table that is not present. information_schema does not show tables
         on which the account has no privilege."""
-        missing = sorted(set(named_tables(self._options)).difference(present))
+        existing = set(present)
+        missing = sorted(
+            name for name in named_tables(self._options) if self._folded(name) not in existing
+        )
         if not missing:
             return
-        spelled = {folded(name): ".".join(name) for name in present}
-        shown = [
-            ".".join(name)
-            + (f", did you mean {spelled[folded(name)]}?" if folded(name) in spelled else "")
-            for name in missing
-        ]
+        spelled = {".".join(name).casefold(): ".".join(name) for name in present}
+        shown = []
+        for text in map(".".join, missing):
+            near = spelled.get(text.casefold())
+            shown.append(text + (f", did you mean {near}?" if near else ""))
         raise BinlogError(
             ErrorKind.UNKNOWN_TABLE,
             f"there is no table {_listed(shown)}, or the account has no SELECT on it (a view is no table)",
@@ -161,7 +162,7 @@ class SnapshotServer:
         if grants.has("SELECT"):
             return
         visible = visible_databases(connection) or frozenset()
-        of_database = NamePatterns([database for database, _ in patterns])
+        of_database = NamePatterns([database for database, _ in patterns], self._lower_case or 0)
         for database in sorted(filter(of_database.match_database, visible)):
             if grants.lacking(database, ["SELECT"]):
                 raise BinlogError(
@@ -193,15 +194,25 @@ class SnapshotServer:
 
     def tables(self) -> list[TableName]:
         """Returns the tables that the options select, in the order of their names."""
-        present = self._repeated(lambda connection: _names(connection, _TABLES))
+        present = self._repeated(lambda connection: self._names(connection, _TABLES))
         return sorted(filter(self.selects, present))
 
     def selects(self, name: TableName) -> bool:
         """True if the options select a table."""
-        named = {database for database, _ in selected_tables(self._options)}
-        if name[0] in SYSTEM_DATABASES and name[0] not in named:
-            return False
-        return self.tables_of.selects_table(*name)
+        if self._lower_case is None:
+            self._lower_case = self._repeated(lower_case_table_names)
+        return self._filter.selects_table(*name, self._lower_case)
+
+    def _names(self, connection: Connection, query: str) -> list[TableName]:
+        """Returns the tables of a query's rows, with the names by which the log and the daemon identify them."""
+        self._lower_case = lower_case_table_names(connection)
+        return ask(
+            connection, query, lambda row: self._folded((text_value(row[0]), text_value(row[1])))
+        )
+
+    def _folded(self, name: TableName) -> TableName:
+        assert self._lower_case is not None
+        return folded_name(name[0], self._lower_case), folded_name(name[1], self._lower_case)
 
     def table(self, name: TableName) -> SourceTable:
         """Returns a table. Raises `BinlogError` UNSUPPORTED_CHANGE if the table no longer exists or has no key."""
@@ -267,16 +278,6 @@ class SnapshotServer:
 def generated_columns(connection: Connection, name: TableName) -> frozenset[str]:
     """Returns the names of a table's generated columns. MariaDB may leave these out of row images."""
     return frozenset(ask(connection, _GENERATED, lambda row: text_value(row[0]), name))
-
-
-def _names(connection: Connection, query: str) -> list[TableName]:
-    """Returns the tables of a query's rows, with the names by which the log and the daemon identify them."""
-    value = lower_case_table_names(connection)
-
-    def name(row: Row) -> TableName:
-        return folded_name(text_value(row[0]), value), folded_name(text_value(row[1]), value)
-
-    return ask(connection, query, name)
 
 
 def _listed(texts: Sequence[str]) -> str:

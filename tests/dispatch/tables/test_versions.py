@@ -52,6 +52,7 @@ class History:
         self.rng = rng
         self.mode = mode
         self.log = LogWriter(gtid=WRITER[mode], checksum=rng.random() < 0.7, first_file=3)
+        self.log.lower_case = rng.choice((0, 1))
         self.tables: dict[Name, str | None] = dict.fromkeys(TABLES)
         self.altered: list[tuple[int, tuple[Name, ...] | None]] = []
         self._sources = (SERVER, OTHER_SERVER) if rng.random() < 0.3 else (SERVER,)
@@ -142,7 +143,8 @@ class History:
         if what < 0.2:
             self._log(f"CREATE INDEX i ON {name[1]} ({before})", name[0], (name,))
         elif what < 0.4:
-            self._ddl(f"alter table {name[0].upper()}.{name[1].upper()} change a b int", "", name)
+            typed = ".".join(name).upper() if self.log.lower_case else ".".join(name)
+            self._ddl(f"alter table {typed} change a b int", "", name)
         elif what < 0.6:
             self._ddl(f"ALTER TABLE {name[1]} CHANGE a b int, IMPORT TABLESPACE", name[0], name)
         else:

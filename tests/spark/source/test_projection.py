@@ -231,8 +231,8 @@ def test_a_selected_column_that_no_stream_has() -> None:
 
 def test_a_table_that_no_pattern_is_about_has_all_its_columns() -> None:
     choice = ColumnChoice([("shop", "orders", "id"), ("shop", "o*", "[!i]*")])
-    assert choice.choose("shop", "orders", ["ID", "name", "in"]) == ["ID", "name"]
-    assert choice.choose("shop", "users", ["id", "name"]) == ["id", "name"]
+    assert choice.choose("shop", "orders", ["ID", "name", "in"], 0) == ["ID", "name"]
+    assert choice.choose("shop", "users", ["id", "name"], 0) == ["id", "name"]
     assert unknown_column("NAME", ["id", "name"]) is None
 
 

@@ -35,7 +35,7 @@ class FakeServer:
         self.names: list[TableName] = [("shop", "t"), ("shop", "u")]
 
     def selects(self, name: TableName) -> bool:
-        return self._selected.selects_table(*name)
+        return self._selected.selects_table(*name, 0)
 
     def tables(self) -> list[TableName]:
         return list(filter(self.selects, self.names))

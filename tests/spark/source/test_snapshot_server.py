@@ -101,6 +101,16 @@ def test_a_table_that_the_account_does_not_see_is_not_left_out(
     assert "GRANT SELECT ON" in caught.value.remedy and "correct the option" in caught.value.remedy
 
 
+def test_names_are_compared_as_the_server_compares_them(
+    answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "lower_case_table_names", lambda _: 2)
+    answers.tables = [("Shop", "Orders")]
+    for options in ({"table": "SHOP.oRDERS"}, {"tables": "sHOP.Orders"}, {"tables": "Sh*.O*"}):
+        assert of(tmp_path, **options).check() == [("shop", "orders")]
+    assert of(tmp_path, table="SHOP.Orders").selects(("shop", "orders"))
+
+
 @pytest.mark.parametrize(
     ("grant", "refused"),
     [

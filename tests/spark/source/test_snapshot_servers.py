@@ -22,7 +22,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.source.data_source import BinlogDataSource
 from spark_sink.source.http.connections import PROCESS_POOL
 from spark_sink.source.readers.stream_reader import BinlogStreamReader
-from tests.servers import Server
+from tests.servers import Kind, Server
 from tests.servers.plugin import ServerFactory
 from tests.spark.source.snapshots import READER_PASSWORD, Folded, changing, existing, fill, served
 from tests.support.commit_seed import commit_seed
@@ -279,3 +279,40 @@ def test_tables_without_a_key_and_partial_images_are_refused_at_the_start(
         finally:
             mysql97.execute("SET GLOBAL binlog_row_image = 'FULL'")
         assert query.step()
+
+
+@pytest.mark.parametrize("kind", ["mysql97", "mariadb118"])
+@pytest.mark.parametrize(
+    "options",
+    [{"table": "SHOP.Orders", "schemaChanges": "project"}, {"tables": "Shop.ORD*, Shop.None*"}],
+)
+def test_options_name_tables_in_any_case_of_a_server_that_folds_names(
+    server_factory: ServerFactory,
+    tmp_path: Path,
+    make_query: MakeQuery,
+    kind: Kind,
+    options: dict[str, str],
+) -> None:
+    server = server_factory(kind, "--lower-case-table-names=1")
+    server.execute("CREATE DATABASE Shop")
+    fill(server, "Shop", "Orders", 10)
+    fill(server, "Shop", "Other", 10)
+    changes = (
+        "INSERT INTO ORDERS VALUES (99, 1, 'new')",
+        "TRUNCATE TABLE oRDERS",
+        "ALTER TABLE Orders ADD k INT",
+        "INSERT INTO orders VALUES (1, 1, 'last', 2)",
+        "INSERT INTO other VALUES (99, 1, 'new')",
+    )
+    with served(server, "Shop", tmp_path, options) as given:
+        query = make_query(given)
+        while query.step():
+            pass
+        server.execute(*changes, database="shop")
+        query.begin()
+        while query.step():
+            pass
+    rows = [row for table in query.kept.values() for row in table.to_pylist()]
+    ops = ["insert", "insert"] if "table" in options else ["insert", "ddl", "ddl", "insert"]
+    assert [row["op"] for row in rows] == ["read"] * 10 + ops
+    assert {(row["database"], row["table"]) for row in rows} == {("shop", "orders")}

@@ -32,18 +32,31 @@ def touched(query: str, database: str = "shop") -> TouchedObjects:
     ],
 )
 def test_statements_are_selected_by_what_they_touch(query: str, selected: bool) -> None:
-    assert TableFilter(TABLES).selects_statement(touched(query)) is selected
+    assert TableFilter(TABLES).selects_statement(touched(query), 0) is selected
 
 
 def test_names_without_a_database_are_of_the_statement_s() -> None:
     create = touched("CREATE TABLE orders (id INT)", "other")
-    assert not TableFilter(TABLES).selects_statement(create)
+    assert not TableFilter(TABLES).selects_statement(create, 0)
 
 
 def test_a_pattern_of_databases_matches_none_of_the_server_s_own() -> None:
     every = TableFilter((("*", "*"),))
-    assert every.selects_statement(touched("DROP TABLE t"))
-    assert not every.selects_statement(touched("DROP TABLE t", "mysql"))
+    assert every.selects_statement(touched("DROP TABLE t"), 0)
+    assert not every.selects_statement(touched("DROP TABLE t", "mysql"), 0)
+
+
+@pytest.mark.parametrize("value", [1, 2])
+def test_names_are_compared_as_the_server_compares_them(value: int) -> None:
+    tables = TableFilter((("Shop", "Orders"), ("LOGS_?", "B*")))
+    for database, table in (("shop", "orders"), ("SHOP", "ORDERS"), ("logs_1", "b2")):
+        assert tables.selects_table(database, table, value)
+        assert not tables.selects_table(database, table, 0)
+    assert tables.selects_table("Shop", "Orders", 0)
+    statement = touched("DROP TABLE oRDERS", "sHOP")
+    assert tables.selects_statement(statement, value)
+    assert not tables.selects_statement(statement, 0)
+    assert tables.selects_statement(touched("DROP DATABASE logs_1"), value)
 
 
 @pytest.mark.parametrize(

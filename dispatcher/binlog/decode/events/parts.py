@@ -63,6 +63,7 @@ class Layouts:
                 found,
                 database=folded_name(found.database, value),
                 table=folded_name(found.table, value),
+                lower_case_table_names=value,
             )
         return self._table_maps[layout]
 
