@@ -117,6 +117,11 @@ class Driver(_Base):
         return given if isinstance(given, ssl.SSLContext) else trusting_context()
 
 
+def greeted_version(connection: Connection) -> str:
+    """Return the version in the server's greeting. MariaDB 10 puts "5.5.5-" before its version."""
+    return str(connection.get_server_info())  # type: ignore[no-untyped-call]
+
+
 class ClearText:
     """Replaces PyMySQL's authentication methods that send the password in clear text. Sends the password only over TLS
     with a verified certificate."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.gtid import GtidSet
 from dispatcher.mysql.answers import (
     Row,
     ask,
@@ -31,8 +32,9 @@ from dispatcher.mysql.answers import (
     text_value,
     where_of,
 )
-from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.driver import Connection, greeted_version
 from dispatcher.mysql.grants import Grants, parse_grants
+from dispatcher.mysql.services import OWN, VARIABLES, Service, service_of
 
 Flavour = Literal["mysql", "mariadb"]
 DATABASES_MAX = 10_000
@@ -51,10 +53,14 @@ _VARIABLES = (
     "gtid_owned",  # before gtid_executed, see `_variables`
     "gtid_executed",
     "gtid_binlog_pos",
+    "gtid_slave_pos",
+    "log_slave_updates",
+    "log_replica_updates",
     "expire_logs_days",
     "binlog_expire_logs_seconds",
     "binlog_expire_logs_auto_purge",
     "lower_case_table_names",
+    *(name for name in VARIABLES if name != "version"),
 )
 # The number of the thread that owns a GTID follows the GTID, and the UUID of the next source follows directly after the
 # number.
@@ -92,6 +98,12 @@ class ServerFacts:
     offset: int
     expire_seconds: int | None  # None: never purged by age
     lower_case_table_names: int
+    # log_slave_updates: the log also holds what the server has replicated from other servers
+    logs_replicated: bool = False
+    has_replicated: bool = (
+        False  # the server has transactions that other servers have executed first
+    )
+    service: Service = OWN
 
 
 def read_facts(connection: Connection) -> ServerFacts:
@@ -110,6 +122,14 @@ def read_facts(connection: Connection) -> ServerFacts:
         raise missing from error
     facts = replace(without_log, file=file, offset=offset, files=files)
     return facts if facts.flavour == "mariadb" else replace(facts, gtid_purged=_purged(connection))
+
+
+def refuse_service(connection: Connection) -> None:
+    """Raise `BinlogError` if the server's greeting names a service that the daemon cannot read. Such a service may not
+    understand the questions of the other functions."""
+    service = service_of({"version": greeted_version(connection)})
+    if service.refusal:
+        raise _finding(f"{service.name}: {service.refusal}", f"see docs/servers/{service.page}")
 
 
 def visible_databases(connection: Connection) -> frozenset[str] | None:
@@ -161,15 +181,16 @@ def findings(
 
 def _setting_findings(facts: ServerFacts) -> Iterator[BinlogError]:
     def change(variable: str, value: str) -> str:
+        if facts.service.change:
+            return facts.service.change.format(variable=variable, value=value)
         # SET PERSIST exists since MySQL 8.0.
         if facts.flavour == "mysql" and version_numbers(facts.version) >= (8,):
             return f"SET PERSIST {variable} = {value}"
         return f"SET GLOBAL {variable} = {value}, and the same in the server's option file"
 
     if not facts.log_bin:
-        yield _finding(
-            "log_bin=OFF: the server writes no binlog", "start the server with --log-bin"
-        )
+        remedy = facts.service.log_bin or "start the server with --log-bin"
+        yield _finding("log_bin=OFF: the server writes no binlog", remedy)
     if facts.server_id == 0:
         yield _finding("server_id=0: the server refuses replicas", change("server_id", "1"))
     if facts.binlog_format != "ROW":
@@ -243,6 +264,7 @@ def _variables(connection: Connection) -> dict[str, str]:
             raise ValueError(f"variable {lower!r}, which was not asked for")
         return lower
 
+    refuse_service(connection)
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
     query = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"
     # A commit moves its GTID from gtid_owned to gtid_executed under one lock. gtid_owned is read first, so that a GTID
@@ -325,7 +347,20 @@ def _facts(variables: Mapping[str, str]) -> ServerFacts:
         offset=0,
         expire_seconds=_expire_seconds(variables),
         lower_case_table_names=number_value(get("lower_case_table_names", "0")),
+        logs_replicated=_is_on(variables, "log_slave_updates")
+        or _is_on(variables, "log_replica_updates"),
+        has_replicated=_has_replicated(variables, mariadb=mariadb),
+        service=service_of(variables),
     )
+
+
+def _has_replicated(variables: Mapping[str, str], *, mariadb: bool) -> bool:
+    """True if the server has transactions of other servers, as far as its GTIDs say. Needs no privilege, unlike SHOW
+    REPLICA STATUS."""
+    if mariadb:
+        return variables.get("gtid_slave_pos", "") != ""
+    own, executed = variables.get("server_uuid", ""), variables.get("gtid_executed", "")
+    return any(source != own for source in GtidSet.parse(executed).sources())
 
 
 def _without_owners(owned: str) -> str:

@@ -129,7 +129,8 @@ def sensible_log() -> LogWriter:
 @dataclass
 class Answers:
     """The answers of a server. `statements`: answers by the beginning of the statement; they precede the correct
-    answers; `dump`: the answer to a dump; `plugin`: the authentication method in the greeting; `switch`: an
+    answers; `dump`: the answer to a dump; `greeting`, `plugin`: version and
+    authentication method in the greeting; `switch`: an
     authentication method to which the server switches, with its data; `full_authentication`: True if the server's cache
     for caching_sha2_password is empty; `refusal`: an error that the server sends instead of the greeting, as to a
     blocked host."""
@@ -138,6 +139,7 @@ class Answers:
     statements: Mapping[str, Answer] = field(default_factory=dict)
     dump: Dump | None = None
     plugin: bytes = b"mysql_native_password"
+    greeting: str = "8.4.3"
     switch: tuple[bytes, bytes] | None = None
     full_authentication: bool = False
     after_login: Callable[[Session], None] | None = None
@@ -298,7 +300,7 @@ class HostileServer:
             number, text = answers.refusal  # no SQLSTATE: the capabilities are not known yet
             session.packet(b"\xff" + number.to_bytes(2, "little") + text.encode())
             raise EOFError
-        session.packet(self._greeting(answers.plugin))
+        session.packet(self._greeting(answers))
         reply = session.read()
         if self._tls is not None and int.from_bytes(reply[:4], "little") & _CLIENT_SSL:
             plain = session.sock
@@ -351,9 +353,16 @@ class HostileServer:
                 self.learned += bytes(b ^ SALT[i % 20] for i, b in enumerate(masked))
         return answer
 
-    def _greeting(self, plugin: bytes) -> bytes:
+    def _greeting(self, answers: Answers) -> bytes:
         capabilities = 0x000FF7FF & ~_CLIENT_SSL | (_CLIENT_SSL if self._tls else 0)
-        body = b"\x0a8.4.3\0" + (7).to_bytes(4, "little") + SALT[:8] + b"\0"
+        body = (
+            b"\x0a"
+            + answers.greeting.encode()
+            + b"\0"
+            + (7).to_bytes(4, "little")
+            + SALT[:8]
+            + b"\0"
+        )
         body += (capabilities & 0xFFFF).to_bytes(2, "little") + b"\xff\2\0"
         body += (capabilities >> 16).to_bytes(2, "little") + b"\x15" + bytes(10)
-        return body + SALT[8:] + b"\0" + plugin + b"\0"
+        return body + SALT[8:] + b"\0" + answers.plugin + b"\0"

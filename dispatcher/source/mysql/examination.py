@@ -24,7 +24,7 @@ from dispatcher.model.subscription import (
     is_pattern,
     nearest,
 )
-from dispatcher.mysql.answers import ask_one, text_value
+from dispatcher.mysql.answers import ask, ask_one, number_value, optional_text, text_value
 from dispatcher.mysql.driver import Connection
 from dispatcher.mysql.grants import Grants
 from dispatcher.mysql.login import Endpoint, connect
@@ -34,6 +34,7 @@ from dispatcher.mysql.server_facts import (
     lower_case_table_names,
     read_facts,
     read_grants,
+    refuse_service,
     visible_databases,
 )
 from dispatcher.source.mysql.catalogue import Catalogue, read_catalogue
@@ -79,6 +80,7 @@ def report_of(
     try:
         connection = connect(endpoint)
         try:
+            refuse_service(connection)
             lower_case = lower_case_table_names(connection)
             specs = [_with_server_names(spec, lower_case) for spec in specs]
             databases = frozenset(
@@ -92,6 +94,7 @@ def report_of(
             facts = read_facts(connection)
             server, version = facts.server_uuid, facts.version
             findings += _about_server(facts, names)
+            findings += _about_retention(connection, facts, names)
             findings += _about_clocks(connection, names)
             findings += _about_starts(endpoint, facts, specs, begun)
         finally:
@@ -296,13 +299,48 @@ def _listed_texts(texts: Sequence[str]) -> str:
 
 
 def _about_server(facts: ServerFacts, names: tuple[str, ...]) -> Iterator[ServerFinding]:
-    if facts.expire_seconds is not None and facts.expire_seconds < DAY_S:
-        what = f"the server purges its binlogs after {facts.expire_seconds} s, less than a day"
-        remedy = (
-            "SET GLOBAL binlog_expire_logs_seconds = 604800 (or expire_logs_days = 7), and the same in the server's"
-            " option file: a consumer that is not read for longer loses its position"
-        )
-        yield ServerFinding(BinlogError(ErrorKind.SERVER_SETTING, what, remedy=remedy), names, True)
+    others_write = facts.service.others_write
+    if (others_write or facts.has_replicated) and facts.log_bin and not facts.logs_replicated:
+        name = "log_slave_updates" if facts.flavour == "mariadb" else "log_replica_updates"
+        source = "other nodes write" if others_write else "it replicates from its source"
+        what = f"{name}=OFF: the server's binlog lacks what {source}"
+        remedy = f"start the server with --{name.replace('_', '-')}, or read the server that writes"
+        yield _server_warning(what, remedy, names)
+
+
+def _about_retention(
+    connection: Connection, facts: ServerFacts, names: tuple[str, ...]
+) -> Iterator[ServerFinding]:
+    seconds = facts.expire_seconds
+    remedy = facts.service.retention or (
+        "SET GLOBAL binlog_expire_logs_seconds = 604800 (or expire_logs_days = 7), and the same in the server's"
+        " option file"
+    )
+    lost = "a consumer that is not read for longer loses its position"
+    if table := facts.service.retention_table:
+        try:
+            query = f"SELECT value FROM {table} WHERE name = 'binlog retention hours'"
+            # NULL, or no row, means that binlogs are not kept.
+            hours = ask(connection, query, lambda row: number_value(optional_text(row[0]) or "0"))
+            seconds = sum(hours) * 3600
+        except BinlogError as error:
+            if error.kind is not ErrorKind.GRANT_MISSING:
+                raise
+            what = f"{facts.service.name} purges binlogs by a setting of its own, which the account may not read"
+            how = (
+                f"GRANT SELECT ON {table} to the account, to let `check` read it; to keep binlogs:"
+            )
+            yield _server_warning(what, f"{how} {remedy}", names)
+            return
+    if seconds is not None and seconds < DAY_S:
+        what = f"the server purges its binlogs after {seconds} s, less than a day"
+        if seconds == 0:
+            what = f"{facts.service.name} purges binlogs as soon as it can ('binlog retention hours' is not set)"
+        yield _server_warning(what, f"{remedy}: {lost}", names)
+
+
+def _server_warning(what: str, remedy: str, names: tuple[str, ...]) -> ServerFinding:
+    return ServerFinding(BinlogError(ErrorKind.SERVER_SETTING, what, remedy=remedy), names, True)
 
 
 def _about_clocks(connection: Connection, names: tuple[str, ...]) -> Iterator[ServerFinding]:
@@ -317,7 +355,7 @@ def _about_clocks(connection: Connection, names: tuple[str, ...]) -> Iterator[Se
         remedy = (
             "synchronise both with NTP: lag, runway and start: {timestamp: ...} compare both clocks"
         )
-        yield ServerFinding(BinlogError(ErrorKind.SERVER_SETTING, what, remedy=remedy), names, True)
+        yield _server_warning(what, remedy, names)
 
 
 def _about_starts(
