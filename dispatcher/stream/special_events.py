@@ -37,9 +37,10 @@ from dispatcher.binlog.event.query import Query, parse_query
 from dispatcher.binlog.event.types import HEARTBEATS, EventType, type_name
 from dispatcher.binlog.sql.comments import ServerVersion
 from dispatcher.binlog.sql.logged import LoggedStatement
-from dispatcher.binlog.sql.query_event import logged_kind, logged_statement
+from dispatcher.binlog.sql.query_event import kind_and_tables, logged_statement
 from dispatcher.binlog.sql.statement import (
     ROUTING_BOUNDS,
+    ParsedStatement,
     QueryKind,
     first_word,
     parse_statement,
@@ -302,7 +303,7 @@ class SpecialEvents:
         statement = logged_statement(
             query, event.flags, self._server(), builder.routes.lower_case_table_names
         )
-        text, kind = statement.text, logged_kind(statement)
+        text, (kind, parsed) = statement.text, kind_and_tables(statement)
         begun = st[k.TX] >= k.TX_BEGUN
         if st[k.TX] == k.NO_TX:
             builder.open_transaction(k.TX_STARTED, -1, 0, event.timestamp * 1_000_000)
@@ -327,7 +328,7 @@ class SpecialEvents:
                 verb = first_word(text)
                 verb = "CREATE TABLE ... SELECT" if verb == "CREATE" else verb
                 self._statement_fault(verb, query, out)
-            elif (route := self._ddl_route(statement, query)) != NO_ROUTE:
+            elif (route := self._ddl_route(statement, query, parsed)) != NO_ROUTE:
                 builder.append(DDL, route)
             if not begun:
                 builder.end_transaction()
@@ -369,11 +370,13 @@ class SpecialEvents:
         format_ = self._builder.format
         return ServerVersion() if format_ is None else ServerVersion.of(format_)
 
-    def _ddl_route(self, statement: LoggedStatement, query: Query) -> int:
+    def _ddl_route(
+        self, statement: LoggedStatement, query: Query, parsed: ParsedStatement | None
+    ) -> int:
         """Returns the route for the tables and databases that a DDL's text names and the databases that the event lists
         as updated. For a text in doubt, returns the route for all tables of the databases that the event lists, or
         `ALL` if it lists none."""
-        parsed = parse_statement(statement, ROUTING_BOUNDS)
+        parsed = parsed or parse_statement(statement, ROUTING_BOUNDS)
         targets: list[Target] = [*parsed.tables, *((name, None) for name in parsed.databases)]
         if len(targets) > _TABLES_OF_ROUTE_MAX:  # a route is kept for as long as the process runs
             targets = [(database, None) for database in {database for database, _ in targets}]

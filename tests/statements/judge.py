@@ -43,7 +43,13 @@ def judge(case: Recorded, recording: Recording) -> Judged:
         if case.changed:
             return Judged(Verdict.DIFFERENT, "the server logs nothing")
         return Judged(Verdict.REFUSED if case.error else Verdict.FOLLOWED)
-    found = replay(before, recording.format, recording.folding, case.events)
+    sequences = {
+        name
+        for tables in (before, after)
+        for name, table in tables.items()
+        if table.kind == "SEQUENCE"
+    }
+    found = replay(before, sequences, recording.format, recording.folding, case.events)
     if found.loud:
         return Judged(Verdict.DOUBTED, found.loud)
     differences = [*_routing(case, before, found), *_tables(found, after)]

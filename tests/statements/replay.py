@@ -106,10 +106,16 @@ def is_mirrored(table: Table | None) -> bool:
     return table is not None and table.kind not in ("VIEW", "SEQUENCE")
 
 
-def replay(before: Snapshot, format_: bytes, folding: int, events: Iterable[bytes]) -> Replayed:
-    """`format_`: the log's FORMAT_DESCRIPTION. `folding`: the server's lower_case_table_names."""
+def replay(
+    before: Snapshot,
+    sequences: Collection[Name],
+    format_: bytes,
+    folding: int,
+    events: Iterable[bytes],
+) -> Replayed:
+    """`sequences`: the sequences before and after the events. `format_`: the log's FORMAT_DESCRIPTION. `folding`: the
+    server's lower_case_table_names."""
     tables = {name: _modelled(name, table) for name, table in before.items() if is_mirrored(table)}
-    sequences = {name for name, table in before.items() if table.kind == "SEQUENCE"}
     return _Replay(Replayed(tables), format_, folding, sequences).run(events)
 
 

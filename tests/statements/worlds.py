@@ -16,6 +16,7 @@ from pymysql.cursors import Cursor
 
 from dispatcher.binlog.sql.generated import GeneratedColumn, generated_in
 from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.binlog.sql.statement import parse_statement
 from tests.servers import Server
 
 Name = tuple[str, str]
@@ -298,7 +299,9 @@ def _table(
 ) -> Table:
     if kind == "VIEW":
         return Table(kind, definition=definition)
-    generated = generated_in(LoggedStatement(definition))
+    statement = LoggedStatement(definition)
+    create = parse_statement(statement).create
+    generated = None if create is None else generated_in(statement, create)
     return Table(kind, tuple(columns), tuple(key), rows, generated, definition)
 
 

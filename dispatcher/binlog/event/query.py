@@ -38,15 +38,14 @@ class AlterPhase(IntFlag):
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """The status variables of a QUERY event, except those that the parser skips. If the event lacks a variable, the
+class SessionVariables:
+    """The variables of a session on which the meaning of its statement depends. If the event lacks a variable, the
     field is None, or 0 for ids and flags.
 
-    `client`, `connection`, `server`: collation ids; the statement's text is in the character set of `client`.
-    `database_collation`: collation id of the default database. `updated_databases`: the databases that the statement
-    touches; None if the server does not list them, or if there are too many. `ddl_xid`: the transaction's number.
-    `unknown_variable`: the code of the first variable that the parser does not know; the variables behind it are not
-    read. `alter_phase`: NONE if the statement is logged in one transaction.
+    `sql_mode`: MySQL's bit mask. `client`, `connection`, `server`: collation ids of `character_set_client`, in which
+    the statement's text is, of `collation_connection` and of `collation_server`. `database_collation`: id of
+    `collation_database`. `time_zone`: the text of `time_zone`. `unknown_variable`: the code of the first status
+    variable that the parser does not know; the variables behind it are not read.
     """
 
     sql_mode: int = 0
@@ -56,9 +55,21 @@ class Status:
     database_collation: int | None = None
     time_zone: str | None = None
     explicit_defaults_for_timestamp: bool | None = None
+    unknown_variable: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status(SessionVariables):
+    """The status variables of a QUERY event, except those that the parser skips. If the event lacks a variable, the
+    field is None.
+
+    `updated_databases`: the databases that the statement touches; None if the server does not list them, or if there
+    are too many. `ddl_xid`: the transaction's number. `alter_phase`: NONE if the statement is logged in one
+    transaction.
+    """
+
     updated_databases: tuple[str, ...] | None = None
     ddl_xid: int | None = None
-    unknown_variable: int | None = None
     alter_phase: AlterPhase = AlterPhase.NONE
 
 

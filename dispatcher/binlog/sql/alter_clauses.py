@@ -25,7 +25,6 @@ from dispatcher.binlog.sql.clauses import (
     PrimaryKeyClause,
     RenameColumnClause,
     RenameKeyClause,
-    TableCharsetClause,
     UniqueKeyClause,
     VisibilityClause,
 )
@@ -33,7 +32,7 @@ from dispatcher.binlog.sql.columns import defined_column, skip_default
 from dispatcher.binlog.sql.forms import Form, Forms, Found, Slot, any_token, at_bracket, is_name
 from dispatcher.binlog.sql.keys import key_parts
 from dispatcher.binlog.sql.lexer import Name, NotUnderstoodError, SqlTokens, upper
-from dispatcher.binlog.sql.table_options import OPTIONS, SLOTS, is_rowless
+from dispatcher.binlog.sql.table_options import OPTIONS, SLOTS, is_rowless, table_charset
 
 
 @dataclass(slots=True)
@@ -286,15 +285,6 @@ def _option(parsed: ParsedAlter, found: Found) -> None:
     charset = table_charset(found)
     if charset is not None:
         parsed.definition.append(charset)
-
-
-def table_charset(option: Found) -> TableCharsetClause | None:
-    """Return the character set or collation of a table option; None for every other option."""
-    name = option.first("charset")
-    if name is None:
-        return None
-    is_collation = ("COLLATE",) in option.words
-    return TableCharsetClause(collation=name) if is_collation else TableCharsetClause(name)
 
 
 class Clause(NamedTuple):

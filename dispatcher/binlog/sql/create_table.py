@@ -1,7 +1,8 @@
-"""Parses CREATE TABLE: where the table's columns and rows come from.
+"""Parses CREATE TABLE: where the table's columns and rows come from, and the table's options.
 
 The list of columns and keys is skipped as a group in brackets: nothing in it names another table whose rows change.
-After it, table options, partitioning and a query may follow; anything else is in doubt.
+After it, table options, partitioning and a query may follow; anything else is in doubt. `table_body` and `generated`
+parse the list, from `ParsedCreate.columns_at` on.
 
 Sources: MySQL 9.7 manual, "CREATE TABLE Statement"; MariaDB knowledge base, "CREATE TABLE"; sql_yacc.yy of both.
 """
@@ -10,26 +11,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from dispatcher.binlog.sql.clauses import TableCharsetClause
 from dispatcher.binlog.sql.forms import Form
 from dispatcher.binlog.sql.lexer import Name, NotUnderstoodError, SqlTokens
-from dispatcher.binlog.sql.table_options import OPTIONS, SLOTS
+from dispatcher.binlog.sql.table_options import CREATE_OPTIONS, SLOTS, table_charset
 
 _ACTIONS = ("CASCADE", "SET")
 # The first words of a query, after `AS` or without it.
 _QUERY = ("SELECT", "WITH", "TABLE", "VALUES", "(")
 _PARTITIONING = Form("<partitioning>", SLOTS)
+_NO_CHARSET = TableCharsetClause()
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedCreate:
     """`like`: the table whose columns the new table gets, None without LIKE. `selects`: True if the statement itself
-    adds rows. `doubt`: the words that are not understood, "" if the whole statement is."""
+    adds rows. `columns_at`: where the bracket of the columns and keys begins in the text, None without one. `charset`:
+    the options CHARACTER SET and COLLATE; `versioned`: True for WITH SYSTEM VERSIONING; `sequence`: True for MariaDB's
+    SEQUENCE=1, which makes a sequence. `doubt`: the words that are not understood, "" if the whole statement is."""
 
     table: Name
     like: Name | None = None
     selects: bool = False
     replaces: bool = False
     if_not_exists: bool = False
+    columns_at: int | None = None
+    charset: TableCharsetClause = _NO_CHARSET
+    versioned: bool = False
+    sequence: bool = False
     doubt: str = ""
 
 
@@ -59,8 +68,9 @@ def _body(tokens: SqlTokens, made: ParsedCreate) -> ParsedCreate:
         return made
     has_columns = tokens.at("(") and not any(tokens.at(word, n=1) for word in _QUERY)
     if has_columns:
+        made = replace(made, columns_at=tokens.offset)
         tokens.skip_brackets()
-    _options(tokens)
+    made = _options(tokens, made)
     if tokens.at("PARTITION", "BY"):
         _PARTITIONING.match(tokens)
     if not tokens.at_end():
@@ -74,17 +84,23 @@ def _body(tokens: SqlTokens, made: ParsedCreate) -> ParsedCreate:
     return made
 
 
-def _options(tokens: SqlTokens) -> None:
+def _options(tokens: SqlTokens, made: ParsedCreate) -> ParsedCreate:
     """Consume table options, which spaces or commas separate."""
-    while True:
-        if not tokens.accept("START", "TRANSACTION") and not tokens.accept(
-            "WITH", "SYSTEM", "VERSIONING"
-        ):
-            form = OPTIONS.chosen(tokens)
-            if form is None:
-                return
-            form.match(tokens)
+    charset = made.charset
+    while (form := CREATE_OPTIONS.chosen(tokens)) is not None:
+        option = form.match(tokens)
+        if ("WITH", "SYSTEM", "VERSIONING") in option.words:
+            made = replace(made, versioned=True)
+        elif ("SEQUENCE",) in option.words:
+            if option.first("number") not in ("0", "1"):
+                raise NotUnderstoodError
+            made = replace(made, sequence=option.first("number") == "1")
+        elif (given := table_charset(option)) is not None:
+            charset = TableCharsetClause(
+                given.charset or charset.charset, given.collation or charset.collation
+            )
         tokens.accept(",")
+    return replace(made, charset=charset)
 
 
 def cascades_of(tokens: SqlTokens) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dispatcher.binlog.sql.create_table import ParsedCreate
 from dispatcher.binlog.sql.lexer import NotUnderstoodError, SqlTokens
 from dispatcher.binlog.sql.logged import LoggedStatement
 
@@ -23,32 +24,23 @@ class GeneratedColumn:
     sources: tuple[str, ...] | None
 
 
-def generated_in(statement: LoggedStatement) -> tuple[GeneratedColumn, ...] | None:
-    """Returns the generated columns of a table that a CREATE TABLE makes; None if the statement does not tell them, as
-    with LIKE."""
-    tokens = SqlTokens(statement)
+def generated_in(
+    statement: LoggedStatement, create: ParsedCreate
+) -> tuple[GeneratedColumn, ...] | None:
+    """Returns the generated columns of the table that a CREATE TABLE makes; None if the statement does not tell them,
+    as with LIKE."""
+    if create.columns_at is None:
+        return None
+    tokens = SqlTokens(statement, at=create.columns_at)
     try:
-        _skip_name(tokens)
-        found = []
-        more = not tokens.at("LIKE")
+        tokens.expect("(")
+        found, more = [], True
         while more:
             column, more = _item(tokens)
             found += [column] if column is not None else []
     except NotUnderstoodError:
         return None
-    return tuple(found) if tokens.complete and not tokens.at("LIKE") else None
-
-
-def _skip_name(tokens: SqlTokens) -> None:
-    """Consume the statement up to the bracket before its first column."""
-    if tokens.accept("SET", "STATEMENT") and not tokens.skip_to("FOR"):
-        raise NotUnderstoodError
-    tokens.expect("CREATE")
-    tokens.accept("OR", "REPLACE")
-    tokens.expect("TABLE")
-    tokens.if_exists()
-    tokens.name()
-    tokens.expect("(")
+    return tuple(found) if tokens.complete else None
 
 
 def _item(tokens: SqlTokens) -> tuple[GeneratedColumn | None, bool]:

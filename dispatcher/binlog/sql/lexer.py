@@ -236,7 +236,10 @@ class SqlTokens:
     of parsing may be wrong. `pieces`: how many pieces were read, which measures the cost.
     """
 
-    def __init__(self, statement: LoggedStatement, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, statement: LoggedStatement, bounds: Bounds | None = None, at: int = 0
+    ) -> None:
+        """`at`: the offset in the text at which reading begins, between two tokens."""
         query, sql_mode = statement.text, statement.facts.sql_mode
         self.default_database = folded_name(
             statement.database, statement.facts.lower_case_table_names
@@ -246,14 +249,14 @@ class SqlTokens:
         modes = bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)
         self._lexicon, self._clauses = _LEXICONS[modes], _CLAUSE_LEXICONS[modes]
         self._groups = _GROUP_LEXICONS[modes]
-        self.offset = 0  # the offset after the last token that the caller consumed
+        self.offset = at  # the offset after the last token that the caller consumed
         # To a session whose character set is not UTF-8, a no-break space may be a blank.
         self.complete = "\xa0" not in query or charset_of(self.facts.client) in _UTF8
         self.pieces = 0
         self._query = query
         self._end = len(query) if bounds is None else min(len(query), bounds.characters)
         self._pieces_max = 0 if bounds is None else bounds.pieces
-        self._at = 0  # the offset after the last token that was matched
+        self._at = at  # the offset after the last token that was matched
         self._next: list[SqlToken] = []
 
     def __iter__(self) -> Iterator[SqlToken]:
@@ -347,6 +350,12 @@ class SqlTokens:
             if depth == 0 and token.keyword in words:
                 return True
         return False
+
+    def skip_set_statement(self) -> None:
+        """Consume MariaDB's `SET STATEMENT ... FOR`, if it is next. The log holds the settings of the statement after
+        it."""
+        if self.accept("SET", "STATEMENT") and not self.skip_to("FOR"):
+            raise NotUnderstoodError
 
     def skip_clause(self) -> bool:
         """Consume everything up to and including the next comma outside brackets. Returns False if no comma follows.

@@ -7,36 +7,25 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
+from dispatcher.binlog.event.query import SessionVariables
+
 
 @dataclass(frozen=True, slots=True)
-class SessionFacts:
+class SessionFacts(SessionVariables):
     """What the log and the server tell about the session that executed a statement.
 
-    `sql_mode`: MySQL's bit mask. `thread_specific`: True if the event has LOG_EVENT_THREAD_SPECIFIC_F, the flag of
-    statements that may have used a temporary table. `takes_effect`: False for the START ALTER and ROLLBACK ALTER of
-    MariaDB, see `logged_kind`. `error`: the number of the error with which the statement ended, 0 without an error; a
-    server logs a statement that failed if it had changed something before. `lower_case_table_names`: the server's
-    setting, 0, 1 or 2. `mariadb`: True if MariaDB wrote the log. `client`, `connection`, `server`: collation ids of
-    `character_set_client`, `collation_connection` and `collation_server`, 0 if the event lacks them.
-    `database_collation`: id of `collation_database`. `time_zone`: the text of `time_zone`.
-    `explicit_defaults_for_timestamp`: the session's setting. `unknown_variable`: the code of the first status variable
-    that the parser does not know; the variables behind it were not read. The last four are None if the event lacks
-    them.
+    `thread_specific`: True if the event has LOG_EVENT_THREAD_SPECIFIC_F, the flag of statements that may have used a
+    temporary table. `takes_effect`: False for the START ALTER and ROLLBACK ALTER of MariaDB, see `logged_kind`.
+    `error`: the number of the error with which the statement ended, 0 without an error; a server logs a statement that
+    failed if it had changed something before. `lower_case_table_names`: the server's setting, 0, 1 or 2. `mariadb`:
+    True if MariaDB wrote the log.
     """
 
-    sql_mode: int = 0
     thread_specific: bool = False
     takes_effect: bool = True
     error: int = 0
     lower_case_table_names: int = 0
     mariadb: bool = False
-    client: int = 0
-    connection: int = 0
-    server: int = 0
-    database_collation: int | None = None
-    time_zone: str | None = None
-    explicit_defaults_for_timestamp: bool | None = None
-    unknown_variable: int | None = None
 
     def to_text(self) -> str:
         """Returns the facts as JSON, without those that have the default value."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from dispatcher.binlog.event.header import FLAG_THREAD_SPECIFIC
-from dispatcher.binlog.event.query import AlterPhase, Query, parse_query
+from dispatcher.binlog.event.query import AlterPhase, Query, SessionVariables, parse_query
 from dispatcher.binlog.sql.comments import ServerVersion, executed_text
 from dispatcher.binlog.sql.logged import LoggedStatement, SessionFacts
 from dispatcher.binlog.sql.statement import (
     ROUTING_BOUNDS,
+    ParsedStatement,
     QueryKind,
     classify,
     first_word,
@@ -22,19 +25,12 @@ def logged_statement(
     `lower_case_table_names`: the server's setting, which its log does not hold."""
     status = query.status
     facts = SessionFacts(
-        sql_mode=status.sql_mode,
+        **{field.name: getattr(status, field.name) for field in fields(SessionVariables)},
         thread_specific=bool(flags & FLAG_THREAD_SPECIFIC),
         takes_effect=not status.alter_phase & ~AlterPhase.COMMIT,
         lower_case_table_names=lower_case_table_names,
         error=query.error_code,
         mariadb=server.mariadb,
-        client=status.client,
-        connection=status.connection,
-        server=status.server,
-        database_collation=status.database_collation,
-        time_zone=status.time_zone,
-        explicit_defaults_for_timestamp=status.explicit_defaults_for_timestamp,
-        unknown_variable=status.unknown_variable,
     )
     return LoggedStatement(
         executed_text(query.query, status.sql_mode, server), query.database, facts
@@ -49,16 +45,23 @@ def read_statement(
 
 
 def logged_kind(statement: LoggedStatement) -> QueryKind:
-    """Returns the statement's kind. CREATE TABLE ... SELECT counts as DML, because a server that logs in row format
-    never logs this statement: it logs a CREATE TABLE and rows events.
+    """Returns the statement's kind, see `kind_and_tables`."""
+    return kind_and_tables(statement)[0]
+
+
+def kind_and_tables(statement: LoggedStatement) -> tuple[QueryKind, ParsedStatement | None]:
+    """Returns the statement's kind, and what it touches if the kind depends on this, else None. CREATE TABLE ... SELECT
+    counts as DML, because a server that logs in row format never logs this statement: it logs a CREATE TABLE and rows
+    events.
 
     MariaDB with binlog_alter_two_phase=ON logs a DDL twice. Only COMMIT ALTER is a DDL here: START ALTER shows that the
     statement began, and ROLLBACK ALTER that it failed. Until COMMIT ALTER the log holds rows of the old definition.
     """
     if not statement.facts.takes_effect:
-        return QueryKind.DDL_WITHOUT_EFFECT
+        return QueryKind.DDL_WITHOUT_EFFECT, None
     kind = classify(statement.text)
     if kind is not QueryKind.DDL or first_word(statement.text) != "CREATE":
-        return kind
-    create = parse_statement(statement, ROUTING_BOUNDS).create
-    return QueryKind.DML if create is not None and create.selects else kind
+        return kind, None
+    parsed = parse_statement(statement, ROUTING_BOUNDS)
+    selects = parsed.create is not None and parsed.create.selects
+    return QueryKind.DML if selects else kind, parsed

@@ -221,8 +221,7 @@ def _maybe_temporary(kind: DdlKind, query: str) -> bool:
 def _statement(tokens: SqlTokens) -> ParsedStatement:
     if tokens.at_end():  # only a comment: MariaDB sends "# Dummy event" in place of some events
         return ParsedStatement(DdlKind.OTHER)
-    if tokens.accept("SET", "STATEMENT") and not tokens.skip_to("FOR"):  # MariaDB
-        raise NotUnderstoodError
+    tokens.skip_set_statement()
     form = _FORMS.chosen(tokens)
     if form is None:
         raise NotUnderstoodError
@@ -289,6 +288,9 @@ def _kind(kind: DdlKind) -> Make:
 
 def _create_table(tokens: SqlTokens, found: Found) -> ParsedStatement:
     made = created_table(tokens, replaces=("OR", "REPLACE") in found.words)
+    if made.sequence and not made.doubt and not made.selects:
+        kind = DdlKind.REPLACE_BY_SEQUENCE if made.replaces else DdlKind.OTHER
+        return ParsedStatement(kind, (made.table,))
     return ParsedStatement(DdlKind.CREATE_TABLE, (made.table,), doubt=made.doubt, create=made)
 
 

@@ -1,4 +1,4 @@
-"""Parses the columns, keys and character set of CREATE TABLE, and the keys of CREATE INDEX and DROP INDEX.
+"""Parses the columns and keys of CREATE TABLE, and the keys of CREATE INDEX and DROP INDEX.
 
 A statement is understood as a whole or not at all: a word that is not listed here raises NotUnderstoodError.
 
@@ -9,50 +9,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dispatcher.binlog.sql.alter_clauses import KEYS, table_charset, unique_keys
+from dispatcher.binlog.sql.alter_clauses import KEYS, unique_keys
 from dispatcher.binlog.sql.clauses import (
     DefinedColumn,
     DropKeyClause,
     PrimaryKeyClause,
-    TableCharsetClause,
     UniqueKeyClause,
 )
 from dispatcher.binlog.sql.columns import defined_column
-from dispatcher.binlog.sql.forms import Form
+from dispatcher.binlog.sql.create_table import ParsedCreate
 from dispatcher.binlog.sql.keys import key_parts
 from dispatcher.binlog.sql.lexer import NotUnderstoodError, SqlTokens, upper
 from dispatcher.binlog.sql.logged import LoggedStatement
-from dispatcher.binlog.sql.table_options import OPTIONS, SLOTS
-
-_PARTITIONING = Form("<partitioning>", SLOTS)
 
 
 @dataclass(slots=True)
 class TableBody:
-    """`charset`: the table's options CHARACTER SET and COLLATE; `versioned`: True for WITH SYSTEM VERSIONING."""
-
     columns: list[DefinedColumn] = field(default_factory=list)
     keys: list[PrimaryKeyClause | UniqueKeyClause] = field(default_factory=list)
-    charset: TableCharsetClause = field(default_factory=TableCharsetClause)
-    versioned: bool = False
 
 
-def parse_table_body(statement: LoggedStatement) -> TableBody:
-    """Parse a CREATE TABLE with columns. Raises NotUnderstoodError for every other statement."""
-    tokens = SqlTokens(statement)
-    tokens.expect("CREATE")
-    tokens.accept("OR", "REPLACE")
-    tokens.expect("TABLE")
-    tokens.if_exists()
-    tokens.name()
+def parse_table_body(statement: LoggedStatement, create: ParsedCreate) -> TableBody:
+    """Parse the columns and keys of a CREATE TABLE. Raises NotUnderstoodError if the statement lists none."""
+    if create.columns_at is None:
+        raise NotUnderstoodError
+    tokens, body = SqlTokens(statement, at=create.columns_at), TableBody()
     tokens.expect("(")
-    body = TableBody()
     while True:
         _item(tokens, body)
         if not tokens.accept(","):
             break
     tokens.expect(")")
-    _options(tokens, body)
     if not tokens.complete or not body.columns:
         raise NotUnderstoodError
     return body
@@ -63,29 +50,9 @@ def _item(tokens: SqlTokens, body: TableBody) -> None:
     if form is not None:
         body.keys += unique_keys(form.match(tokens))
         return
-    if tokens.at("PERIOD") or tokens.at("LIKE"):
+    if tokens.at("PERIOD"):
         raise NotUnderstoodError
     body.columns.append(defined_column(tokens))
-
-
-def _options(tokens: SqlTokens, body: TableBody) -> None:
-    while not tokens.at_end():
-        if tokens.accept(",") or tokens.accept("START", "TRANSACTION"):
-            continue
-        if tokens.accept("WITH", "SYSTEM", "VERSIONING"):
-            body.versioned = True
-            continue
-        if tokens.at("PARTITION", "BY"):
-            _PARTITIONING.match(tokens)
-            continue
-        form = OPTIONS.chosen(tokens)
-        if form is None:
-            raise NotUnderstoodError
-        charset = table_charset(form.match(tokens))
-        if charset is not None:
-            body.charset = TableCharsetClause(
-                charset.charset or body.charset.charset, charset.collation or body.charset.collation
-            )
 
 
 def parse_index(
@@ -94,6 +61,7 @@ def parse_index(
     """Parse CREATE INDEX and DROP INDEX. Return None for an index that is not unique. Raises NotUnderstoodError for
     every other statement."""
     tokens = SqlTokens(statement)
+    tokens.skip_set_statement()
     if tokens.accept("DROP"):
         tokens.accept_any("ONLINE", "OFFLINE")
         tokens.expect("INDEX")

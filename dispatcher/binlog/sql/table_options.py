@@ -9,7 +9,8 @@ Sources: sql_yacc.yy of MySQL 9.7 (create_table_option) and MariaDB 11.8 (create
 from __future__ import annotations
 
 from dispatcher.binlog.sql import data_types
-from dispatcher.binlog.sql.forms import COMMON, Form, Forms, Slot, any_token, at_bracket
+from dispatcher.binlog.sql.clauses import TableCharsetClause
+from dispatcher.binlog.sql.forms import COMMON, Form, Forms, Found, Slot, any_token, at_bracket
 from dispatcher.binlog.sql.lexer import NotUnderstoodError, SqlTokens, upper
 
 # Engines whose tables store the rows that are written to them.
@@ -116,6 +117,22 @@ OPTION_FORMS = tuple(Form(text, SLOTS) for text in (
     "<engine option> [=] <value>",
 ))  # fmt: skip
 OPTIONS = Forms(OPTION_FORMS)
+# The options of CREATE TABLE alone. SEQUENCE=1 of MariaDB makes a sequence.
+CREATE_OPTION_FORMS = tuple(Form(text, SLOTS) for text in (
+    "START TRANSACTION",
+    "WITH SYSTEM VERSIONING",
+    "SEQUENCE [=] <number>",
+))  # fmt: skip
+CREATE_OPTIONS = Forms((*OPTION_FORMS, *CREATE_OPTION_FORMS))
+
+
+def table_charset(option: Found) -> TableCharsetClause | None:
+    """Return the character set or collation of a table option; None for every other option."""
+    name = option.first("charset")
+    if name is None:
+        return None
+    is_collation = ("COLLATE",) in option.words
+    return TableCharsetClause(collation=name) if is_collation else TableCharsetClause(name)
 
 
 def is_rowless(engine: str) -> bool:

@@ -136,15 +136,15 @@ def _created(
     if create.like is not None:
         model = None if statement.facts.thread_specific else known(create.like)
         return {} if model is None or not _followed(model) else {table: _named(model, table)}
-    body = parse_table_body(statement)
-    charset = _table_charset(body.charset, server)
-    if charset is None and not (body.charset.charset or body.charset.collation):
+    body = parse_table_body(statement, create)
+    charset = _table_charset(create.charset, server)
+    if charset is None and not (create.charset.charset or create.charset.collation):
         collation = server.collation_of(table[0])
         charset = Charset(charset_of(collation), collation) if collation else None
     columns = [derived_column(c, charset, server.version, statement.facts) for c in body.columns]
     keys = created_keys(body.columns, body.keys, columns)
     definition = _definition(table, columns, keys, row_key(keys, columns), charset)
-    return {table: with_row_times(definition) if body.versioned else definition}
+    return {table: with_row_times(definition) if create.versioned else definition}
 
 
 def _followed(definition: Definition) -> bool:

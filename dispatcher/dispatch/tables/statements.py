@@ -16,7 +16,7 @@ from dispatcher.binlog.kernel.bytes import u32
 from dispatcher.binlog.sql.comments import ServerVersion
 from dispatcher.binlog.sql.lexer import Name
 from dispatcher.binlog.sql.logged import LoggedStatement
-from dispatcher.binlog.sql.query_event import logged_kind, read_statement
+from dispatcher.binlog.sql.query_event import kind_and_tables, read_statement
 from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, DdlKind, QueryKind, parse_statement
 from dispatcher.model.position import LogPosition
 from dispatcher.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch
@@ -95,9 +95,10 @@ def _altered(
     statement = read_statement(
         body, header.flags, ServerVersion.of(format_), lower_case_table_names
     )
-    if logged_kind(statement) is QueryKind.DDL_WITHOUT_EFFECT:
+    kind, parsed = kind_and_tables(statement)
+    if kind is QueryKind.DDL_WITHOUT_EFFECT:
         return none, none, None
-    parsed = parse_statement(statement, ROUTING_BOUNDS)
+    parsed = parsed or parse_statement(statement, ROUTING_BOUNDS)
     if not parsed.parsed:
         return AlteredTables(any=True), none, None
     if parsed.kind in _HARMLESS:

@@ -166,7 +166,7 @@ def _created(made: ParsedCreate, statement: LoggedStatement) -> CreateTable:
         # The decoder refuses such a statement, because its rows are not in the log.
         what = f"{_beginning(statement)} ... adds rows that are not in the log"
         raise UnclearTablesError((made.table,), what)
-    cascades, generated = _cascades(statement), generated_in(statement)
+    cascades, generated = _cascades(statement), generated_in(statement, made)
     return CreateTable(
         made.table, made.like, made.replaces, made.if_not_exists, cascades, generated
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dispatcher.binlog.sql.alter_clauses import CLAUSES
 from dispatcher.binlog.sql.statement import STATEMENTS
-from dispatcher.binlog.sql.table_options import OPTION_FORMS
+from dispatcher.binlog.sql.table_options import CREATE_OPTION_FORMS, OPTION_FORMS
 
 PAGE = Path(__file__).parents[3] / "docs/schema-changes.md"
 BEGIN, END = "<!-- forms: begin -->\n", "<!-- forms: end -->\n"
@@ -27,6 +27,10 @@ def written() -> str:
         (
             "Table options of `CREATE TABLE` and `ALTER TABLE`:",
             [form.text for form in OPTION_FORMS],
+        ),
+        (
+            "Table options of `CREATE TABLE` alone:",
+            [form.text for form in CREATE_OPTION_FORMS],
         ),
     )
     return "\n".join(f"{title}\n\n{listed(texts)}" for title, texts in parts)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.binlog.sql.generated import generated_in
+from dispatcher.binlog.sql.generated import GeneratedColumn, generated_in
 from dispatcher.binlog.sql.lexer import ANSI_QUOTES
+from dispatcher.binlog.sql.logged import LoggedStatement
+from dispatcher.binlog.sql.statement import parse_statement
 from tests.support.statements import as_logged
+
+
+def found_in(statement: LoggedStatement) -> tuple[GeneratedColumn, ...] | None:
+    create = parse_statement(statement).create
+    return None if create is None else generated_in(statement, create)
 
 
 @pytest.mark.parametrize(
@@ -24,14 +31,22 @@ from tests.support.statements import as_logged
     ],
 )  # fmt: skip
 def test_the_columns_of_a_definition(body: str, expected: dict[str, str]) -> None:
-    found = generated_in(as_logged(f"CREATE TABLE IF NOT EXISTS db.t {body}"))
+    found = found_in(as_logged(f"CREATE TABLE IF NOT EXISTS db.t {body}"))
     assert found is not None
     assert {c.name: " ".join(c.sources or ()) for c in found} == expected
 
 
+def test_the_settings_of_one_statement_precede_it() -> None:
+    query = (
+        "SET STATEMENT lock_wait_timeout = 1 FOR CREATE OR REPLACE TABLE t (a INT, g INT AS (a))"
+    )
+    found = found_in(as_logged(query))
+    assert found is not None and [column.name for column in found] == ["g"]
+
+
 def test_names_in_double_quotes() -> None:
     query = 'CREATE TABLE t ("a" INT, "g" INT AS ("a" + 1))'
-    found = generated_in(as_logged(query, sql_mode=ANSI_QUOTES))
+    found = found_in(as_logged(query, sql_mode=ANSI_QUOTES))
     assert found is not None and [(c.name, c.sources) for c in found] == [("g", ("a",))]
 
 
@@ -49,4 +64,4 @@ def test_names_in_double_quotes() -> None:
     ],
 )
 def test_a_statement_that_does_not_tell_them(query: str) -> None:
-    assert generated_in(as_logged(query)) is None
+    assert found_in(as_logged(query)) is None
