@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.connection.dispatcher import Phase
 from dispatcher.dispatch.messages.effects import Effect, Note
+from dispatcher.dispatch.queue.queue_contents import SEGMENT_MAX
 from dispatcher.dispatch.values.specs import OnQueueFull
 
 if TYPE_CHECKING:
@@ -49,9 +50,12 @@ class MemoryRules:
         self._most = max(self._most, len(consumers))
 
     def bounded(self) -> None:
+        """Assert that all queues together exceed the limit by no more than the parts of a batch, and by the unused rest
+        of the newest segment of each queue (`queue_contents`)."""
         client = self._world.client
         limit = client.limits.queues_bytes_max
-        most = limit + len(client.consumers) * PART_MAX
+        segments = sum(min(SEGMENT_MAX, c.queue.bytes_max // 8) for c in client.consumers.values())
+        most = limit + len(client.consumers) * PART_MAX + segments
         assert not limit or self._held_bytes() <= most, "all queues together are not bounded"
 
     def not_full_for_long(self, played_s: float) -> None:

@@ -9,14 +9,15 @@ queue is at most half full. A consumer that is alone on its dispatcher holds up 
 An administrator may pause a consumer's delivery. The dispatcher detaches such a consumer as soon as its queue is full,
 whatever the consumer's settings say. The consumer does not attach again before the delivery is resumed.
 
-`queues_bytes_max` bounds the memory of all queues of a client. While the queues hold that many bytes, all dispatchers
-stop reading; while they hold more than three quarters of `queues_bytes_max`, no detached consumer attaches again. If
-this limit keeps a dispatcher from reading, or keeps a consumer with room in its queue from attaching, the client waits
-for the reader of the largest queue, as long as that consumer's budget allows. Then the client *evicts* that queue: it
-drops all bytes that are not acknowledged. When there is room, the daemon reads these bytes from the server again. The
-wait gives the reader time to fetch some of the bytes; without the wait, the client could drop the same bytes again and
-again. The queue of a failed consumer is neither counted nor evicted: such a queue does not grow, and after an eviction
-the daemon would not fill it again.
+`queues_bytes_max` bounds the memory of all queues of a client. The queues exceed it by no more than their parts of one
+batch and their newest segments (`queue_contents`). While the queues hold that many bytes, all dispatchers stop reading;
+while they hold more than three quarters of `queues_bytes_max`, no detached consumer attaches again. If this limit keeps
+a dispatcher from reading, or keeps a consumer with room in its queue from attaching, the client waits for the reader of
+the largest queue, as long as that consumer's budget allows. Then the client *evicts* that queue: it drops all bytes
+that are not acknowledged. When there is room, the daemon reads these bytes from the server again. The wait gives the
+reader time to fetch some of the bytes; without the wait, the client could drop the same bytes again and again. The
+queue of a failed consumer is neither counted nor evicted: such a queue does not grow, and after an eviction the daemon
+would not fill it again.
 """
 
 from __future__ import annotations
