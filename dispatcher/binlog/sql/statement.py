@@ -234,7 +234,8 @@ Make = Callable[[SqlTokens, Found], ParsedStatement]
 
 
 def _attribute(tokens: SqlTokens) -> None:
-    """Consume ALGORITHM = x, DEFINER = user@host or SQL SECURITY x, which stand before VIEW and routines."""
+    """Consume ALGORITHM = x, DEFINER = user@host, SQL SECURITY x or MATERIALIZED, which stand before VIEW and
+    routines."""
     for _ in range(_attribute_width(tokens, 0)):
         tokens.advance()
 
@@ -246,6 +247,8 @@ def _at_attribute(tokens: SqlTokens, n: int) -> bool:
 def _attribute_width(tokens: SqlTokens, n: int) -> int:
     if tokens.at("ALGORITHM", "=", n=n) or tokens.at("SQL", "SECURITY", n=n):
         return 3
+    if tokens.at("MATERIALIZED", n=n):
+        return 1
     if not tokens.at("DEFINER", "=", n=n):
         return 0
     if tokens.at("(", ")", n=n + 3):  # CURRENT_USER()
@@ -328,7 +331,7 @@ def _alter_database(tokens: SqlTokens, found: Found) -> ParsedStatement:
 
 _WAIT = "[WAIT <number> | NOWAIT]"
 _ONLINE = "[ALGORITHM [=] <word> | LOCK [=] <word> | WAIT <number> | NOWAIT] ..."
-_VIEW = "[MATERIALIZED] [JSON DUALITY | JSON RELATIONAL DUALITY] VIEW"
+_VIEW = "[JSON DUALITY | JSON RELATIONAL DUALITY] VIEW"
 _ROUTINE = "{PROCEDURE | FUNCTION | TRIGGER | EVENT | PACKAGE BODY | PACKAGE | LIBRARY}"
 # Objects that hold no rows of tables.
 _OBJECT = (
@@ -361,7 +364,7 @@ STATEMENTS: tuple[tuple[str, Make], ...] = (
     ),
     (f"CREATE [OR REPLACE] [<attribute>] ... {_VIEW} [IF NOT EXISTS] <table> <rest>", _kind(DdlKind.VIEW)),
     (f"ALTER [<attribute>] ... {_VIEW} <table> <rest>", _kind(DdlKind.VIEW)),
-    (f"DROP {_VIEW} [IF EXISTS] <table>, ... [RESTRICT | CASCADE]", _kind(DdlKind.VIEW)),
+    (f"DROP [MATERIALIZED] {_VIEW} [IF EXISTS] <table>, ... [RESTRICT | CASCADE]", _kind(DdlKind.VIEW)),
     ("CREATE SEQUENCE [IF NOT EXISTS] <table> <rest>", _kind(DdlKind.OTHER)),
     ("CREATE OR REPLACE SEQUENCE <table> <rest>", _kind(DdlKind.REPLACE_BY_SEQUENCE)),
     ("ALTER SEQUENCE IF EXISTS <table> <rest>", _kind(DdlKind.OTHER)),
