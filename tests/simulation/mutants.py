@@ -172,7 +172,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "deals everything to each level consumer",
         "2: a consumer gets its own databases",
-        "binlog.stream.lanes.Lanes.learn",
+        "stream.lanes.Lanes.learn",
         Replace("filter_.route_mask(routes)", "filter_.route_mask(routes) | 1"),
     ),
     Mutant(
@@ -224,14 +224,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "keeps what a crash has cut off",
         "2: a transaction without its end is not delivered",
-        "binlog.stream.copying.roll_back_aborted",
+        "stream.copying.roll_back_aborted",
         Drop("log.rollback()"),
         tests="tests/stream/test_consumer_log.py",
     ),
     Mutant(
         "forgets what it does not know of a savepoint",
         "2: what is undone is not delivered",
-        "binlog.stream.consumer_log.ConsumerLog.answer",
+        "stream.consumer_log.ConsumerLog.answer",
         Replace("Savepoint(self.committed, 0, 0, 0)", "self._savepoint()"),
         tests="tests/dispatch/connection/test_dealing.py",
     ),
@@ -796,14 +796,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "TABLE_MAPs are not folded",
         "the definition of a table is looked up by the name that the server compares",
-        "binlog.stream.routes.Routes._target",
+        "stream.routes.Routes._target",
         Return("(database, table)"),
         tests="tests/stream/test_routes.py::test_names_are_compared_as_the_server_compares_them",
     ),
     Mutant(
         "a filter does not know the server's value",
         "the names of a consumer are compared as the server compares names",
-        "binlog.stream.routes.Filter.route_mask",
+        "stream.routes.Filter.route_mask",
         Replace("routes.lower_case_table_names", "0"),
     ),
     Mutant(
@@ -821,7 +821,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a record without the server's value",
         "each record holds the value of the server that executed its transaction",
-        "binlog.stream.copying._record_of",
+        "stream.copying._record_of",
         Replace(
             "Record(0, 0, file, 0, 0, 0, lower_case_table_names)", "Record(0, 0, file, 0, 0, 0)"
         ),
