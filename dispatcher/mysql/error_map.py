@@ -234,6 +234,16 @@ def number_of(error: BinlogError) -> int:
     return 0
 
 
+# PyMySQL's own error numbers, such as that of a lost connection. Other numbers come from the server.
+_CLIENT_NUMBERS = range(2000, 2100)
+
+
+def is_refusal(error: BinlogError) -> bool:
+    """True if the server has refused a statement, as for a missing privilege. False for a lost connection."""
+    number = number_of(error)
+    return number != 0 and number not in _CLIENT_NUMBERS
+
+
 def _tls_error(error: ssl.SSLError, where: str) -> BinlogError:
     if isinstance(error, ssl.SSLCertVerificationError):
         what = f"the server's certificate is not trusted: {error.verify_message}"

@@ -33,6 +33,7 @@ from dispatcher.mysql.answers import (
     where_of,
 )
 from dispatcher.mysql.driver import Connection, greeted_version
+from dispatcher.mysql.error_map import is_refusal
 from dispatcher.mysql.grants import Grants, parse_grants
 from dispatcher.mysql.services import OWN, VARIABLES, Service, service_of
 
@@ -96,13 +97,14 @@ class ServerFacts:
     files: tuple[BinlogFile, ...]  # oldest first; () without a binlog
     file: str  # the file into which the next event goes
     offset: int
-    expire_seconds: int | None  # None: never purged by age
+    expire_seconds: (
+        int | None
+    )  # None: never purged by age, or the service does not tell the account
     lower_case_table_names: int
     # log_slave_updates: the log also holds what the server has replicated from other servers
     logs_replicated: bool = False
-    has_replicated: bool = (
-        False  # the server has transactions that other servers have executed first
-    )
+    # the server has transactions that other servers have executed first
+    has_replicated: bool = False
     service: Service = OWN
 
 
@@ -121,7 +123,23 @@ def read_facts(connection: Connection) -> ServerFacts:
         missing = next(_grant_findings(without_log, read_grants(connection), ()), error)
         raise missing from error
     facts = replace(without_log, file=file, offset=offset, files=files)
+    if table := facts.service.retention_table:
+        facts = replace(facts, expire_seconds=_kept_seconds(connection, table))
     return facts if facts.flavour == "mariadb" else replace(facts, gtid_purged=_purged(connection))
+
+
+def _kept_seconds(connection: Connection, table: str) -> int | None:
+    """Return how long a service keeps binlogs that does not purge by the server's variables; None if the server refuses
+    to answer. NULL, or no row, means that the service purges them as soon as it can."""
+    query = f"SELECT value FROM {table} WHERE name = 'binlog retention hours'"
+    try:
+        return 3600 * sum(
+            ask(connection, query, lambda row: number_value(optional_text(row[0]) or "0"))
+        )
+    except BinlogError as error:
+        if not is_refusal(error):
+            raise
+        return None
 
 
 def refuse_service(connection: Connection) -> None:

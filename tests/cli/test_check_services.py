@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from dispatcher.mysql.login import Endpoint
+from dispatcher.mysql.login import Endpoint, connect
+from dispatcher.mysql.server_facts import read_facts
 from dispatcher.source.mysql.examination import report_of
 from tests.cli.program import PASSWORD, call, consumer, write
 from tests.daemon.harness import until
@@ -76,7 +78,17 @@ def test_a_service_that_keeps_binlogs_for_some_hours() -> None:
 def test_an_account_that_may_not_read_how_long_binlogs_are_kept() -> None:
     (warning,) = warnings_of(RDS, {HOURS: refused})
     assert warning.startswith("Amazon RDS for MySQL purges binlogs by a setting of its own")
-    assert "GRANT SELECT ON mysql.rds_configuration" in warning
+    assert "GRANT SELECT ON mysql.rds_configuration TO the account" in warning
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds"), [(hours("24"), 86_400), (hours(None), 0), (refused, None)]
+)
+def test_the_runway_follows_the_setting_of_the_service(answer: Answer, seconds: int | None) -> None:
+    with HostileServer(Answers(variables=RDS, statements={HOURS: answer})) as server:
+        endpoint = Endpoint("127.0.0.1", server.port, "repl", PASSWORD)
+        with closing(connect(endpoint)) as connection:
+            assert read_facts(connection).expire_seconds == seconds
 
 
 def test_the_retention_of_a_service_with_a_variable() -> None:

@@ -24,7 +24,7 @@ from dispatcher.model.subscription import (
     is_pattern,
     nearest,
 )
-from dispatcher.mysql.answers import ask, ask_one, number_value, optional_text, text_value
+from dispatcher.mysql.answers import ask_one, text_value
 from dispatcher.mysql.driver import Connection
 from dispatcher.mysql.grants import Grants
 from dispatcher.mysql.login import Endpoint, connect
@@ -94,7 +94,7 @@ def report_of(
             facts = read_facts(connection)
             server, version = facts.server_uuid, facts.version
             findings += _about_server(facts, names)
-            findings += _about_retention(connection, facts, names)
+            findings += _about_retention(facts, names)
             findings += _about_clocks(connection, names)
             findings += _about_starts(endpoint, facts, specs, begun)
         finally:
@@ -308,34 +308,23 @@ def _about_server(facts: ServerFacts, names: tuple[str, ...]) -> Iterator[Server
         yield _server_warning(what, remedy, names)
 
 
-def _about_retention(
-    connection: Connection, facts: ServerFacts, names: tuple[str, ...]
-) -> Iterator[ServerFinding]:
-    seconds = facts.expire_seconds
-    remedy = facts.service.retention or (
+def _about_retention(facts: ServerFacts, names: tuple[str, ...]) -> Iterator[ServerFinding]:
+    service, seconds = facts.service, facts.expire_seconds
+    remedy = service.retention or (
         "SET GLOBAL binlog_expire_logs_seconds = 604800 (or expire_logs_days = 7), and the same in the server's"
         " option file"
     )
-    lost = "a consumer that is not read for longer loses its position"
-    if table := facts.service.retention_table:
-        try:
-            query = f"SELECT value FROM {table} WHERE name = 'binlog retention hours'"
-            # NULL, or no row, means that binlogs are not kept.
-            hours = ask(connection, query, lambda row: number_value(optional_text(row[0]) or "0"))
-            seconds = sum(hours) * 3600
-        except BinlogError as error:
-            if error.kind is not ErrorKind.GRANT_MISSING:
-                raise
-            what = f"{facts.service.name} purges binlogs by a setting of its own, which the account may not read"
-            how = (
-                f"GRANT SELECT ON {table} to the account, to let `check` read it; to keep binlogs:"
-            )
-            yield _server_warning(what, f"{how} {remedy}", names)
-            return
-    if seconds is not None and seconds < DAY_S:
+    if seconds is None and service.retention_table:
+        what = (
+            f"{service.name} purges binlogs by a setting of its own, which the account may not read"
+        )
+        grant = f"GRANT SELECT ON {service.retention_table} TO the account, so that the daemon can read it"
+        yield _server_warning(what, f"{grant}; to keep binlogs: {remedy}", names)
+    elif seconds is not None and seconds < DAY_S:
         what = f"the server purges its binlogs after {seconds} s, less than a day"
         if seconds == 0:
-            what = f"{facts.service.name} purges binlogs as soon as it can ('binlog retention hours' is not set)"
+            what = f"{service.name} purges binlogs as soon as it can ('binlog retention hours' is not set)"
+        lost = "a consumer that is not read for longer loses its position"
         yield _server_warning(what, f"{remedy}: {lost}", names)
 
 

@@ -26,12 +26,10 @@ from dispatcher.mysql.answers import (
     optional_text,
 )
 from dispatcher.mysql.driver import Connection
-from dispatcher.mysql.error_map import number_of
+from dispatcher.mysql.error_map import is_refusal
 from dispatcher.mysql.replication_commands import Identity
 
 NUMBERS = 16  # locks of dispatchers 1 to 16 are examined; more dispatchers at a time are rare
-# PyMySQL's own error numbers, such as that of a lost connection. Other numbers come from the server.
-_CLIENT_NUMBERS = range(2000, 2100)
 
 
 class IdentityLocks:
@@ -65,7 +63,7 @@ class IdentityLocks:
                 fetch(connection, f"KILL {holder}")
                 fetch(connection, "SELECT GET_LOCK(%s, 1)", (name,))
         except BinlogError as error:
-            if not _is_refusal(error):
+            if not is_refusal(error):
                 raise
             return
         with self._lock:
@@ -81,7 +79,7 @@ class IdentityLocks:
             others = {h for h in holders if h is not None and not self._is_own(server, h)}
             return tuple(_described(connection, others)) if others else ()
         except BinlogError as error:
-            if not _is_refusal(error):
+            if not is_refusal(error):
                 raise
             return ()
 
@@ -96,12 +94,6 @@ def _lock_name(identity: Identity) -> str:
 
 def _holder(value: Value) -> int | None:
     return None if value is None else number_value(value)
-
-
-def _is_refusal(error: BinlogError) -> bool:
-    """True if the server has refused a statement, as a cluster in strict mode does."""
-    number = number_of(error)
-    return number != 0 and number not in _CLIENT_NUMBERS
 
 
 def _described(connection: Connection, ids: set[int]) -> Sequence[str]:
