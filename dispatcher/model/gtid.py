@@ -161,8 +161,13 @@ class GtidSet:
         count = sum(b - a for a, b in shared)
         return True if count == end - start else False if count == 0 else None
 
-    def contains(self, other: GtidSet) -> bool:
+    def contains(self, other: ExecutedSet) -> bool:
+        assert isinstance(other, GtidSet)
         return not other.subtract(self)
+
+    def missing(self, other: ExecutedSet) -> int:
+        """The number of transactions of this set that `other` does not contain."""
+        return len(self.subtract(other))
 
     # -- new sets --------------------------------------------------------------------------------------------
 
@@ -182,17 +187,20 @@ class GtidSet:
         new._map = canonical
         return new
 
-    def union(self, other: GtidSet) -> GtidSet:
+    def union(self, other: ExecutedSet) -> GtidSet:
+        assert isinstance(other, GtidSet)
         merged: dict[str, Iterable[Interval]] = dict(self._map)
-        for source, intervals in other._map.items():
+        for source, intervals in other.sources().items():
             merged[source] = (*self._map.get(source, ()), *intervals)
         return GtidSet(merged)
 
-    def intersection(self, other: GtidSet) -> GtidSet:
-        return GtidSet({s: _intersect(i, other._map.get(s, ())) for s, i in self._map.items()})
+    def intersection(self, other: ExecutedSet) -> GtidSet:
+        assert isinstance(other, GtidSet)
+        return GtidSet({s: _intersect(i, other.sources().get(s, ())) for s, i in self._map.items()})
 
-    def subtract(self, other: GtidSet) -> GtidSet:
-        return GtidSet({s: _subtract(i, other._map.get(s, ())) for s, i in self._map.items()})
+    def subtract(self, other: ExecutedSet) -> GtidSet:
+        assert isinstance(other, GtidSet)
+        return GtidSet({s: _subtract(i, other.sources().get(s, ())) for s, i in self._map.items()})
 
     # -- binary ----------------------------------------------------------------------------------------------
 
@@ -260,7 +268,7 @@ class MariadbGtids:
 
     @classmethod
     def parse(cls, text: str) -> MariadbGtids:
-        domains = {}
+        domains: dict[int, tuple[int, int]] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             match = _MARIADB.match(part)
             if not match:
@@ -269,7 +277,14 @@ class MariadbGtids:
                     f"not a MariaDB GTID: {part[:40]!r}",
                     remedy="write it like 0-1-100,1-2-5",
                 )
-            domains[int(match[1])] = (int(match[2]), int(match[3]))
+            domain = int(match[1])
+            if domain in domains:
+                raise UserError(
+                    ErrorKind.SETTINGS,
+                    f"two MariaDB GTIDs of domain {domain}: {text[:80]!r}",
+                    remedy="name the newest GTID of each domain",
+                )
+            domains[domain] = (int(match[2]), int(match[3]))
         return cls(domains)
 
     def domains(self) -> dict[int, tuple[int, int]]:
@@ -293,7 +308,7 @@ class MariadbGtids:
         """Return this position with the transactions [start, end) of `source` ("domain-server") added. If `end` is
         None, only the transaction `start` is added. The last added number becomes the newest number of the domain."""
         domain, _, server = source.partition("-")
-        return MariadbGtids(
+        return type(self)(
             {**self._domains, int(domain): (int(server), start if end is None else end - 1)}
         )
 
@@ -311,7 +326,91 @@ class MariadbGtids:
         )
 
     def __repr__(self) -> str:
-        return f"MariadbGtids({str(self)!r})"
+        return f"{type(self).__name__}({str(self)!r})"
+
+
+class DomainGtids(MariadbGtids):
+    """MariaDB's position as a set: in each domain, all transactions up to the newest. This is what a position means on
+    another server, provided that the sequence numbers of each domain ascend in the servers' logs.
+
+    >>> DomainGtids.parse("0-1-100,1-2-5").missing(DomainGtids.parse("0-1-98"))
+    7
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> DomainGtids:
+        return cls.of(MariadbGtids.parse(text))
+
+    @classmethod
+    def of(cls, position: MariadbGtids) -> DomainGtids:
+        return cls(position.domains())
+
+    def __bool__(self) -> bool:
+        return bool(self._domains)
+
+    def __len__(self) -> int:
+        """The sum of the sequence numbers, which grows with every transaction."""
+        return sum(number for _, number in self._domains.values())
+
+    def has(self, source: str, gno: int) -> bool:
+        """True if this transaction of `source` ("domain-server") is in the set."""
+        return gno <= self.number(domain_of(source))
+
+    def covers(self, source: str, start: int, end: int) -> bool | None:
+        """See `GtidSet.covers`."""
+        number = self.number(domain_of(source))
+        return True if end - 1 <= number else False if start > number else None
+
+    def contains(self, other: ExecutedSet | MariadbGtids) -> bool:
+        assert isinstance(other, MariadbGtids)
+        return super().contains(other)
+
+    def missing(self, other: ExecutedSet) -> int:
+        """See `GtidSet.missing`. Unused sequence numbers count as transactions."""
+        assert isinstance(other, DomainGtids)
+        return sum(max(0, n - other.number(domain)) for domain, (_, n) in self._domains.items())
+
+    def add(self, source: str, start: int, end: int | None = None) -> DomainGtids:
+        """As `MariadbGtids.add`, but transactions that are in the set already change nothing."""
+        if self.has(source, start if end is None else end - 1):
+            return self
+        added = super().add(source, start, end)
+        assert isinstance(added, DomainGtids)
+        return added
+
+    def union(self, other: ExecutedSet) -> DomainGtids:
+        assert isinstance(other, DomainGtids)
+        return DomainGtids({**self._domains, **other.subtract(self).domains()})
+
+    def intersection(self, other: ExecutedSet) -> DomainGtids:
+        assert isinstance(other, DomainGtids)
+        theirs = other.domains()
+        return DomainGtids(
+            {
+                domain: newest if newest[1] <= other.number(domain) else theirs[domain]
+                for domain, newest in self._domains.items()
+                if domain in theirs
+            }
+        )
+
+    def subtract(self, other: ExecutedSet) -> DomainGtids:
+        """Returns the newest GTIDs of the domains in which this set contains more than `other`."""
+        assert isinstance(other, DomainGtids)
+        newest = self._domains.items()
+        return DomainGtids(
+            {domain: gtid for domain, gtid in newest if gtid[1] > other.number(domain)}
+        )
+
+
+ExecutedSet = GtidSet | DomainGtids
+"""A set of executed transactions, which means the same on all servers that replicate from each other."""
+
+
+def domain_of(source: str) -> int:
+    """Returns the domain of a source of MariaDB ("domain-server")."""
+    return int(source.partition("-")[0])
 
 
 def _source(data: bytes, at: int, *, tagged: bool) -> tuple[str, int]:

@@ -19,6 +19,9 @@ KEYS = ("server", "gtid", "file", "offset", "seq", "epoch")
 # Limits in characters. `server` is a uuid, or "mariadb-<server id>". `file` is a name without a folder. A GTID set of 4
 # MiB has about 100,000 intervals.
 SERVER_MAX, FILE_MAX, GTID_MAX = 64, 255, 4 << 20
+# The name of a server of MariaDB, which has no uuid, is this prefix and its server id.
+MARIADB_SERVER = "mariadb-"
+
 # The first epoch is the time in seconds since 1970. A delivered record has 32 bits for an epoch.
 EPOCH_MAX = 2**32 - 1
 

@@ -145,6 +145,20 @@ def ask_by_gtids(connection: Connection, identity: Identity, executed: bytes) ->
     )
 
 
+def ask_by_domains(connection: Connection, identity: Identity, state: str) -> None:
+    """Request a dump from MariaDB of all transactions that follow those of `state`, the newest GTID of each domain.
+
+    In each domain, the server sends what follows exactly this GTID in its log. It refuses a GTID that its log does not
+    contain, also between two that it contains, because of @slave_gtid_strict_mode. A file and offset in the request
+    would be ignored.
+    """
+    settings = (
+        "@slave_connect_state = %s, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0"
+    )
+    fetch(connection, f"SET {settings}", (state,))
+    ask_by_file(connection, identity, "", 4, mariadb=True)
+
+
 def socket_of(connection: Connection) -> socket.socket:
     """Return the connection's socket, which stays open while the connection is referenced."""
     return cast(socket.socket, connection._sock)  # type: ignore[attr-defined]  # noqa: SLF001

@@ -18,6 +18,7 @@ from typing import Literal
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import MARIADB_SERVER
 from dispatcher.mysql.answers import (
     Row,
     ask,
@@ -39,7 +40,7 @@ from dispatcher.mysql.services import OWN, VARIABLES, Service, service_of
 
 Flavour = Literal["mysql", "mariadb"]
 DATABASES_MAX = 10_000
-_NO_FAILOVER = "another host's log is another history without MySQL's GTIDs"
+_NO_FAILOVER = "without GTIDs another host's log is another history"
 
 _VARIABLES = (
     "version",
@@ -181,8 +182,11 @@ def examine(
 def several_hosts_finding(facts: ServerFacts) -> BinlogError | None:
     """Return the finding that says why other hosts cannot replace this host; None if other hosts can replace it."""
     if facts.flavour == "mariadb":
+        if facts.logs_replicated:
+            return None
         return _finding(
-            f"{_NO_FAILOVER}: positions of MariaDB are files and offsets", "name one host"
+            "log_slave_updates=OFF: the server's log lacks what it replicates from the other hosts",
+            "start all hosts with --log-slave-updates, and rebuild their replicas' logs from a copy; or name one host",
         )
     if facts.gtid_mode != "ON":
         remedy = "set gtid_mode=ON on all hosts, or name one host"
@@ -341,7 +345,7 @@ def _facts(variables: Mapping[str, str]) -> ServerFacts:
         raise ValueError(f"{version[:100]!r} instead of a version")
     mariadb = is_mariadb(version)
     server_id = number_value(get("server_id", "0"))
-    server_uuid = f"mariadb-{server_id}" if mariadb else get("server_uuid")
+    server_uuid = f"{MARIADB_SERVER}{server_id}" if mariadb else get("server_uuid")
     if not re.fullmatch(r"[!-~]{0,64}", server_uuid):
         raise ValueError(f"{server_uuid[:100]!r} instead of a server uuid")
     executed = get("gtid_binlog_pos" if mariadb else "gtid_executed")

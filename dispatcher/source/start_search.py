@@ -15,9 +15,11 @@ has found.
 **A file and offset** mean the position behind all transactions that end at the offset or before. The offset must be the
 offset of a transaction's first event, the end of a transaction, or the beginning of a file.
 
-**MariaDB's GTIDs** mean the position before the first transaction, in the order of the log, whose number is greater
-than the given number of its domain. If domains interleave, older transactions of other domains may follow the position,
-and are delivered, too. (MySQL's GTIDs need no search: the server gets the set and searches itself.)
+**MariaDB's GTIDs**, with one host, mean the position before the first transaction, in the order of the log, whose
+number is greater than the given number of its domain. If domains interleave, older transactions of other domains may
+follow the position, and are delivered, too. With several hosts, the GTIDs mean all transactions except those that
+follow the given GTID in its domain. The search proves that the log contains exactly these GTIDs. (MySQL's GTIDs need no
+search: the server gets the set and searches itself.)
 
 Each result holds the set of GTIDs that precede it. These GTIDs come from the file's head, from the part of the file
 that was read, and from the server's purged set, which may hold GTIDs that were never in its log.
@@ -46,7 +48,7 @@ from dispatcher.dispatch.values.executed_position import (
 )
 from dispatcher.dispatch.values.specs import AtFile, AtGtid, AtTime, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.gtid import DomainGtids, GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
 from dispatcher.stream.batch import Batch
 
@@ -93,8 +95,10 @@ class SearchableLog(Protocol):
 
     mode: Mode
     files: Sequence[tuple[str, int]]  # names and sizes, oldest first
-    purged: str
     end: ExecutedPosition
+
+    @property
+    def purged(self) -> str: ...
 
     def previous_gtids(self, name: str) -> Gtids | None:
         """Return the GTIDs of the files before this one; None if this file does not hold them."""
@@ -136,6 +140,8 @@ def _find(log: SearchableLog, start: Start) -> ExecutedPosition | None:
             return at_offset(log, file, offset, inside=inside)
         case AtGtid(gtids) if log.mode is Mode.MARIADB:
             return at_gtids(log, gtids)
+        case AtGtid(gtids) if log.mode is Mode.DOMAINS:
+            return proven(log, gtids)
     return None
 
 
@@ -243,6 +249,62 @@ def at_gtids(log: SearchableLog, text: str) -> ExecutedPosition:
     return _first_of(log, names[index - 1], not_executed)
 
 
+def proven(log: SearchableLog, text: str) -> ExecutedPosition:
+    """Return the position after MariaDB's GTIDs `text`, without a file. Raises BinlogError unless the log contains each
+    of these GTIDs and everything that follows them in their domains.
+
+    A file lists the newest GTID of each domain before it. So the search begins in the last file that lists nothing
+    beyond `text`. There or later the log must have each GTID of `text` before a higher number of its domain.
+    """
+    gtids, executed = DomainGtids.parse(text), log.end.gtids
+    assert isinstance(executed, DomainGtids)
+    if missing := gtids.subtract(executed):
+        raise _not_in_log(f"{missing}, only {str(executed) or 'nothing'}")
+    names = [name for name, _ in log.files]
+    lists = {}
+
+    def beyond(name: str) -> bool:
+        listed = log.previous_gtids(name)
+        lists[name] = DomainGtids.of(listed if isinstance(listed, MariadbGtids) else MariadbGtids())
+        return not gtids.contains(lists[name])
+
+    index = bisect_left(names, True, key=beyond)
+    if not index:
+        what = f"the oldest file, {names[0]}, begins behind {text or 'the first transaction'}: {log.purged}"
+        raise BinlogError(ErrorKind.POSITION_PURGED, what)
+    wanted = gtids.domains()
+    listed = lists.get(names[index - 1]) or DomainGtids()
+    for domain, gtid in listed.domains().items():
+        _check_same(domain, wanted, *gtid)
+    if wanted:
+        with closing(log.batches(names[index - 1])) as batches:
+            for batch in batches:
+                for source, start, end, _ in BatchGtids.of(batch).runs:
+                    domain, server = map(int, source.split("-"))
+                    if domain in wanted and wanted[domain][1] < end:
+                        _check_same(domain, wanted, server, max(start, wanted[domain][1]))
+                if not wanted:
+                    break
+    if wanted:
+        raise _not_in_log(str(DomainGtids(wanted)))
+    return make_executed(log.mode, text, "", 0)
+
+
+def _check_same(domain: int, wanted: dict[int, tuple[int, int]], server: int, number: int) -> None:
+    """Remove a domain's wanted GTID if the log has exactly this one at `number`, the first that is not lower."""
+    gtid = wanted.get(domain, (0, 0))
+    if number < gtid[1]:
+        return
+    if (server, number) != gtid:
+        what = f"{domain}-{gtid[0]}-{gtid[1]}: there it has {domain}-{server}-{number}"
+        raise _not_in_log(what)
+    del wanted[domain]
+
+
+def _not_in_log(what: str) -> BinlogError:
+    return BinlogError(ErrorKind.HISTORY_DIFFERS, f"the server's log does not have {what}")
+
+
 class _Reading:
     """The position up to which a log was read. It lies between two transactions."""
 
@@ -255,7 +317,7 @@ class _Reading:
         if isinstance(self._gtids, GtidSet) and isinstance(previous, GtidSet):
             self._gtids = self._gtids.union(previous)
         elif previous is not None:
-            self._gtids = previous
+            self._gtids = parse_gtids(log.mode, str(previous))
 
     def skip(self, batch: Batch, count: int) -> None:
         """Move behind the first `count` transactions of a batch."""

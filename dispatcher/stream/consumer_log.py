@@ -135,6 +135,7 @@ class ConsumerLog:
         epoch: int,
         seq: int,
         packed: bool,
+        gains: I64 | None = None,
     ) -> tuple[Appended, int]:
         """Copy the consumer's share of `batch`. Return the completed transactions, and the `seq` of the batch's last
         transaction.
@@ -142,8 +143,8 @@ class ConsumerLog:
         `route_mask`: one byte per route, 1 = the consumer reads at least one table of the route. `already_executed`:
         one byte per transaction, 1 = the consumer already has the transaction. `seq`: the seq of the last transaction
         before the batch. `packed`: True if the seq of a transaction is made of the file's number and the offset, False
-        if transactions are counted. Raises the errors of `allocate`. After such an error `committed` is unchanged, and
-        the caller must call `rollback()`.
+        if it is counted. `gains`: by how much each transaction increases the count, None if each by 1. Raises the
+        errors of `allocate`. After such an error `committed` is unchanged, and the caller must call `rollback()`.
         """
         flags = batch.tx.flags
         counted = (flags & (OPEN | ABORTED)) == 0
@@ -151,7 +152,10 @@ class ConsumerLog:
         if already_executed is not None:
             counted &= already_executed == 0
             taken &= already_executed == 0
-        seqs = batch.tx.end | packed_seq(batch.file, 0) if packed else seq + np.cumsum(counted)
+        if packed:
+            seqs = batch.tx.end | packed_seq(batch.file, 0)
+        else:
+            seqs = seq + np.cumsum(counted if gains is None else counted * gains)
         visits = np.flatnonzero(taken).astype(np.int32)
         starts = np.array((0, len(visits)), dtype=np.int32)
         lanes = np.array([self.lane(route_mask, epoch)], dtype=np.int64)

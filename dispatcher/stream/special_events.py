@@ -199,7 +199,7 @@ class SpecialEvents:
             self._mariadb_gtid(event, body)
         elif code in (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST):
             builder.ignored[name] += 1
-            self._previous_gtids(code, body)
+            self._previous_gtids(event, body)
         elif code == EventType.EXECUTE_LOAD_QUERY:
             self._statement_fault("LOAD DATA", control.parse_load_query(body).query, out)
         elif code in _OLD_LOADS:
@@ -246,12 +246,14 @@ class SpecialEvents:
         st[k.CHECKED] = builder.format.checksum
         builder.counted_to = int(st[k.NEXT])
 
-    def _previous_gtids(self, code: int, body: bytes) -> None:
+    def _previous_gtids(self, event: EventHeader, body: bytes) -> None:
         """Record the GTIDs that were executed before this file, as the file lists them. The rules compare these GTIDs
-        with the GTIDs that the daemon has read."""
+        with the GTIDs that the daemon has read. In a dump by GTID, MariaDB also makes such an event where the dump
+        begins to send; the daemon ignores this one."""
         builder = self._builder
-        if builder.head is not None and builder.state[k.TX] == k.NO_TX:
-            builder.head = replace(builder.head, previous=parse_previous(code, body))
+        made = event.flags & header.FLAG_ARTIFICIAL
+        if builder.head is not None and builder.state[k.TX] == k.NO_TX and not made:
+            builder.head = replace(builder.head, previous=parse_previous(event.type, body))
 
     # -- GTIDs -------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,12 @@ from tests.support.fake_server import SERVER_NAME, Server, gtid_set
 from tests.support.random_log import random_log
 from tests.support.simulation import World
 
-WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
+WRITER = {
+    Mode.GTID: "mysql",
+    Mode.FILE: "anonymous",
+    Mode.MARIADB: "mariadb",
+    Mode.DOMAINS: "domains",
+}
 
 
 def small_log(n: int = 6, **kwargs: Any) -> LogWriter:

@@ -31,16 +31,21 @@ _NAMES = ("churn",)
 Row = tuple[Any, ...]
 
 
-def create(server: Server, databases: Iterable[str], tables: Iterable[str] = _NAMES) -> None:
+def create(
+    server: Server, databases: Iterable[str], tables: Iterable[str] = _NAMES, *, session: str = ""
+) -> None:
+    """Create the tables of a `Churn`. `session`: a statement with which the session begins."""
     for database in databases:
         server.execute(
+            *((session,) if session else ()),
             f"CREATE DATABASE IF NOT EXISTS `{database}`",
             *(_TABLE.format(database, table) for table in tables),
         )
 
 
 class Churn:
-    """`written`: the number of committed transactions. `pause_s`: the pause between two transactions."""
+    """`written`: the number of committed transactions. `pause_s`: the pause between two transactions. `session`: a
+    statement with which the session begins."""
 
     def __init__(
         self,
@@ -52,8 +57,10 @@ class Churn:
         rows: int = 3,
         text: int = 200,
         pause_s: float = 0,
+        session: str = "",
     ) -> None:
         self.server = server
+        self._session = session
         self.places = [f"`{database}`.{table}" for database in databases for table in tables]
         self.rows = rows
         self.text = text
@@ -66,6 +73,8 @@ class Churn:
     def _run(self) -> None:
         try:
             with closing(self.server.connect()) as connection, connection.cursor() as cursor:
+                if self._session:
+                    cursor.execute(self._session)
                 self._ids = {place: _last_id(cursor, place) for place in self.places}
                 while not self._stopping.is_set():
                     cursor.execute("BEGIN")
@@ -154,6 +163,10 @@ class Copy:
             self.reader.daemon, self.reader.consumer, position=self.reader.position
         )
         until(self.reader.open, "a session is opened")
+
+    def begins_anew(self) -> None:
+        """Accept a lower seq next, because the consumer was moved to a new epoch."""
+        self._last_seq = -1
 
     def apply(self) -> None:
         for change in self.reader.changes():

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dispatcher.model.errors import ErrorKind, UserError
-from dispatcher.model.gtid import GNO_MAX, GtidSet, MariadbGtids
+from dispatcher.model.gtid import GNO_MAX, DomainGtids, GtidSet, MariadbGtids
 
 A = "2174b383-5441-11e8-b90a-c80aa9429562"
 B = "fbc30c64-f8c9-4dda-8cfd-d2f9b3a7c4e1"
@@ -247,6 +247,48 @@ def test_mariadb_round_trip(domains: dict[int, tuple[int, int]]) -> None:
 def test_mariadb_texts_that_are_refused(text: str) -> None:
     with pytest.raises(UserError, match="not a MariaDB GTID"):
         MariadbGtids.parse(text)
+
+
+def test_two_mariadb_gtids_of_one_domain_are_refused() -> None:
+    with pytest.raises(UserError, match="two MariaDB GTIDs of domain 0"):
+        MariadbGtids.parse("0-1-5,1-1-2,0-2-7")
+
+
+DOMAIN_SETS = st.dictionaries(
+    st.integers(0, 3), st.tuples(st.integers(1, 2), st.integers(1, 9)), max_size=3
+).map(DomainGtids)
+
+
+def members(gtids: DomainGtids) -> set[tuple[int, int]]:
+    """Returns all transactions, as (domain, sequence number)."""
+    newest = gtids.domains().items()
+    return {(domain, n) for domain, (_, last) in newest for n in range(1, last + 1)}
+
+
+@given(DOMAIN_SETS, DOMAIN_SETS)
+def test_domain_sets_are_sets_of_all_transactions_up_to_the_newest(
+    a: DomainGtids, b: DomainGtids
+) -> None:
+    assert len(a) == len(members(a)) and bool(a) is bool(members(a))
+    assert a.contains(b) is (members(a) >= members(b))
+    assert members(a.union(b)) == members(a) | members(b)
+    assert members(a.intersection(b)) == members(a) & members(b)
+    assert a.missing(b) == len(members(a) - members(b))
+    assert bool(a.subtract(b)) is bool(members(a) - members(b))
+    assert a.subtract(b).domains().items() <= a.domains().items()
+    for domain in range(4):
+        for start in range(1, 9):
+            assert a.has(f"{domain}-9", start) is ((domain, start) in members(a))
+            own = {(domain, n) for n in range(start, 9)}
+            covers = a.covers(f"{domain}-9", start, 9)
+            assert covers is (True if own <= members(a) else None if own & members(a) else False)
+
+
+def test_a_domain_set_never_shrinks() -> None:
+    held = DomainGtids.parse("0-1-100,1-2-5")
+    assert str(held.add("0-2", 101, 104)) == "0-2-103,1-2-5"
+    assert held.add("0-2", 99) is held and held.add("0-2", 98, 101) is held
+    assert pickle.loads(pickle.dumps(held)) == held == MariadbGtids.parse(str(held))
 
 
 def test_sets_of_many_intervals_are_compared_in_linear_time() -> None:

@@ -10,7 +10,12 @@ from dispatcher.dispatch.messages.events import (
     Input,
     Tick,
 )
-from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, make_executed
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    executed_set,
+    make_executed,
+    parse_set,
+)
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import (
     AtFile,
@@ -19,7 +24,6 @@ from dispatcher.dispatch.values.specs import (
     Earliest,
 )
 from dispatcher.model.errors import BinlogError
-from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number, packed_seq
 from tests.simulation.observed import Observations, Observed
 from tests.simulation.truth import distance
@@ -91,9 +95,8 @@ class ConnectionRules:
         if known is not None and known[0] is read and known[1] is queued:
             return
         self._contained[consumer.name] = read, queued
-        if consumer.queue.mode is Mode.GTID:
-            assert isinstance(queued.gtids, GtidSet) and isinstance(read.gtids, GtidSet)
-            assert queued.gtids.contains(read.gtids), f"{consumer.name} lacks what was read"
+        if consumer.queue.mode.by_gtid:
+            assert queued.contains(read), f"{consumer.name} lacks what was read"
         else:
             assert read.seq <= queued.seq, f"{consumer.name} lacks what was read"
         if seen.dispatcher != consumer.dispatcher:
@@ -123,7 +126,7 @@ class ConnectionRules:
             return
         most = world.client.limits.merge_bytes_max
         known = world.client.files.distance(dispatcher.mode, read, queued)
-        if known is not None and dispatcher.mode is Mode.GTID:
+        if known is not None and dispatcher.mode.by_gtid:
             # A dump that omits executed transactions does not show the true size of a file.
             apart = min(apart, known)
         elif known is not None:
@@ -165,9 +168,8 @@ class ConnectionRules:
             queue.queued, dispatcher.open_transaction
         ):
             return False
-        if queue.mode is Mode.GTID:
-            assert isinstance(queue.queued.gtids, GtidSet) and isinstance(read.gtids, GtidSet)
-            if not queue.queued.gtids.contains(read.gtids):
+        if queue.mode.by_gtid:
+            if not queue.queued.contains(read):
                 return False
         elif read.seq > queue.queued.seq:
             return False
@@ -233,7 +235,7 @@ class ConnectionRules:
                 view.mode, view.executed, view.file, view.offset
             )
             if isinstance(start, Earliest):
-                purged = view.purged if view.mode is Mode.GTID else ""
+                purged = view.purged if view.mode.by_gtid else ""
                 wanted = make_executed(view.mode, purged, view.files[0][0], 4)
             elif isinstance(start, AtTime | AtFile):
                 wanted = view.starts[start]
@@ -244,8 +246,8 @@ class ConnectionRules:
     def server_answers(self, view: ServerView) -> None:
         """Assert that the client knows all files that it has read, even if the server's answer is older than these
         files."""
-        if view.mode is Mode.GTID:
-            self._observed.executed[view.server] = GtidSet.parse(view.executed)
+        if view.mode.by_gtid:
+            self._observed.executed[view.server] = parse_set(view.mode, view.executed)
         client = self._world.client
         for dispatcher in client.dispatchers.values():
             read, at = dispatcher.read, dispatcher.view
@@ -265,5 +267,4 @@ def _is_full(consumer: Consumer) -> bool:
 def _has(queued: ExecutedPosition, inside: tuple[str, int] | int) -> bool:
     if isinstance(inside, int):
         return queued.seq > inside
-    assert isinstance(queued.gtids, GtidSet)
-    return queued.gtids.has(*inside)
+    return executed_set(queued.gtids).has(*inside)

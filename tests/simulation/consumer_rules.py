@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.values.executed_position import (
     ExecutedPosition,
-    Mode,
+    executed_set,
     make_executed,
     parse_gtids,
+    parse_set,
 )
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import (
@@ -20,7 +21,7 @@ from dispatcher.dispatch.values.specs import (
     OnQueueFull,
 )
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.model.gtid import GtidSet
+from dispatcher.model.gtid import DomainGtids, GtidSet
 from tests.simulation.memory import LATE_S, REFILL
 from tests.simulation.observed import Observations, Observed
 from tests.simulation.truth import lost_to_purge
@@ -103,7 +104,7 @@ class ConsumerRules:
             return fails and any(lost_to_purge(server, place) for server in world.servers)
         if error.kind is ErrorKind.HISTORY_DIFFERS and place is not None:
             view = self._observed.view  # the server's answer may be older than its present log
-            earlier = [str(view.written)] if view and world.scenario.mode is Mode.GTID else []
+            earlier = [str(view.written)] if view and world.scenario.mode.by_gtid else []
             executed = [server.stop.executed for server in world.servers] + earlier
             return any(_lacks(each, place) for each in executed) and self._waited_for_replica(
                 consumer, seen
@@ -240,13 +241,13 @@ class ConsumerRules:
 
 def _has(view: ServerView, place: ExecutedPosition) -> bool:
     """True if, by its GTID sets, a server can send a dump that begins at a position."""
-    if not isinstance(place.gtids, GtidSet):
+    if not view.mode.by_gtid:
         return False
-    written, purged = view.written, GtidSet.parse(view.purged)
-    return written.contains(place.gtids) and place.gtids.contains(purged)
+    held, purged = executed_set(place.gtids), parse_set(view.mode, view.purged)
+    return view.written.contains(held) and held.contains(purged)
 
 
 def _lacks(executed: str, place: ExecutedPosition) -> bool:
-    if not isinstance(place.gtids, GtidSet):
-        return False
-    return not GtidSet.parse(executed).contains(place.gtids)
+    if isinstance(place.gtids, DomainGtids):
+        return not DomainGtids.parse(executed).contains(place.gtids)
+    return isinstance(place.gtids, GtidSet) and not GtidSet.parse(executed).contains(place.gtids)

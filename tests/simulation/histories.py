@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from uuid import UUID
 
-from dispatcher.dispatch.values.executed_position import Mode
-from dispatcher.model.gtid import GtidSet
+from dispatcher.dispatch.values.executed_position import Mode, parse_set
+from dispatcher.model.gtid import ExecutedSet
 from dispatcher.model.position import Position, file_number, packed_seq
 from tests.support.event_encoder import (
     IGNORABLE,
@@ -28,7 +28,7 @@ from tests.support.fake_server import (
     SERVER_NAME,
     Server,
     between_transactions,
-    gtid_set,
+    executed_by,
     stops_of,
 )
 from tests.support.random_log import (
@@ -43,7 +43,12 @@ from tests.support.random_log import (
     spelled_names,
 )
 
-WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
+WRITER = {
+    Mode.GTID: "mysql",
+    Mode.FILE: "anonymous",
+    Mode.MARIADB: "mariadb",
+    Mode.DOMAINS: "domains",
+}
 REPLICA_NAME = "9f3a4c1e-0c5d-11ec-8b1a-0242ac130003"
 TRANSACTIONS, TRANSACTIONS_LONG = 26, 90
 LOWER_CASE = (0, 0, 1, 1, 2)
@@ -82,7 +87,7 @@ class History:
         # The log after a RESET begins with the same file number as the log before the RESET.
         first = random.Random(seed).choice((1, 1, 7))
         self.logs: list[LogWriter] = []
-        for n in range(2 if mode is Mode.GTID and fork is None else 1):
+        for n in range(2 if mode.by_gtid and fork is None else 1):
             began = TIME + _CREATED_APART_S * (2 * life + n)
             times = {f.name: f.created for f in twin_of.logs[0].files} if twin_of and n == 0 else {}
             log = LogWriter(
@@ -119,10 +124,10 @@ class History:
         self.largest = max(t.end - t.start for log in self.logs for t in log.transactions)
         self.indices = {(t.source, t.gno): i for i, t in enumerate(self.transactions)}
         self._parts: dict[tuple[int, int, Wanted], bytes] = {}
-        self._sets: dict[str, GtidSet] = {}
+        self._sets: dict[str, ExecutedSet] = {}
 
     def servers(self) -> list[Server]:
-        names = (SERVER_NAME, REPLICA_NAME)
+        names = names_of(self.mode)
         servers = [
             Server(log, self.mode, name, stops)
             for log, name, stops in zip(self.logs, names, self._stops, strict=False)
@@ -131,10 +136,10 @@ class History:
             server.late_commits = itertools.cycle((0, 1, 1, 0, 2, 2, 2, 1, 0))
         return servers
 
-    def parse(self, gtids: str) -> GtidSet:
+    def parse(self, gtids: str) -> ExecutedSet:
         gtid_set = self._sets.get(gtids)
         if gtid_set is None:
-            gtid_set = self._sets[gtids] = GtidSet.parse(gtids)
+            gtid_set = self._sets[gtids] = parse_set(self.mode, gtids)
         return gtid_set
 
     def after(self, count: int, more: Sequence[Transaction] = ()) -> Position:
@@ -143,15 +148,15 @@ class History:
         executed = self.transactions[:count]
         first = self.logs[0].files[0].name
         file, offset = (executed[-1].file, executed[-1].end) if executed else (first, 4)
-        if self.mode is Mode.GTID:
-            gtids = gtid_set([*executed, *more])
-            return Position(SERVER_NAME, str(gtids), file, offset, len(gtids), 0)
+        if self.mode.by_gtid:
+            gtids = executed_by(self.mode, [*executed, *more])
+            return Position(names_of(self.mode)[0], str(gtids), file, offset, len(gtids), 0)
         gtid = f"0-1-{executed[-1].gno}" if executed and self.mode is Mode.MARIADB else ""
         return Position(SERVER_NAME, gtid, file, offset, packed_seq(file, offset), 0)
 
     def between(self, start: Position, end: Position) -> list[int]:
         """Returns the indices of the transactions in (start, end], in the log's order."""
-        if self.mode is Mode.GTID:
+        if self.mode.by_gtid:
             a, b = self.parse(start.gtid), self.parse(end.gtid)
             return [
                 i
@@ -170,6 +175,13 @@ class History:
         if parts is None:
             parts = self._parts[key] = b"".join(delivered_parts(transaction, wanted))
         return record_of(transaction, epoch, seq) + parts if parts else b""
+
+
+def names_of(mode: Mode) -> tuple[str, str]:
+    """Returns the names of the primary and of its replica."""
+    if mode is Mode.DOMAINS:
+        return "mariadb-1", "mariadb-2"
+    return SERVER_NAME, REPLICA_NAME
 
 
 def following(file: str) -> str:

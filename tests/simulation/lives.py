@@ -10,12 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, parse_gtids
-from dispatcher.model.gtid import GtidSet
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    Mode,
+    executed_set,
+    parse_gtids,
+    parse_set,
+)
+from dispatcher.model.gtid import DomainGtids, GtidSet
 from dispatcher.model.position import file_number
 from tests.simulation.histories import History, following, restored, twin
 from tests.support.event_encoder import File
-from tests.support.fake_server import Server, between_transactions, gtid_set
+from tests.support.fake_server import Server, between_transactions, executed_by
 
 if TYPE_CHECKING:
     from tests.simulation.world import PlayedWorld
@@ -57,7 +63,7 @@ def reset(world: PlayedWorld) -> None:
         write(server, rng.choice((0, 5, 20)))
     # The server does not notify the clients of its dumps about the RESET, so some dumps may continue.
     _cut(world, old, set(world.readers) if rng.random() < 0.6 else set())
-    if world.scenario.mode is Mode.GTID and rng.random() < 0.5:
+    if world.scenario.mode.by_gtid and rng.random() < 0.5:
         write(world.server, 8)
         world.purge()
 
@@ -88,7 +94,7 @@ def _differs(
     if place.offset not in _event_offsets(file):
         return True
     begun = begins.get((place.file, place.offset))
-    if begun is None or not stand.anchored or not isinstance(place.gtids, GtidSet):
+    if begun is None or not stand.anchored or not isinstance(place.gtids, GtidSet | DomainGtids):
         return False
     return place.gtids.has(*begun)
 
@@ -111,13 +117,13 @@ def _places_from(server: Server, place: ExecutedPosition) -> Iterator[ExecutedPo
         for offset in sorted(between_transactions(file)):
             if (number, place.offset) < (file_number(file.name), offset) and offset <= end:
                 gtids = place.gtids
-                if isinstance(gtids, GtidSet):
+                if isinstance(gtids, GtidSet | DomainGtids):
                     at = file_number(file.name), offset
                     before = [t for t in done if (file_number(t.file), t.end) <= at]
                     behind = [
                         t for t in before if (file_number(t.file), t.end) > (number, place.offset)
                     ]
-                    gtids = gtids.union(gtid_set(behind))
+                    gtids = gtids.union(executed_by(server.mode, behind))
                 yield ExecutedPosition(gtids, file.name, offset, place.seq)
 
 
@@ -163,7 +169,7 @@ def restore(world: PlayedWorld) -> None:
         world.server.purge(kept)
     # The old server now has another address, so a dump from the old server may continue. Without GTIDs, a survey cannot
     # distinguish a position in a purged file from a position in another log; the next login can.
-    survives = rng.random() < 0.4 and not (purges and mode is not Mode.GTID)
+    survives = rng.random() < 0.4 and not (purges and not mode.by_gtid)
     _cut(world, old, beyond if survives else set())
     if rng.random() < 0.3:
         world.crash()  # as if the daemon was down during the restore
@@ -177,9 +183,9 @@ def _is_copied(stand: Stand, new: History) -> bool | None:
     within = (file_number(place.file), place.offset) <= (file_number(file), offset)
     if not place.file:
         return None
-    if not isinstance(place.gtids, GtidSet):
+    if not isinstance(place.gtids, GtidSet | DomainGtids):
         return within
-    has_all = gtid_set(new.transactions[:count]).contains(place.gtids)
+    has_all = executed_by(new.mode, new.transactions[:count]).contains(place.gtids)
     return within if within == has_all else None
 
 
@@ -200,13 +206,11 @@ def purge_would_be_noticed(world: PlayedWorld) -> bool:
     """True if each consumer of the log before a RESET has read a transaction that the new log does not have. Then the
     daemon detects the RESET even if the new log was purged."""
     stands = _stands(world)
-    if stands is None or world.scenario.mode is not Mode.GTID:
+    if stands is None or not world.scenario.mode.by_gtid:
         return False
-    executed = GtidSet.parse(world.server.stop.executed)
+    executed = parse_set(world.scenario.mode, world.server.stop.executed)
     return all(
-        stand.anchored
-        and isinstance(stand.place.gtids, GtidSet)
-        and bool(stand.place.gtids.subtract(executed))
+        stand.anchored and bool(executed_set(stand.place.gtids).subtract(executed))
         for stand in stands
         if world.readers[stand.consumer].history is not world.history
     )
@@ -225,9 +229,7 @@ def _stands(world: PlayedWorld) -> list[Stand] | None:
             at = progress.covered
             place = ExecutedPosition(parse_gtids(mode, at.gtid), at.file, at.offset, at.seq)
             known = progress.created
-            out.append(
-                Stand(name, place, at.server, known != 0, known > 0 or mode is not Mode.GTID)
-            )
+            out.append(Stand(name, place, at.server, known != 0, known > 0 or not mode.by_gtid))
         consumer = world.client.consumers.get(name)
         if consumer is None:
             continue

@@ -12,7 +12,7 @@ from dispatcher.dispatch.messages.events import Input, LoggedIn, ServerPolled
 from dispatcher.dispatch.values.executed_position import ExecutedPosition
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.errors import BinlogError
-from dispatcher.model.gtid import GtidSet
+from dispatcher.model.gtid import ExecutedSet
 from dispatcher.model.position import Position
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Observations:
         self.consumers: dict[str, Observed] = {}
         self.began = 0.0  # when the daemon started
         self.begun: dict[int, float] = {}
-        self.executed: dict[str, GtidSet] = {}
+        self.executed: dict[str, ExecutedSet] = {}
 
     def stepped(self, event: Input, effects: Sequence[Effect]) -> None:
         self.closed = [e.dispatcher for e in effects if isinstance(e, Close)]

@@ -42,7 +42,7 @@ MOVES = (60, 120, 200)
 SLOW_MOVES = 500
 # Retries, and times in which consumers may not merge, end within a minute.
 FINISH_MAX_S = 600.0
-MODES = (Mode.GTID, Mode.GTID, Mode.FILE, Mode.MARIADB)
+MODES = (Mode.GTID, Mode.GTID, Mode.FILE, Mode.MARIADB, Mode.DOMAINS)
 
 
 def play(seed: int, transcript: Transcript | None = None) -> ReadWorld:
@@ -149,6 +149,8 @@ def random_start(rng: random.Random, log: History, written: int) -> Start:
         return Earliest() if at == "earliest" else Latest()
     if log.mode is Mode.GTID:
         return AtGtid(str(gtid_set(t for t in executed if rng.random() < 0.6)))
+    if log.mode is Mode.DOMAINS:
+        return AtGtid(log.after(rng.randrange(len(executed) + 1)).gtid)
     if not executed:
         return Earliest()
     first = rng.choice(executed)
@@ -354,7 +356,7 @@ def at_the_end(world: ReadWorld, name: str) -> bool:
 
 
 def end_seq(world: ReadWorld) -> int:
-    if world.scenario.mode is Mode.GTID:
+    if world.scenario.mode.by_gtid:
         return len(world.history.parse(world.server.stop.executed))
     last = world.history.transactions[-1]
     return packed_seq(last.file, last.end)

@@ -77,8 +77,13 @@ from tests.support.xa_log import XaLog
 
 PLAYS = Path(__file__).parent / "plays"
 REPLICA_NAME = "9f3a4c1e-0c5d-11ec-8b1a-0242ac130003"
-_MODES = {"gtid": Mode.GTID, "file": Mode.FILE, "mariadb": Mode.MARIADB}
-_WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
+_MODES = {"gtid": Mode.GTID, "file": Mode.FILE, "mariadb": Mode.MARIADB, "domains": Mode.DOMAINS}
+_WRITER = {
+    Mode.GTID: "mysql",
+    Mode.FILE: "anonymous",
+    Mode.MARIADB: "mariadb",
+    Mode.DOMAINS: "domains",
+}
 _RESET_LATER_S = 1_000_000  # the files of a log after a RESET have later creation times
 _TICK_S = 0.5  # the longest time between two ticks
 

@@ -14,7 +14,6 @@ from dispatcher.dispatch.client import seeking
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.messages.events import Acknowledged
 from dispatcher.dispatch.queue.queue import Queue
-from dispatcher.dispatch.values.executed_position import Mode
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from tests.simulation.world import PlayedReader, PlayedWorld
@@ -166,7 +165,7 @@ class ReadWorld(PlayedWorld):
             reader.positions = [place]
 
     def _is_before(self, a: Position, b: Position) -> bool:
-        if self.scenario.mode is not Mode.GTID:
+        if not self.scenario.mode.by_gtid:
             return a.seq < b.seq
         return a != b and self.history.parse(b.gtid).contains(self.history.parse(a.gtid))
 
@@ -200,10 +199,13 @@ class ReadWorld(PlayedWorld):
         assert isinstance(reader, PlayedReader) and reader.history is not None
         history = reader.history
         indices, at = history.between(after, end), 0
-        for n, i in enumerate(indices, start=1):
+        held = history.parse(after.gtid) if self.server.mode.by_gtid else None
+        for i in indices:
             transaction = history.transactions[i]
-            seq = after.seq + n
-            if self.server.mode is not Mode.GTID:
+            if held is not None:
+                held = held.add(transaction.source, transaction.gno)
+                seq = len(held)
+            else:
                 seq = self.rules.seq_of(transaction)
             for server in range(len(history.logs)):
                 share = history.share(server, i, reader.wanted, after.epoch, seq)
@@ -213,8 +215,8 @@ class ReadWorld(PlayedWorld):
             else:
                 raise AssertionError(f"transaction {i} is missing after {after}")
         assert at == len(got), f"{len(got) - at} bytes more than expected after {after}"
-        if self.server.mode is Mode.GTID:
-            assert end.seq == after.seq + len(indices)
+        if held is not None:
+            assert end.seq == len(held)
             held = history.parse(end.gtid)
             last = indices[-1] if indices else 0
             # No transaction before the last one is missing.

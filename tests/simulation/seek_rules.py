@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, parse_gtids
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    parse_gtids,
+    parse_set,
+)
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position, packed_seq
 from tests.simulation.observed import Observations
 from tests.simulation.truth import lost_to_purge
@@ -45,11 +48,12 @@ class SeekRules:
             seen.wants_room, seen.unproven, seen.place = before
 
         seen.wants_room = False
-        if world.scenario.mode is Mode.GTID:
+        mode = world.scenario.mode
+        if mode.by_gtid:
             # A survey of another server says nothing about the server whose log the consumer reads.
             server = consumer.queue.server if consumer.started else world.server.name
-            executed = self._observed.executed.get(server, GtidSet())
-            seen.unproven = not executed.contains(GtidSet.parse(after.gtid))
+            executed = self._observed.executed.get(server, parse_set(mode, ""))
+            seen.unproven = not executed.contains(parse_set(mode, after.gtid))
         return undo
 
     def sought(self, name: str, after: Position) -> None:
@@ -109,7 +113,7 @@ class SeekRules:
     def _is_written(self, position: Position) -> bool:
         """True if the server's log reaches up to a position."""
         server = self._world.server
-        if server.mode is Mode.GTID:
+        if server.mode.by_gtid:
             executed = self._world.history.parse(server.stop.executed)
             return executed.contains(self._world.history.parse(position.gtid))
         newest = server.log.files[server.extent[0] - 1]

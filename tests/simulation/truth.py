@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
-from dispatcher.model.gtid import GtidSet
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    executed_set,
+    parse_set,
+)
 from dispatcher.model.position import Position
 from tests.support.fake_server import Server
 
@@ -35,18 +38,17 @@ def lost_to_purge(server: Server, place: ExecutedPosition | None) -> bool:
     """True if the server has purged a transaction after the position."""
     if place is None:
         return False
-    if server.mode is Mode.GTID:
-        assert isinstance(place.gtids, GtidSet)
-        return not place.gtids.contains(GtidSet.parse(server.purged))
+    if server.mode.by_gtid:
+        return not executed_set(place.gtids).contains(parse_set(server.mode, server.purged))
     index = file_index(server, place.file)
     return index is not None and index < server.oldest
 
 
 def needed_file(server: Server, position: Position) -> int:
     """The index of the oldest file with a transaction after the position."""
-    if server.mode is not Mode.GTID:
+    if not server.mode.by_gtid:
         return file_index(server, position.file) or 0
-    held = GtidSet.parse(position.gtid)
+    held = parse_set(server.mode, position.gtid)
     done = server.log.transactions[: server.stop.transactions]
     name = next((t.file for t in done if not held.has(t.source, t.gno)), None)
     index = None if name is None else file_index(server, name)

@@ -20,7 +20,7 @@ from dispatcher.dispatch.values.executed_position import Mode
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import ClientLimits, ConsumerSpec, Earliest, Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.model.gtid import GtidSet
+from dispatcher.model.gtid import DomainGtids, GtidSet
 from dispatcher.model.position import Position
 from tests.simulation.histories import History
 from tests.simulation.lives import purge_would_be_noticed, write
@@ -256,7 +256,7 @@ class PlayedWorld(World):
             return
         assert link.dump is not None, "logged in without starting a dump"
         gtids = link.dump.executed.gtids
-        if isinstance(gtids, GtidSet) and link.server is not None:
+        if isinstance(gtids, GtidSet | DomainGtids) and link.server is not None:
             executed = self.history.parse(link.server.stop.executed)
             assert executed.contains(gtids), "a dump from GTIDs that the server has not executed"
             purged = self.history.parse(self.login_views[link.number].purged)

@@ -10,12 +10,15 @@ import pytest
 from dispatcher.binlog.event.types import EventType
 from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, make_executed
 from dispatcher.dispatch.values.server_view import ServerView
-from dispatcher.dispatch.values.specs import Start
+from dispatcher.dispatch.values.specs import AtGtid, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
-from dispatcher.source.files.source import FilesSource
+from dispatcher.source.files.source import FilesSource, OpenedFiles
 from dispatcher.source.protocols import ViewRequest
+from dispatcher.source.start_search import find_starts
 from tests.support.event_encoder import SERVER, LogWriter, Statement, Transaction
+from tests.support.fake_server import executed_by
+from tests.support.random_log import OTHER_SERVER
 from tests.support.starts import at_gtids, at_moment, at_offset
 
 GTIDS = ["mysql", "5.6", "anonymous", "none", "mariadb"]
@@ -222,6 +225,65 @@ def test_every_gtid_of_a_mariadb_log(tmp_path: Path) -> None:
     kinds = [found.kind for found in purged.values() if isinstance(found, BinlogError)]
     assert kinds == [ErrorKind.POSITION_PURGED] * 4
     assert all(isinstance(purged[at_gtids(gtid)], ExecutedPosition) for gtid in ("0-1-4", "0-1-5"))
+
+
+def several_hosts(folder: Path, log: LogWriter) -> OpenedFiles:
+    """Returns the log as one of several hosts of MariaDB."""
+    put(folder, log)
+    files = FilesSource(folder, None, follow=False, server="the-folder").open(1)
+    files.mode = Mode.DOMAINS
+    there = [transaction for transaction in log.transactions if not transaction.aborted]
+    gtids = str(executed_by(Mode.DOMAINS, there))
+    files.end = make_executed(Mode.DOMAINS, gtids, log.file.name, log.file.size)
+    return files
+
+
+def test_of_several_hosts_each_gtid_must_be_in_the_log(tmp_path: Path) -> None:
+    """Some sequence numbers are not used, and a file begins before and after each transaction of a domain."""
+    log = LogWriter(gtid="domains")
+    for n in range(14):
+        log.begin(SERVER if n % 3 else OTHER_SERVER)
+        log.commit()
+        if n % 4 == 2:
+            log.rotate()
+    files = several_hosts(tmp_path, log)
+    names = {f"{transaction.source}-{transaction.gno}" for transaction in log.transactions}
+    for domain, last in ((0, 12), (5, 9)):
+        for number in range(1, last + 1):
+            held = executed_by(Mode.DOMAINS, log.transactions[:9])
+            gtid = f"{domain}-1-{number}"
+            other = ",".join(str(held).split(",")[:: -1 if domain == 0 else 1][:1])
+            text = ",".join(sorted((gtid, other)))
+            found = find_starts(files, [AtGtid(text)])[AtGtid(text)]
+            if gtid in names:
+                assert found == make_executed(Mode.DOMAINS, text, "", 0)
+                other_server = text.replace(gtid, f"{domain}-2-{number}")
+                found = find_starts(files, [AtGtid(other_server)])[AtGtid(other_server)]
+                what = f"does not have {domain}-2-{number}"
+            else:
+                what = f"does not have {gtid}"
+            assert isinstance(found, BinlogError) and found.kind is ErrorKind.HISTORY_DIFFERS
+            assert what in found.what, found.what
+
+
+def test_of_several_hosts_a_domain_may_begin_anywhere_but_before_the_log(tmp_path: Path) -> None:
+    log = LogWriter(gtid="domains")
+    for source in (SERVER, SERVER, OTHER_SERVER, SERVER):
+        log.begin(source)
+        log.commit()
+        log.rotate()
+    files = several_hosts(tmp_path, log)
+    starts = [AtGtid(text) for text in ("", "0-1-1", "0-1-2", "5-1-1", "0-1-2,5-1-1", "7-1-1")]
+    found = find_starts(files, starts)
+    kinds = [each.kind if isinstance(each, BinlogError) else None for each in found.values()]
+    assert kinds == [*[None] * 5, ErrorKind.HISTORY_DIFFERS]
+    (tmp_path / log.files[0].name).unlink()
+    files = FilesSource(tmp_path, None, follow=False, server="the-folder").open(1)
+    files.mode, files.end = Mode.DOMAINS, make_executed(Mode.DOMAINS, "0-1-5,5-1-1", "", 0)
+    found = find_starts(files, starts)
+    kinds = [each.kind if isinstance(each, BinlogError) else None for each in found.values()]
+    purged, missing = ErrorKind.POSITION_PURGED, ErrorKind.HISTORY_DIFFERS
+    assert kinds == [purged, None, None, purged, None, missing]
 
 
 def test_mysql_s_gtids_need_no_search(tmp_path: Path) -> None:

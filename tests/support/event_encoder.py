@@ -88,6 +88,11 @@ def mariadb_gtid_body(sequence: int, domain: int = 0, flags: int = TRANSACTIONAL
     return struct.pack("<QIB", sequence, domain, flags) + bytes(6)
 
 
+def gtid_list_body(listed: Sequence[tuple[int, ...]]) -> bytes:
+    """Encodes a GTID_LIST. `listed`: domain, server and number of each GTID."""
+    return struct.pack("<I", len(listed)) + b"".join(struct.pack("<IIQ", *gtid) for gtid in listed)
+
+
 def status_variables(
     *, updated_databases: Iterable[str] | None = None, too_many: bool = False
 ) -> bytes:
@@ -227,7 +232,8 @@ class Statement:
 
 class LogWriter:
     """Writes a server's binlog files. `gtid`: "mysql", "tagged", "anonymous", "5.6" (GTIDs without times), "none",
-    "mariadb". `compress`: True to write the next transactions as TRANSACTION_PAYLOAD events. `created`: by file name,
+    "mariadb", "domains" (MariaDB with the domain 0, and the domain 5 for other sources). `compress`: True to
+    write the next transactions as TRANSACTION_PAYLOAD events. `created`: by file name,
     the server's time (s since 1970) at which it begins this file. `lower_case`: the server's `lower_case_table_names`;
     `spelled`: returns a statement, a default database or, with 2, a name in a TABLE_MAP as the log has it; the second
     argument is the number of the transaction."""
@@ -261,6 +267,10 @@ class LogWriter:
     # -- files -----------------------------------------------------------------------------------------------
 
     @property
+    def mariadb(self) -> bool:
+        return self.gtid in ("mariadb", "domains")
+
+    @property
     def file(self) -> File:
         return self.files[-1]
 
@@ -272,7 +282,12 @@ class LogWriter:
         self.files.append(file)
         size = len(format_description())
         self._put(format_description(checksum=self._checksum, timestamp=self._now, log_pos=4 + size,
-                                     version="10.11.6-MariaDB" if self.gtid == "mariadb" else "9.7.4"))  # fmt: skip
+                                     version="10.11.6-MariaDB" if self.mariadb else "9.7.4"))  # fmt: skip
+        if self.gtid == "domains":
+            listed = [
+                (*map(int, name.split("-")), n - 1) for name, n in self._next_gno.items() if n > 1
+            ]
+            self.add(EventType.MARIADB_GTID_LIST, gtid_list_body(listed))
         if self.gtid == "mysql":
             held = {UUID(s): [(1, n)] for s, n in self._next_gno.items() if n > 1}
             self.add(EventType.PREVIOUS_GTIDS, previous_gtids_body(held), flags=IGNORABLE)
@@ -322,11 +337,18 @@ class LogWriter:
             lower_case=self.lower_case,
         )  # fmt: skip
         open_.commit_us = self._now * 1_000_000
-        name = "0-1" if self.gtid == "mariadb" else str(source)
+        name = str(source)
+        if self.mariadb:
+            name = "0-1" if self.gtid == "mariadb" or source == SERVER else "5-1"
         if self.gtid == "tagged":
             name += ":" + "ab_"[len(self.transactions) % 3]
-        gno = self._next_gno.get(name, 1) if gno is None else gno
-        if self.gtid in ("mysql", "tagged", "5.6", "mariadb"):
+        if gno is None:
+            gno = self._next_gno.get(name, 1)
+            if self.gtid == "domains" and gno % 7 == 3:
+                gno += (
+                    2  # MariaDB leaves numbers out, for example if a transaction was not replicated
+                )
+        if self.gtid in ("mysql", "tagged", "5.6", "mariadb", "domains"):
             open_.source, open_.gno = name, gno
             self._next_gno[name] = max(self._next_gno.get(name, 1), gno + 1)
         if self.gtid in ("mysql", "anonymous"):
@@ -341,12 +363,16 @@ class LogWriter:
             self._part("frame", EventType.GTID_TAGGED, body)
         elif self.gtid == "5.6":
             self._part("frame", EventType.GTID, gtid_56_body(source, gno))
-        elif self.gtid == "mariadb":
+        elif self.mariadb:
             flags = STANDALONE if standalone else TRANSACTIONAL
-            self._part("frame", EventType.MARIADB_GTID, mariadb_gtid_body(gno, 0, flags))
+            self._part(
+                "frame",
+                EventType.MARIADB_GTID,
+                mariadb_gtid_body(gno, int(name.split("-")[0]), flags),
+            )
         if self.compress and not standalone and self.gtid in ("mysql", "tagged", "anonymous"):
             self._inside = []
-        if not standalone and self.gtid != "mariadb":
+        if not standalone and not self.mariadb:
             self._part("frame", EventType.QUERY, query_body("BEGIN", "", status_variables()))
         return open_
 
@@ -358,7 +384,7 @@ class LogWriter:
         self, statement: Statement
     ) -> Iterator[tuple[int, bytes, str, tuple[Table, ...], bool]]:
         if statement.text is not None:
-            if self.gtid == "mariadb":
+            if self.mariadb:
                 kind, body = EventType.MARIADB_ANNOTATE_ROWS, statement.text.encode()
             else:
                 kind, body = EventType.ROWS_QUERY, rows_query_body(statement.text)

@@ -19,12 +19,14 @@ from dispatcher.dispatch.values.executed_position import (
     ExecutedPosition,
     Mode,
     dump_offset,
+    executed_set,
     make_executed,
+    parse_set,
 )
 from dispatcher.dispatch.values.server_view import Boundary, ServerView
 from dispatcher.dispatch.values.specs import AtFile, AtGtid, AtTime, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.model.gtid import GtidSet
+from dispatcher.model.gtid import DomainGtids, ExecutedSet, GtidSet
 from dispatcher.model.position import Position, file_number
 from tests.support.event_encoder import (
     ARTIFICIAL,
@@ -42,7 +44,14 @@ _HEADERS = (EventType.FORMAT_DESCRIPTION, EventType.ROTATE)
 
 
 def gtid_set(transactions: Iterable[Transaction]) -> GtidSet:
-    out = GtidSet()
+    out = executed_by(Mode.GTID, transactions)
+    assert isinstance(out, GtidSet)
+    return out
+
+
+def executed_by(mode: Mode, transactions: Iterable[Transaction]) -> ExecutedSet:
+    """Returns the transactions as a set."""
+    out = parse_set(mode, "")
     for transaction in transactions:
         out = out.add(transaction.source, transaction.gno)
     return out
@@ -63,7 +72,7 @@ class Stop:
 def stops_of(log: LogWriter, mode: Mode) -> list[Stop]:
     """Returns the stops of a log. The first stop is before the first transaction."""
     out: list[Stop] = []
-    gtids, done = GtidSet(), 0
+    gtids, done = parse_set(mode, ""), 0
     for n, file in enumerate(log.files, start=1):
         at = 4
         for i, (raw, transaction) in enumerate(file.events):
@@ -78,7 +87,7 @@ def stops_of(log: LogWriter, mode: Mode) -> list[Stop]:
             elif raw[4] == EventType.ROTATE:
                 continue
             last = log.transactions[done - 1] if done else None
-            executed = str(gtids) if mode is Mode.GTID else ""
+            executed = str(gtids) if mode.by_gtid else ""
             if mode is Mode.MARIADB and last:
                 executed = f"0-1-{last.gno}"
             out.append(Stop(n, i + 1, at, done, executed))
@@ -112,7 +121,7 @@ class Server:
             return self.stops[self.at]
         log = self.log
         done = log.transactions
-        executed = str(gtid_set(done)) if self.mode is Mode.GTID else ""
+        executed = str(executed_by(self.mode, done)) if self.mode.by_gtid else ""
         if self.mode is Mode.MARIADB and done:
             executed = f"0-1-{done[-1].gno}"
         return Stop(len(log.files), len(log.file.events), log.file.size, len(done), executed)
@@ -149,8 +158,9 @@ class Server:
         if before > self.oldest:
             self.oldest = before
             names = {file.name for file in self.log.files[:before]}
-            if self.mode is Mode.GTID:
-                self.purged = str(gtid_set(t for t in self.log.transactions if t.file in names))
+            if self.mode.by_gtid:
+                purged = (t for t in self.log.transactions if t.file in names and not t.aborted)
+                self.purged = str(executed_by(self.mode, purged))
 
     def view(
         self,
@@ -164,7 +174,10 @@ class Server:
         sizes = dict(files)
         newest = self.log.files[stop.files - 1]
         found: dict[Start, ExecutedPosition | BinlogError] = {
-            start: self._find(start) for start in starts if not isinstance(start, AtGtid)
+            start: self._find(start)
+            for start in starts
+            if not isinstance(start, AtGtid)
+            or (self.mode is Mode.DOMAINS and start.read_from != self.name)
         }
         wanted = {name for name, _ in files} if probe is None else {*probe, newest.name}
         wanted |= {place.file for place in found.values() if isinstance(place, ExecutedPosition)}
@@ -219,7 +232,21 @@ class Server:
                 return self._at_offset(file, offset)
             case AtTime(commit_us):
                 return self._at_moment(commit_us)
+            case AtGtid(gtids):
+                return self._after_gtids(gtids)
         raise AssertionError(f"no search for {start}")
+
+    def _after_gtids(self, text: str) -> ExecutedPosition | BinlogError:
+        """Returns the position after MariaDB's GTIDs, each of which must be in the log or the last before it."""
+        gtids, purged = DomainGtids.parse(text), DomainGtids.parse(self.purged)
+        if missing := purged.subtract(gtids):
+            return BinlogError(ErrorKind.POSITION_PURGED, f"the server has purged {missing}")
+        there = self.log.transactions[: self.stop.transactions]
+        names = {f"{t.source}-{t.gno}" for t in there if not t.aborted}
+        absent = [name for name in text.split(",") if name and name not in names]
+        if absent:
+            return BinlogError(ErrorKind.HISTORY_DIFFERS, f"the log does not have {absent}")
+        return make_executed(self.mode, text, "", 0)
 
     def _at_moment(self, moment: int) -> ExecutedPosition | BinlogError:
         """Returns the position before the first transaction committed at or after a time, or the end of the log."""
@@ -249,7 +276,7 @@ class Server:
         return self._place_after(self.log.transactions[:index], transaction.file, transaction.start)
 
     def _place_after(self, done: Sequence[Transaction], file: str, offset: int) -> ExecutedPosition:
-        gtids = str(gtid_set(done)) if self.mode is Mode.GTID else ""
+        gtids = str(executed_by(self.mode, done)) if self.mode.by_gtid else ""
         if self.mode is Mode.MARIADB and done:
             gtids = f"0-1-{done[-1].gno}"
         return make_executed(self.mode, gtids, file, offset)
@@ -258,8 +285,8 @@ class Server:
 
     def between(self, start: Position, end: Position) -> list[Transaction]:
         """Returns the transactions of the log in (start, end], in the log's order."""
-        if self.mode is Mode.GTID:
-            a, b = GtidSet.parse(start.gtid), GtidSet.parse(end.gtid)
+        if self.mode.by_gtid:
+            a, b = parse_set(self.mode, start.gtid), parse_set(self.mode, end.gtid)
             return [
                 t
                 for t in self.log.transactions
@@ -270,9 +297,12 @@ class Server:
 
     def expected(self, wanted: Wanted, start: Position, end: Position) -> bytes:
         out = b""
-        for n, transaction in enumerate(self.between(start, end), start=1):
-            seq = start.seq + n
-            if self.mode is not Mode.GTID:
+        held = parse_set(self.mode, start.gtid) if self.mode.by_gtid else GtidSet()
+        for transaction in self.between(start, end):
+            if self.mode.by_gtid:
+                held = held.add(transaction.source, transaction.gno)
+                seq = len(held)
+            else:
                 seq = file_number(transaction.file) << 40 | transaction.end
             out += delivered(transaction, wanted, epoch=start.epoch, seq=seq)
         return out
@@ -287,12 +317,11 @@ class Feed:
 
     def __init__(self, server: Server, place: ExecutedPosition) -> None:
         self.server = server
-        self._held: GtidSet | None = None
+        self._held: ExecutedSet | None = None
         self._offset = 4
-        if server.mode is Mode.GTID:
-            assert isinstance(place.gtids, GtidSet)
-            self._held = place.gtids
-            self.file = self._first_file(place.gtids)
+        if server.mode.by_gtid:
+            self._held = executed_set(place.gtids)
+            self.file = self._first_file(self._held)
         else:
             self._offset = dump_offset(place)
             self.file = self._file_of(place)
@@ -321,9 +350,9 @@ class Feed:
         self.spoil_at = None
         return raw[:at] + bytes((raw[at] ^ 0x10,)) + raw[at + 1 :]
 
-    def _first_file(self, held: GtidSet) -> int:
+    def _first_file(self, held: ExecutedSet) -> int:
         server = self.server
-        if missing := GtidSet.parse(server.purged).subtract(held):
+        if missing := parse_set(server.mode, server.purged).subtract(held):
             raise BinlogError(ErrorKind.POSITION_PURGED, f"the server has purged {missing}")
         names = [file.name for file in server.log.files]
         for transaction in server.log.transactions[: server.stop.transactions]:

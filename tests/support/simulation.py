@@ -44,15 +44,14 @@ from dispatcher.dispatch.messages.events import (
 )
 from dispatcher.dispatch.queue.queue import Queue
 from dispatcher.dispatch.tables.versions import StoredVersions
-from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, make_executed
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, make_executed, parse_set
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import ClientLimits, ConsumerSpec, Progress
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import Position
 from dispatcher.stream.batch import Batch, Closed
 from dispatcher.stream.splitter import Splitter
-from tests.support.fake_server import Feed, Server, gtid_set
+from tests.support.fake_server import Feed, Server, executed_by
 from tests.support.random_log import Wanted, spelled
 
 BUFFER = 1 << 14
@@ -482,10 +481,12 @@ class World:
         assert got == want, f"{len(got)} bytes, expected {len(want)}"
         between = self.server.between(after, end)
         assert Position.from_json(end.to_json()) == end
-        if self.server.mode is not Mode.GTID:
+        if not self.server.mode.by_gtid:
             return
-        assert end.seq == after.seq + len(between)
-        held = GtidSet.parse(after.gtid).union(gtid_set(between))
+        held = parse_set(self.server.mode, after.gtid)
+        assert after.seq == len(held)
+        held = held.union(executed_by(self.server.mode, between))
+        assert end.seq == len(held)
         assert end.gtid == str(held)
         # The reader has all transactions before the last one.
         if between:
@@ -521,7 +522,7 @@ class World:
         for name, reader in self.readers.items():
             if not reader.positions or name not in self.opened:
                 return False
-            if self.server.mode is Mode.GTID:
+            if self.server.mode.by_gtid:
                 if reader.position.seq != tip.seq:
                     return False
             elif reader.position.order < (0, tip.seq):

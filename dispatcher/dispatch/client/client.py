@@ -39,7 +39,11 @@ from dispatcher.dispatch.messages.events import (
     Tick,
 )
 from dispatcher.dispatch.tables.versions import StoredVersions
-from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    executed_set,
+    parse_set,
+)
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import (
     ClientLimits,
@@ -49,7 +53,7 @@ from dispatcher.dispatch.values.specs import (
     starts_to_search,
 )
 from dispatcher.model.errors import BinlogError
-from dispatcher.model.gtid import GtidSet
+from dispatcher.model.gtid import ExecutedSet
 from dispatcher.model.position import Position, file_number
 from dispatcher.stream.routes import Routes
 from dispatcher.stream.segments import Allocate
@@ -92,7 +96,7 @@ class Client:
         self.dispatchers = self._dispatcher_set.dispatchers
         self._history = self._dispatcher_set.history
         self._duplicates = DuplicateWatch()
-        self._executed: GtidSet | None = None  # GTIDs that the server is known to have executed
+        self._executed: ExecutedSet | None = None  # GTIDs that the server is known to have executed
         self._stored_at = self._now = 0.0
         for spec in specs:
             self._add(spec, progress.get(spec.name))
@@ -236,9 +240,15 @@ class Client:
         return not self.dispatchers and recovery.is_awaited(self.consumers.values())
 
     def starts_to_search(self, number: int) -> list[Start]:
-        """Returns the starts of new consumers for which the server's log must be searched."""
-        new = (c for c in self._attached(number) if not c.started and c.progress is None)
-        return starts_to_search(consumer.spec.start for consumer in new)
+        """Returns the starts of new consumers for which the server's log must be searched, and the positions that must
+        be found in it if it is another server's log than the one that was read."""
+        attached = self._attached(number)
+        new = (c for c in attached if not c.started and c.progress is None)
+        held = [start_position.continuation(c) for c in attached]
+        return [
+            *starts_to_search(consumer.spec.start for consumer in new),
+            *(start for start in dict.fromkeys(held) if start is not None),
+        ]
 
     def _attached(self, number: int) -> list[Consumer]:
         dispatcher = self.dispatchers.get(number)
@@ -307,8 +317,8 @@ class Client:
             if d.open and d.read is not None and d.view is not None and d.view.server == view.server
         )
         self.files.update(view, late=late)
-        if view.mode is Mode.GTID:
-            self._executed = GtidSet.parse(view.executed)
+        if view.mode.by_gtid:
+            self._executed = parse_set(view.mode, view.executed)
 
     # -- storing ---------------------------------------------------------------------------------------------
 
@@ -424,12 +434,11 @@ class Client:
         """True if the daemon knows without a login that the server has a position."""
         if consumer.queue.server != self.files.server:
             return False
-        if consumer.queue.mode is not Mode.GTID:
+        if not consumer.queue.mode.by_gtid:
             return self.files.contains(executed)
         if self._executed is None:
             return False
-        assert isinstance(executed.gtids, GtidSet)
-        return self._executed.contains(executed.gtids)
+        return self._executed.contains(executed_set(executed.gtids))
 
 
 def _file_of(consumer: Consumer) -> str:

@@ -35,13 +35,14 @@ from dispatcher.dispatch.values.executed_position import (
     ExecutedPosition,
     Mode,
     executed_of,
+    parse_set,
     without_file,
 )
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import AtFile, AtGtid, Start
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
-from dispatcher.model.position import EPOCH_MAX, Position
+from dispatcher.model.position import EPOCH_MAX, MARIADB_SERVER, Position
 
 _SEEK_REFUSED = (
     "nothing was changed: a session without a position goes on at the stored one (Spark: a new checkpoint with"
@@ -126,9 +127,13 @@ def holds(consumer: Consumer, position: Position) -> bool:
 def seek_starts(consumer: Consumer, after: Position, view: ServerView) -> list[Start]:
     """Returns the starts that must be searched for in the server's log before `seek_target` can decide. The list is
     often empty."""
+    if view.mode is Mode.DOMAINS:
+        found = history_check.continuation(view.mode, after.server, executed_of(view.mode, after))
+        if found is not None and found.read_from != view.server:
+            return [found]
     if not after.file or after.server != view.server:
         return []
-    if view.mode is Mode.GTID and not _in_doubt(consumer, after):
+    if view.mode.by_gtid and not _in_doubt(consumer, after):
         return []
     return [AtFile(after.file, after.offset)]
 
@@ -158,11 +163,11 @@ def _target(consumer: Consumer, after: Position, view: ServerView) -> Target:
     _check_replica(consumer, after, view)
     executed = executed_of(view.mode, after)
     if not executed.seq_fits(view.mode):
-        parts = "GTID set" if view.mode is Mode.GTID else "file and offset"
+        parts = "GTID set" if view.mode.by_gtid else "file and offset"
         raise _unknown(f"its seq does not fit its {parts}")
     created = _created(consumer, after)
     history_check.check_history(view, view.mode, after.server, executed, created)
-    if view.mode is not Mode.GTID or (_in_doubt(consumer, after) and after.server == view.server):
+    if not view.mode.by_gtid or (_in_doubt(consumer, after) and after.server == view.server):
         executed = _searched(after, executed, view)
         created = view.created.get(executed.file, 0)
         return Target(view.server, view.mode, after.epoch, executed, created)
@@ -201,12 +206,15 @@ def _check_server(consumer: Consumer, after: Position, view: ServerView) -> None
         server = consumer.queue.server
     elif consumer.progress is not None:
         server = consumer.progress.covered.server
-    if after.server == server or (view.mode is Mode.GTID and after.server == view.server):
+    if after.server == server or (view.mode.by_gtid and after.server == view.server):
         return
     # With GTIDs, the position may belong to a server that the daemon read before a failover. The position is accepted
     # if this log contains transactions of that server, or if the position contains a GTID set.
-    if view.mode is Mode.GTID and _is_uuid(after.server):
-        wrote = (source.partition(":")[0] for source in view.written.sources())
+    if view.mode is Mode.DOMAINS and after.server.startswith(MARIADB_SERVER) and after.gtid:
+        return  # the search shows whether this log contains the position
+    written = view.written if view.mode is Mode.GTID else None
+    if isinstance(written, GtidSet) and _is_uuid(after.server):
+        wrote = (source.partition(":")[0] for source in written.sources())
         if after.gtid or after.server in wrote:
             return
     raise _unknown(f"it is of server {after.server[:64]!r}; this consumer reads {server!r}")
@@ -214,11 +222,11 @@ def _check_server(consumer: Consumer, after: Position, view: ServerView) -> None
 
 def _check_replica(consumer: Consumer, after: Position, view: ServerView) -> None:
     """Raises BinlogError if another server has taken over and has not executed the whole set yet."""
-    if view.mode is not Mode.GTID or consumer.failed is not None or not consumer.started:
+    if not view.mode.by_gtid or consumer.failed is not None or not consumer.started:
         return
     if consumer.queue.server == view.server:
         return
-    if lacking := history_check.unwritten(view, GtidSet.parse(after.gtid)):
+    if lacking := history_check.unwritten(view, parse_set(view.mode, after.gtid)):
         text = f"server {view.server} has not executed {history_check.abbreviated(lacking)} yet"
         raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, text)
 

@@ -8,11 +8,17 @@ from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.connection.dispatcher import Dispatcher
 from dispatcher.dispatch.history import history_check
 from dispatcher.dispatch.messages.effects import Effect, Note
-from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, without_file
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    Mode,
+    executed_of,
+    parse_set,
+    without_file,
+)
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import AtGtid, OnPurged, Progress
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind, with_name
-from dispatcher.model.gtid import GtidSet
+from dispatcher.model.position import MARIADB_SERVER
 
 
 def establish(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]) -> list[Effect]:
@@ -62,6 +68,20 @@ def _purged_up_to(
     )
     fields = {"consumer": consumer.name, "warning": warning}
     return [Note("warning", "history not verifiable, its binlogs are purged", fields)]
+
+
+def continuation(consumer: Consumer) -> AtGtid | None:
+    """Returns the search that shows whether another server of MariaDB can continue from the consumer's position; None
+    if no search is needed."""
+    if consumer.started:
+        queue = consumer.queue
+        return history_check.continuation(queue.mode, queue.server, queue.queued)
+    position = consumer.position
+    if position is None or not position.server.startswith(MARIADB_SERVER):
+        return None
+    return history_check.continuation(
+        Mode.DOMAINS, position.server, executed_of(Mode.DOMAINS, position)
+    )
 
 
 def check(consumer: Consumer, view: ServerView) -> None:
@@ -140,13 +160,13 @@ def lacking_transactions(
 
     Returns None once the replica has lacked them for `wait_s` seconds.
     """
-    if view.mode is not Mode.GTID:
+    if not view.mode.by_gtid:
         return None
     for consumer in dispatcher.attached:
         position = consumer.position
         if position is None or position.server == view.server:
             continue
-        lacking = history_check.unwritten(view, GtidSet.parse(position.gtid))
+        lacking = history_check.unwritten(view, parse_set(view.mode, position.gtid))
         if not lacking:
             continue
         if dispatcher.lacking_since is None:

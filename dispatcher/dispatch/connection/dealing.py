@@ -138,7 +138,7 @@ class Dealer:
     def _deal_level(self, batch: Batch, gtids: BatchGtids, stand: Stand) -> Served:
         level = self._level
         served: Served = []
-        seqs = gtids.seqs(level[0].queue.mode, stand.executed.seq)
+        seqs = gtids.seqs(level[0].queue.mode, stand.executed)
         lanes, copying = self._lanes.copy(batch, seqs)
         took = set()
         for lane in lanes:

@@ -15,6 +15,7 @@ not grow, the phase becomes ended.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from enum import StrEnum
 
 from dispatcher.dispatch.connection.batch_gate import BatchGate
@@ -44,7 +45,7 @@ from dispatcher.dispatch.tables.enrichment import Enrichment, SchemaFailure
 from dispatcher.dispatch.tables.versions import LogPosition, Versions
 from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Mode
 from dispatcher.dispatch.values.server_view import ServerView
-from dispatcher.model.errors import BinlogError
+from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 from dispatcher.model.position import file_number, packed_seq
 from dispatcher.stream.batch import OPEN, Batch, Fault
 from dispatcher.stream.routes import ALL, Routes
@@ -196,15 +197,13 @@ class Dispatcher:
         versions, gaps = self.enrichment.versions, False
         at: LogPosition | None = LogPosition(read.file, read.offset, view.created.get(read.file, 0))
         same = before is not None and before.gtids == read.gtids and versions.server == view.server
-        if view.mode is Mode.GTID:
+        if view.mode.by_gtid:
             # A GTID set does not show where its last transaction lies in the log. The file of the position shows only
             # where the set was computed.
             at = self.enrichment.position if same else None
             gaps = may_skip(read.gtids, view.written)
         versions.login(view.server, [name for name, _ in view.files])
-        self.enrichment.begin(
-            at, mariadb=view.mode is Mode.MARIADB, can_ask=view.knows_tables, gaps=gaps
-        )
+        self.enrichment.begin(at, mariadb=view.mode.mariadb, can_ask=view.knows_tables, gaps=gaps)
         ahead = self.gate.read_ahead_from(read.gtids)
         if gaps and ahead is not None and same:
             # This stream continues the stream that was closed while the log was read ahead.
@@ -298,6 +297,8 @@ class Dispatcher:
             case HeadVerdict.DIFFERS:
                 return self.login_again(f"{batch.file} does not follow what was read", now)
         gtids = BatchGtids.of(batch)
+        if self.mode is Mode.DOMAINS and (pair := gtids.backwards(read.gtids)):
+            return self._fail_backwards(batch, pair, now)
         demand = self._dealer.demand(self.attached, gtids, read)
         outcome = self.enrichment.enrich(
             batch, created, demand.route_mask(), demand.requirement, ask=gate.may_fetch
@@ -316,8 +317,7 @@ class Dispatcher:
             consumer.failed_at_mark = failure.marked
         if effects:
             demand = self._dealer.demand(self.attached, gtids, read)
-        for consumer, failure in demand.receiving_marks(outcome.failures):
-            effects += self._deliver_mark(consumer, failure)
+        effects += self._deliver_marks(demand.receiving_marks(outcome.failures))
         after = self._read_after(batch, gtids, created)
         self.continuity.advance(after, gtids)
         anchored = self.continuity.anchored
@@ -339,6 +339,13 @@ class Dispatcher:
         if batch.fault:
             effects += self._fail_concerned(batch, batch.fault, now)
         return effects
+
+    def _deliver_marks(self, marks: Iterable[tuple[Consumer, SchemaFailure]]) -> list[Effect]:
+        return [
+            effect
+            for consumer, failure in marks
+            for effect in self._deliver_mark(consumer, failure)
+        ]
 
     def _deliver_mark(self, consumer: Consumer, failure: SchemaFailure) -> list[Effect]:
         """Record that a consumer gets rows of a table whose definition is unknown. Note it once per table."""
@@ -438,12 +445,13 @@ class Dispatcher:
             if not count:
                 return before
             offset = int(gtids.end[gtids.ended][-1])
-        if self.mode is Mode.GTID:
+        if self.mode.by_gtid:
             # A dump from a set begins with the head of the file in which the server searches for the next transaction.
             # This head does not show where the set ends.
             if not count and (not before.file or (file_number(file), offset) < before.log_order):
                 return before
-            return ExecutedPosition(executed, file, offset, before.seq + count)
+            gained = count if self.mode is Mode.GTID else int(gtids.gains(before.gtids).sum())
+            return ExecutedPosition(executed, file, offset, before.seq + gained)
         if not count and not created and file != before.file and self.continuity.can_ask:
             # The server has not sent the head of the new file yet. Until it does, a position in this file cannot be
             # distinguished from a position in a file of the same name after a RESET.
@@ -452,7 +460,7 @@ class Dispatcher:
         return before if seq <= before.seq else ExecutedPosition(executed, file, offset, seq)
 
     def _last_transaction(self, batch: Batch, gtids: BatchGtids) -> OpenTransaction:
-        if self.mode is not Mode.GTID:
+        if not self.mode.by_gtid:
             return packed_seq(batch.file, batch.offset)
         source = int(gtids.source[-1])
         return (gtids.sources[source] if source >= 0 else "", int(gtids.gno[-1]))
@@ -469,10 +477,22 @@ class Dispatcher:
                 effects += self.fail(consumer, fault.error, now)
         return effects
 
+    def _fail_backwards(self, batch: Batch, pair: str, now: float) -> list[Effect]:
+        """Fail all consumers at a GTID of MariaDB whose number does not ascend: they would seem to have it already."""
+        error = BinlogError(
+            ErrorKind.UNSUPPORTED_EVENT,
+            f"in {batch.file} {pair}, but with several hosts the numbers of a domain must ascend",
+            remedy="set gtid_strict_mode=ON on all hosts, copy the tables afresh, then move the consumer to the copy's"
+            f" position: {SEEK}; or name one host, which is read by file and offset",
+        )
+        return [
+            effect for consumer in list(self.attached) for effect in self.fail(consumer, error, now)
+        ]
+
     def _is_past(self, queued: ExecutedPosition, batch: Batch) -> bool:
         """True if a queued position lies behind the faulty event that follows the batch."""
         assert self.read is not None
-        if self.mode is not Mode.GTID:
+        if not self.mode.by_gtid:
             return queued.seq > packed_seq(batch.file, batch.offset)
         if self.open_transaction is None:
             return queued.seq > self.read.seq

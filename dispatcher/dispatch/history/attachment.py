@@ -17,12 +17,11 @@ from typing import TypeVar
 
 from dispatcher.dispatch.values.executed_position import (
     ExecutedPosition,
-    Gtids,
     Mode,
+    executed_set,
     make_executed,
 )
 from dispatcher.dispatch.values.server_view import ServerView
-from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number
 
 # If the distance of two positions in bytes is not known, as after a failover, they are near if they differ by at most
@@ -69,7 +68,7 @@ class ServerFiles:
 
     def distance(self, mode: Mode, a: ExecutedPosition, b: ExecutedPosition) -> int | None:
         """Returns the bytes of the log between two positions of this server, in either order; None: not known."""
-        if a.seq == b.seq and (mode is not Mode.GTID or a.gtids == b.gtids):
+        if a.seq == b.seq and (not mode.by_gtid or a.gtids == b.gtids):
             return 0
         if not a.file or not b.file:
             return None
@@ -84,12 +83,11 @@ class ServerFiles:
 
 def has_all_read(mode: Mode, read: ExecutedPosition, queued: ExecutedPosition) -> bool:
     """True if a consumer that has queued up to `queued` has everything up to `read`."""
-    if mode is not Mode.GTID:
+    if not mode.by_gtid:
         return read.seq <= queued.seq
-    assert isinstance(read.gtids, GtidSet) and isinstance(queued.gtids, GtidSet)
     if read.seq > queued.seq:
         return False  # `read` has more transactions, so the sets need no comparison
-    return queued.gtids.contains(read.gtids)
+    return queued.contains(read)
 
 
 def has_transaction(queued: ExecutedPosition, transaction: OpenTransaction) -> bool:
@@ -100,8 +98,7 @@ def has_transaction(queued: ExecutedPosition, transaction: OpenTransaction) -> b
     if isinstance(transaction, int):
         return queued.seq > transaction
     source, gno = transaction
-    assert isinstance(queued.gtids, GtidSet)
-    return bool(source) and queued.gtids.has(source, gno)
+    return bool(source) and executed_set(queued.gtids).has(source, gno)
 
 
 def is_near(
@@ -112,10 +109,10 @@ def is_near(
     distance = files.distance(mode, a, b) if files is not None else None
     if distance is not None:
         return distance <= bytes_max
-    if mode is not Mode.GTID:
+    if not mode.by_gtid:
         return False
-    assert isinstance(a.gtids, GtidSet) and isinstance(b.gtids, GtidSet)
-    differing = len(a.gtids.subtract(b.gtids)) + len(b.gtids.subtract(a.gtids))
+    ours, theirs = executed_set(a.gtids), executed_set(b.gtids)
+    differing = ours.missing(theirs) + theirs.missing(ours)
     return differing <= UNKNOWN_TRANSACTIONS_MAX
 
 
@@ -137,12 +134,11 @@ def group_ahead(
 def dump_start(mode: Mode, positions: Sequence[ExecutedPosition]) -> ExecutedPosition:
     """Returns the position from which one dump serves all consumers: the intersection of their GTID sets; without
     GTIDs, the first of their positions."""
-    if mode is not Mode.GTID:
+    if not mode.by_gtid:
         return min(positions, key=lambda executed: executed.seq)
-    gtids: Gtids = positions[0].gtids
+    gtids = executed_set(positions[0].gtids)
     for executed in positions[1:]:
-        assert isinstance(gtids, GtidSet) and isinstance(executed.gtids, GtidSet)
-        gtids = gtids.intersection(executed.gtids)
+        gtids = gtids.intersection(executed_set(executed.gtids))
     same = [executed for executed in positions if executed.gtids == gtids]
     if same:
         return max(same, key=lambda executed: executed.log_order)

@@ -24,10 +24,16 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from dispatcher.dispatch.history import history_check
-from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition, Gtids, Mode
+from dispatcher.dispatch.values.executed_position import (
+    BatchGtids,
+    ExecutedPosition,
+    Gtids,
+    Mode,
+    executed_set,
+)
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.gtid import DomainGtids, ExecutedSet, GtidSet, MariadbGtids
 from dispatcher.model.position import file_number
 from dispatcher.stream.batch import Batch, Head
 
@@ -73,8 +79,7 @@ class Continuity:
 
     def begin(self, read: ExecutedPosition, view: ServerView, *, anchored: bool) -> None:
         """Record that a stream begins at `read`."""
-        has_gtids = isinstance(read.gtids, GtidSet) and view.mode is Mode.GTID
-        self._may_skip = has_gtids and may_skip(read.gtids, view.written)
+        self._may_skip = view.mode.by_gtid and may_skip(read.gtids, view.written)
         self.anchored, self._begun = anchored, read.gtids
         self._end = file_number(view.file), view.offset
         self.can_ask, self._accepted = view.knows_tables, ""
@@ -143,17 +148,18 @@ class Continuity:
     def _fits(self, previous: Gtids, read: Gtids, *, whole: bool) -> bool:
         """True if the head's GTIDs `previous` fit the set `read`. `whole`: True if the file must follow everything that
         was read; False for the first file of a dump by GTIDs."""
-        if isinstance(previous, MariadbGtids) or isinstance(read, MariadbGtids):
-            assert isinstance(previous, MariadbGtids) and isinstance(read, MariadbGtids)
+        if isinstance(previous, MariadbGtids) and not isinstance(read, DomainGtids):
+            assert isinstance(read, MariadbGtids)
             return not whole or previous.agrees(read)
-        if not read.contains(previous):
+        held = executed_set(read)
+        listed = DomainGtids.of(previous) if isinstance(previous, MariadbGtids) else previous
+        if not held.contains(listed):
             return False
         if not whole:
             return True
         if self.anchored:
-            return previous.contains(read)
-        assert isinstance(self._begun, GtidSet)
-        return previous.contains(read.subtract(self._begun))
+            return listed.contains(held)
+        return listed.contains(held.subtract(executed_set(self._begun)))
 
 
 def history_error(view: ServerView, positions: Iterable[QueuedPosition]) -> BinlogError | None:
@@ -175,7 +181,7 @@ def history_error(view: ServerView, positions: Iterable[QueuedPosition]) -> Binl
     return None
 
 
-def may_skip(held: Gtids, written: GtidSet) -> bool:
+def may_skip(held: Gtids, written: ExecutedSet) -> bool:
     """True if a dump from the set `held` may leave out a transaction that lies behind another transaction that it
     sends.
 
@@ -185,6 +191,8 @@ def may_skip(held: Gtids, written: GtidSet) -> bool:
     Transactions of one source lie in the order of their numbers. The order of transactions of several sources is not
     known; it does not matter if `held` lacks no transaction of the log.
     """
+    if isinstance(written, DomainGtids):
+        return len(written.domains()) > 1 and bool(written.subtract(executed_set(held)))
     assert isinstance(held, GtidSet)
     missing = written.subtract(held).sources()
     if not missing:

@@ -14,13 +14,15 @@ from dispatcher.dispatch.values.executed_position import (
     ExecutedPosition,
     Mode,
     executed_of,
+    executed_set,
     make_executed,
+    parse_set,
 )
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import AtFile, AtGtid, AtTime, Earliest, Latest, Start
-from dispatcher.model.errors import BinlogError, ErrorKind, UserError
-from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import Position, file_number
+from dispatcher.model.errors import SEEK, BinlogError, ErrorKind, UserError
+from dispatcher.model.gtid import ExecutedSet
+from dispatcher.model.position import MARIADB_SERVER, Position, file_number
 
 # Each offset about which the daemon asks a server costs a short dump, so the daemon checks only a few offsets. A few
 # offsets suffice, because the consumers of one login are near each other in the log: if one of them has read this
@@ -55,7 +57,7 @@ def resolve_start(view: ServerView, start: Start) -> ExecutedPosition:
 
 def _named(view: ServerView, start: Start) -> ExecutedPosition:
     """Returns the position that a start names. Raises BinlogError if the server's mode has no such positions."""
-    has_gtids = view.mode is Mode.GTID
+    has_gtids = view.mode.by_gtid
     match start:
         case Earliest():
             oldest = view.files[0][0] if view.files else view.file
@@ -96,10 +98,24 @@ def stored_position(mode: Mode, position: Position) -> ExecutedPosition:
     except UserError:
         executed = None
     if executed is None or not executed.seq_fits(mode):
+        if mode.mariadb and position.server.startswith(MARIADB_SERVER):
+            raise _other_hosts(mode, position)
         raise _differs(
             f"the server's mode is {mode} now, but the stored position is of another mode: {position.to_json()[:400]}"
         )
     return executed
+
+
+def _other_hosts(mode: Mode, position: Position) -> BinlogError:
+    """Returns the error for a position of one host of MariaDB where the settings name several, or the other way
+    round."""
+    now, before = ("several hosts", "one host") if mode is Mode.DOMAINS else ("one host", "several")
+    return BinlogError(
+        ErrorKind.HISTORY_DIFFERS,
+        f"the settings name {now} of MariaDB now, and the stored position is of {before}",
+        remedy=f"name {before} again; or, if its readers can begin at its stored position, move the consumer to"
+        f" {position.gtid or 'earliest'}: {SEEK}",
+    )
 
 
 def check_history(
@@ -119,8 +135,9 @@ def check_history(
     """
     if mode is not view.mode:
         raise _differs(f"the server's mode is {view.mode}, the position is of mode {mode}")
-    if mode is Mode.GTID:
+    if mode.by_gtid:
         _check_gtids(view, executed)
+        _check_continuation(view, server, executed)
     elif server != view.server:
         raise _differs(f"the position is of server {server}, this is {view.server}")
     if not executed.file or server != view.server:
@@ -133,17 +150,38 @@ def check_history(
 
 
 def _check_gtids(view: ServerView, executed: ExecutedPosition) -> None:
-    gtids = executed.gtids
-    assert isinstance(gtids, GtidSet)
+    gtids = executed_set(executed.gtids)
     if unknown := unwritten(view, gtids):
         raise _differs(f"the server never executed {abbreviated(unknown)}")
-    if missing := GtidSet.parse(view.purged).subtract(gtids):
+    if missing := parse_set(view.mode, view.purged).subtract(gtids):
         raise BinlogError(
             ErrorKind.POSITION_PURGED, f"the server has purged {abbreviated(missing)}"
         )
 
 
-def unwritten(view: ServerView, gtids: GtidSet) -> GtidSet:
+def continuation(mode: Mode, server: str, executed: ExecutedPosition) -> AtGtid | None:
+    """Returns the search that shows whether a server's log contains MariaDB's GTIDs of a position, and everything that
+    follows them; None if the mode needs no search.
+
+    MySQL's set names its transactions: a server that has executed the set has these transactions. MariaDB's position
+    names one transaction of each domain, and a server that has executed a transaction with a higher number may lack
+    this one.
+    """
+    if mode is not Mode.DOMAINS:
+        return None
+    return AtGtid(str(executed.gtids), server if executed.file else "")
+
+
+def _check_continuation(view: ServerView, server: str, executed: ExecutedPosition) -> None:
+    start = continuation(view.mode, server, executed)
+    found = None if start is None else view.starts.get(start)
+    if isinstance(found, BinlogError):
+        raise found
+    if start is not None and found is None and server != view.server:
+        raise _differs(f"the log of server {view.server} was not searched for {executed.gtids}")
+
+
+def unwritten(view: ServerView, gtids: ExecutedSet) -> ExecutedSet:
     """Returns the transactions of a set that the server's log cannot hold. A transaction that is being committed is not
     among them, because the server sends it to replicas before adding it to its executed set."""
     return gtids.subtract(view.written)
@@ -155,12 +193,11 @@ def _check_missing_file(
     file, gtids = executed.file, executed.gtids
     if view.files and file_number(file) > file_number(view.files[-1][0]):
         raise _differs(f"{file} is newer than the server's newest, {view.files[-1][0]}")
-    if mode is not Mode.GTID:
+    if not mode.by_gtid:
         raise BinlogError(ErrorKind.POSITION_PURGED, f"the server no longer has {file}")
     # All transactions of an anchored position lie before its file and offset, so they were purged with the file. After
     # a restore from an older copy, a server has the same GTIDs for other transactions, in later files.
-    assert isinstance(gtids, GtidSet)
-    if anchored and (others := gtids.subtract(GtidSet.parse(view.purged))):
+    if anchored and (others := executed_set(gtids).subtract(parse_set(view.mode, view.purged))):
         raise _differs(
             f"the server has purged {file}, but not {abbreviated(others)}, which was read from there or before"
         )
@@ -173,10 +210,10 @@ def is_purged_up_to(view: ServerView, server: str, executed: ExecutedPosition) -
     the position and the purge. Or the server was restored from an older copy of itself, has executed other transactions
     with the same numbers, and has purged these.
     """
-    if not executed.file or server != view.server or view.mode is not Mode.GTID:
+    if not executed.file or server != view.server or not view.mode.by_gtid:
         return False
     missing = executed.file not in dict(view.files)
-    return missing and executed.gtids == GtidSet.parse(view.purged)
+    return missing and executed.gtids == parse_set(view.mode, view.purged)
 
 
 def _check_file(
@@ -196,7 +233,7 @@ def _check_file(
     if not boundary.whole:
         raise _differs(f"{file} has no event that ends at {offset}")
     gtid = boundary.gtid
-    if gtid and anchored and isinstance(gtids, GtidSet) and gtids.has(*gtid):
+    if gtid and anchored and view.mode.by_gtid and executed_set(gtids).has(*gtid):
         raise _differs(f"{gtid[0]}:{gtid[1]} begins at {file}:{offset}, and was read before it")
 
 
@@ -204,7 +241,7 @@ def _differs(text: str) -> BinlogError:
     return BinlogError(ErrorKind.HISTORY_DIFFERS, text)
 
 
-def abbreviated(gtids: GtidSet) -> str:
+def abbreviated(gtids: ExecutedSet) -> str:
     """Returns a set as text for a message, at most about 200 characters."""
     text = str(gtids)
     return text if len(text) <= 200 else f"{text[:200]}... ({len(gtids)} transactions)"

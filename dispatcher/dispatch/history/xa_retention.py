@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
+from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, executed_set
 from dispatcher.dispatch.values.server_view import ServerView
-from dispatcher.model.gtid import GtidSet
 from dispatcher.model.position import file_number, packed_seq
 from dispatcher.stream.xa_store import LogPoint
 
@@ -20,10 +19,8 @@ def acknowledged_by_all(
     """
 
     def is_before(point: LogPoint, executed: ExecutedPosition) -> bool:
-        if mode is Mode.GTID and point.source:
-            return isinstance(executed.gtids, GtidSet) and executed.gtids.has(
-                point.source, point.gno
-            )
+        if mode.by_gtid and point.source:
+            return executed_set(executed.gtids).has(point.source, point.gno)
         # A point lies inside its transaction, but an executed position lies between two transactions.
         return packed_seq(executed.file, executed.offset) > point.mark.key
 
@@ -36,7 +33,7 @@ def in_history(view: ServerView) -> Callable[[LogPoint], bool]:
 
     A point from before a RESET is not part of the history.
     """
-    written = view.written if view.mode is Mode.GTID else None
+    written = view.written if view.mode.by_gtid else None
     sizes = dict(view.files)
 
     def check(point: LogPoint) -> bool:

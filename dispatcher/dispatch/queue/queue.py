@@ -129,10 +129,10 @@ class Queue(QueueContents):
     def _check_parts(self, position: Position, recorded: ExecutedPosition) -> None:
         """Raises UserError if a position contradicts `recorded`, which has the same seq or a lower one."""
         exact = position.seq == recorded.seq
-        if exact and position.gtid == str(recorded.gtids) and self.mode is Mode.GTID:
+        if exact and position.gtid == str(recorded.gtids) and self.mode.by_gtid:
             return
         named = self.executed_of(position)
-        if self.mode is not Mode.GTID:
+        if not self.mode.by_gtid:
             if exact and named.file != recorded.file:
                 raise _unknown(f"at its offset the log is in the file {recorded.file}")
         elif exact and named.gtids != recorded.gtids:
@@ -145,7 +145,7 @@ class Queue(QueueContents):
 
         With GTIDs another server is accepted, because a set means the same on every replica.
         """
-        if position.server != self.server and self.mode is not Mode.GTID:
+        if position.server != self.server and not self.mode.by_gtid:
             raise _unknown(
                 f"it belongs to server {position.server[:64]!r}; this consumer reads {self.server!r}"
             )
@@ -164,9 +164,9 @@ class Queue(QueueContents):
         self.check_history(position)
         executed = executed_of(self.mode, position)
         if not executed.seq_fits(self.mode):
-            parts = "GTID set" if self.mode is Mode.GTID else "file and offset"
+            parts = "GTID set" if self.mode.by_gtid else "file and offset"
             raise _unknown(f"its seq does not fit its {parts}")
-        if self.mode is Mode.GTID and position.server != self.server:
+        if self.mode.by_gtid and position.server != self.server:
             return without_file(executed)
         return executed
 

@@ -275,7 +275,7 @@ class QueueContents:
         base = self.queued.gtids
         appended, seq = self.log.append(
             batch, self.filter.route_mask(routes), already_executed, epoch=self.epoch, seq=self.queued.seq,
-            packed=self.mode is not Mode.GTID,
+            packed=not self.mode.by_gtid, gains=gtids.gains(base) if self.mode is Mode.DOMAINS else None,
         )  # fmt: skip
         self.files.read(batch.file, created)
         count = len(appended.tx)
@@ -283,7 +283,7 @@ class QueueContents:
             self._add(gtids, appended)
             events, commit_us = int(appended.events.sum()), int(appended.commit_us[-1])
             self._count(batch.format, count, events, commit_us)
-        if not in_sync and self.mode is not Mode.GTID:
+        if not in_sync and not self.mode.by_gtid:
             seq = after.seq
         if not in_sync and seq <= self.queued.seq:
             return  # the consumer has all of the batch already

@@ -56,7 +56,7 @@ class QueueFiles:
             self._anchored_from = executed.log_order
 
     def is_anchored(self, executed: ExecutedPosition) -> bool:
-        if self._mode is not Mode.GTID:
+        if not self._mode.by_gtid:
             return True
         return self._anchored_from is not None and executed.log_order >= self._anchored_from
 

@@ -1,11 +1,15 @@
 """The position up to which a server's log has been read. The daemon computes all other kinds of positions from this
 one.
 
-A position has one of two forms. With MySQL's GTIDs it is the set of executed transactions, and its `seq` is the size of
-that set. So `seq` grows by one with every transaction and has the same meaning after a restart. Without MySQL's GTIDs
-(MySQL with `gtid_mode` other than ON, MariaDB) a position is a file and an offset, and `seq` is one number that
-contains both. A position of MariaDB also contains MariaDB's GTIDs, which are shown to people, and which a failover
-uses.
+A position has one of two forms. With GTIDs it is the set of executed transactions. With MySQL's GTIDs its `seq` is the
+size of that set. So `seq` grows by one with every transaction and has the same meaning after a restart. With several
+hosts of MariaDB the set is the newest GTID of each domain, and `seq` is the sum of their sequence numbers, which grows
+with every transaction, too. In all other modes (MySQL with `gtid_mode` other than ON, one host of MariaDB) a position
+is a file and an offset, and `seq` is one number that contains both. A position of one host of MariaDB also contains
+MariaDB's GTIDs, which are shown to people.
+
+One host of MariaDB is not read by GTIDs, because without `gtid_strict_mode` the sequence numbers of a domain need not
+ascend in its log.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.gtid import DomainGtids, ExecutedSet, GtidSet, MariadbGtids, domain_of
 from dispatcher.model.position import Position, file_number, packed_seq
 from dispatcher.stream.batch import ABORTED, OPEN, Batch
 
@@ -25,6 +29,16 @@ class Mode(StrEnum):
     GTID = "gtid"  # MySQL with gtid_mode=ON: positions are GTID sets
     FILE = "file"  # MySQL with another gtid_mode: positions are files and offsets
     MARIADB = "mariadb"  # positions as in FILE, which also contain MariaDB's GTIDs
+    DOMAINS = "domains"  # several hosts of MariaDB: positions are the newest GTID of each domain
+
+    @property
+    def by_gtid(self) -> bool:
+        """True if a position is a set of GTIDs, which means the same on every host. False: a file and an offset."""
+        return self is Mode.GTID or self is Mode.DOMAINS
+
+    @property
+    def mariadb(self) -> bool:
+        return self is Mode.MARIADB or self is Mode.DOMAINS
 
 
 Gtids = GtidSet | MariadbGtids
@@ -51,19 +65,28 @@ class ExecutedPosition:
         return Position(server, str(self.gtids), self.file, self.offset, self.seq, epoch)
 
     def contains(self, other: ExecutedPosition) -> bool:
-        """True if this position's GTID set contains the other position's set. Only for MySQL's GTIDs."""
-        assert isinstance(self.gtids, GtidSet) and isinstance(other.gtids, GtidSet)
-        return self.gtids.contains(other.gtids)
+        """True if this position's GTID set contains the other position's set. Only for positions by GTID."""
+        return executed_set(self.gtids).contains(executed_set(other.gtids))
 
     def seq_fits(self, mode: Mode) -> bool:
         """True if `seq` equals the number that is computed from the GTID set or from the file and offset."""
-        if mode is Mode.GTID and isinstance(self.gtids, GtidSet):
-            return self.seq == len(self.gtids)
+        if mode.by_gtid:
+            return self.seq == len(executed_set(self.gtids))
         return self.seq == packed_seq(self.file, self.offset)
 
 
 def parse_gtids(mode: Mode, text: str) -> Gtids:
-    return MariadbGtids.parse(text) if mode is Mode.MARIADB else GtidSet.parse(text)
+    return MariadbGtids.parse(text) if mode is Mode.MARIADB else parse_set(mode, text)
+
+
+def parse_set(mode: Mode, text: str) -> ExecutedSet:
+    return DomainGtids.parse(text) if mode is Mode.DOMAINS else GtidSet.parse(text)
+
+
+def executed_set(gtids: Gtids) -> ExecutedSet:
+    """Returns the GTIDs of a position by GTID."""
+    assert isinstance(gtids, GtidSet | DomainGtids)
+    return gtids
 
 
 def executed_of(mode: Mode, position: Position) -> ExecutedPosition:
@@ -77,8 +100,8 @@ def make_executed(mode: Mode, gtids: str, file: str, offset: int) -> ExecutedPos
     """Returns the executed position for values that a person or a server has given, with the `seq` that is computed
     from them."""
     parsed = parse_gtids(mode, gtids)
-    if mode is Mode.GTID and isinstance(parsed, GtidSet):
-        return ExecutedPosition(parsed, file, offset, len(parsed))
+    if mode.by_gtid:
+        return ExecutedPosition(parsed, file, offset, len(executed_set(parsed)))
     return ExecutedPosition(parsed, file, offset, packed_seq(file, offset))
 
 
@@ -191,24 +214,55 @@ class BatchGtids:
             self._ranges = [GtidRanges.of(source, runs) for source, runs in by_source.items()]
         return self._ranges
 
-    def seqs(self, mode: Mode, seq: int) -> NDArray[np.int64]:
-        """Returns the seq of each transaction. `seq`: the seq of the last transaction before the batch."""
-        return seq + np.cumsum(self.ended) if mode is Mode.GTID else _packed(self.file, self.end)
+    def seqs(self, mode: Mode, before: ExecutedPosition) -> NDArray[np.int64]:
+        """Returns the seq of each transaction. `before`: the position before the batch."""
+        if not mode.by_gtid:
+            return _packed(self.file, self.end)
+        return before.seq + np.cumsum(self.gains(before.gtids))
+
+    def gains(self, before: Gtids) -> NDArray[np.int64]:
+        """Returns by how much each transaction increases the seq of a position by GTID: a transaction of MySQL by 1, a
+        transaction of MariaDB by as much as the newest sequence number of its domain grows. (MariaDB may leave numbers
+        out.) `before`: the GTIDs before the batch."""
+        gains = self.ended.astype(np.int64)
+        if isinstance(before, MariadbGtids):
+            numbers = {domain: number for domain, (_, number) in before.domains().items()}
+            for source, start, end, first in self.runs:
+                domain = domain_of(source)
+                number = numbers.get(domain, 0)
+                known = min(max(0, number + 1 - start), end - start)
+                gains[first : first + known] = 0
+                if known < end - start:
+                    gains[first + known] = start + known - number
+                    numbers[domain] = end - 1
+        return gains
+
+    def backwards(self, before: Gtids) -> str | None:
+        """Describes the first transaction of MariaDB whose sequence number is not higher than the one before it in its
+        domain; None if all ascend. `before`: the GTIDs before the batch, of a dump that sends nothing twice."""
+        assert isinstance(before, MariadbGtids)
+        newest = before.domains()
+        for source, start, end, _ in self.runs:
+            domain = domain_of(source)
+            server, number = newest.get(domain, (0, 0))
+            if start <= number:
+                return f"{source}-{start} follows {domain}-{server}-{number}"
+            newest[domain] = int(source.partition("-")[2]), end - 1
+        return None
 
     def all_after(self, mode: Mode, executed: ExecutedPosition) -> bool:
-        """True if the whole batch lies after `executed`; with MySQL's GTIDs always True. If a dump without GTIDs begins
-        at the start of a file, part of a batch may lie before `executed`."""
-        if mode is Mode.GTID or not len(self.end):
+        """True if the whole batch lies after `executed`; with positions by GTID always True. If a dump without GTIDs
+        begins at the start of a file, part of a batch may lie before `executed`."""
+        if mode.by_gtid or not len(self.end):
             return True
         return bool(_packed(self.file, self.end[:1])[0] > executed.seq)
 
     def already_executed(self, mode: Mode, executed: ExecutedPosition) -> NDArray[np.uint8] | None:
         """Returns one byte per transaction, 1 = `executed` contains it; None if it contains none of them."""
-        if mode is not Mode.GTID:
+        if not mode.by_gtid:
             mask = (_packed(self.file, self.end) <= executed.seq).astype(np.uint8)
             return mask if mask.any() else None
-        gtids = executed.gtids
-        assert isinstance(gtids, GtidSet)
+        gtids = executed_set(executed.gtids)
         covers = [gtids.covers(source, start, end) for source, start, end, _ in self.runs]
         # The runs contain only the transactions that have ended. `gtids` may also contain the transaction that
         # continues in the next batch.

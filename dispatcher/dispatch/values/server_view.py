@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode, make_executed
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    Mode,
+    make_executed,
+    parse_set,
+)
 from dispatcher.dispatch.values.specs import Start
 from dispatcher.model.errors import BinlogError
-from dispatcher.model.gtid import GtidSet
+from dispatcher.model.gtid import ExecutedSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class ServerView:
     * `boundaries`: the boundaries at the files and offsets that the daemon asked for. If the daemon could not ask the
       server about a boundary, the boundary is left out.
     * `databases`: the databases that the account may see, None = not known.
+    * `purged`: the transactions that the log no longer holds. Only for positions by GTID.
     * `duplicates`: descriptions of other daemons' connections that use the same identity as this daemon.
     * `owned`: GTIDs of transactions that MySQL may have sent already, but has not yet added to its executed set.
     * `lower_case_table_names`: the setting by which the server compares names.
@@ -55,9 +61,9 @@ class ServerView:
     lower_case_table_names: int = 0
 
     @property
-    def written(self) -> GtidSet:
-        """All transactions that a reader can have read from the log so far. Only with MySQL's GTIDs."""
-        return _union(self.executed, self.owned)
+    def written(self) -> ExecutedSet:
+        """All transactions that a reader can have read from the log so far. Only for positions by GTID."""
+        return _union(self.mode, self.executed, self.owned)
 
     @property
     def tip(self) -> ExecutedPosition:
@@ -66,7 +72,7 @@ class ServerView:
 
 
 @lru_cache(maxsize=4)
-def _union(executed: str, owned: str) -> GtidSet:
+def _union(mode: Mode, executed: str, owned: str) -> ExecutedSet:
     """Returns the union of two sets. The result is cached, because the same union is compared with every consumer's
     position."""
-    return GtidSet.parse(executed).union(GtidSet.parse(owned))
+    return parse_set(mode, executed).union(parse_set(mode, owned))

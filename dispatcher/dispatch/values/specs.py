@@ -23,9 +23,11 @@ class Latest:
 @dataclass(frozen=True, slots=True)
 class AtGtid:
     """The first transaction that a set of executed GTIDs does not contain. `gtids`: the set in the text form of MySQL
-    or MariaDB."""
+    or MariaDB; `read_from`: the server from whose log the position was read, "" if it was given by a person or has no
+    file. The log of that server need not be searched."""
 
     gtids: str
+    read_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)

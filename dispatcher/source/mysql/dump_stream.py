@@ -24,6 +24,7 @@ from dispatcher.mysql.driver import Connection
 from dispatcher.mysql.login import Endpoint, connect
 from dispatcher.mysql.replication_commands import (
     Identity,
+    ask_by_domains,
     ask_by_file,
     ask_by_gtids,
     at_end,
@@ -82,15 +83,16 @@ class LoggedInConnection:
         """Log in and read the server's facts. Raises BinlogError. `flush_s`: see `ServerStream`.
 
         `next_host`: called when this server cannot be reached or refuses a request that the dispatcher needs.
-        `several_hosts`: True if the source has standby hosts. If the standby hosts cannot replace this host, because
-        each host has another history, the constructor raises BinlogError and does not call `next_host`, because a login
-        to the next host would fail in the same way.
+        `several_hosts`: True if the source has standby hosts. If hosts cannot replace this host, because each host has
+        another history, the constructor raises BinlogError. Without MySQL's GTIDs it does not call `next_host`, because
+        a login to the next host would fail in the same way.
         """
         self.endpoint = endpoint
         self._identity = identity
         self._heartbeat_s = heartbeat_s
         self._flush_s = flush_s
         self._next_host = next_host
+        self._several_hosts = several_hosts
         self.identity_locks: IdentityLocks | None = None  # None: `dump` takes no lock
         with self._failing_over():
             self._connection = connect(endpoint, timeout_s=timeout_s)
@@ -105,6 +107,8 @@ class LoggedInConnection:
                 raise
         if several_hosts and (error := several_hosts_finding(self.facts)):
             self.close()
+            if self.facts.flavour == "mariadb" and next_host:
+                next_host()
             raise error.at(endpoint.label)
 
     @contextlib.contextmanager
@@ -119,7 +123,9 @@ class LoggedInConnection:
 
     def view(self, request: ViewRequest) -> ServerView:
         with self._failing_over():
-            view = ServerLog(self.endpoint, self.facts).view(request)
+            view = ServerLog(self.endpoint, self.facts, several_hosts=self._several_hosts).view(
+                request
+            )
             return replace(view, databases=self._databases)
 
     def dump(
@@ -141,9 +147,10 @@ class LoggedInConnection:
             register_replica(connection, identity)
             if self.identity_locks is not None:
                 self.identity_locks.take(connection, self.facts.server_uuid, identity)
-            if mode is Mode.GTID:
-                assert isinstance(position.gtids, GtidSet)
+            if isinstance(position.gtids, GtidSet) and mode is Mode.GTID:
                 ask_by_gtids(connection, identity, position.gtids.encode())
+            elif mode is Mode.DOMAINS:
+                ask_by_domains(connection, identity, str(position.gtids))
             else:
                 offset = dump_offset(position)
                 ask_by_file(connection, identity, position.file, offset, mariadb=mariadb)

@@ -8,7 +8,7 @@ here block.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,8 +21,14 @@ from dispatcher.binlog.event.header import (
     parse_format_description,
 )
 from dispatcher.binlog.event.types import HEARTBEATS, EventType
-from dispatcher.dispatch.values.executed_position import Gtids, Mode, make_executed
+from dispatcher.dispatch.values.executed_position import (
+    ExecutedPosition,
+    Gtids,
+    Mode,
+    make_executed,
+)
 from dispatcher.dispatch.values.server_view import Boundary, ServerView
+from dispatcher.dispatch.values.specs import AtGtid, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.mysql.error_map import FATAL_READING_LOG, number_of
 from dispatcher.mysql.login import Endpoint
@@ -52,28 +58,44 @@ _OF_SERVER = ("memory allocation", "i/o error", "unknown error", "not open", "co
 _LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
 
-def mode_of(server: ServerFacts) -> Mode:
+def mode_of(server: ServerFacts, *, several_hosts: bool = False) -> Mode:
+    """Return the kind of a server's positions. `several_hosts`: True if other servers may replace this one."""
     if server.flavour == "mariadb":
-        return Mode.MARIADB
+        return Mode.DOMAINS if several_hosts else Mode.MARIADB
     return Mode.GTID if server.gtid_mode == "ON" else Mode.FILE
 
 
 class ServerLog:
     """A `SearchableLog`: the log as it was when the server's facts were read. Raises BinlogError."""
 
-    def __init__(self, endpoint: Endpoint, server: ServerFacts) -> None:
-        self.mode = mode_of(server)
+    def __init__(
+        self, endpoint: Endpoint, server: ServerFacts, *, several_hosts: bool = False
+    ) -> None:
+        self.mode = mode_of(server, several_hosts=several_hosts)
         self.files: Sequence[tuple[str, int]] = [(file.name, file.size) for file in server.files]
-        self.purged = server.gtid_purged
         self.end = make_executed(self.mode, server.gtid_executed, server.file, server.offset)
         self._endpoint = endpoint
         self._server = server
         self._heads: dict[str, tuple[Gtids | None, FirstTransaction | None]] = {}
 
+    @property
+    def purged(self) -> str:
+        """The transactions that the log no longer holds. On MariaDB, the first file lists those before it."""
+        if self.mode is not Mode.DOMAINS:
+            return self._server.gtid_purged
+        return str(self.previous_gtids(self.files[0][0]) or "") if self.files else ""
+
+    def find(self, starts: Iterable[Start]) -> dict[Start, ExecutedPosition | BinlogError]:
+        """Return the positions of starts (see `find_starts`), except those that were read from this server."""
+        own = self._server.server_uuid
+        return find_starts(
+            self, [s for s in starts if not (isinstance(s, AtGtid) and s.read_from == own)]
+        )
+
     def view(self, request: ViewRequest) -> ServerView:
         """Describe the log, with the creation times of the requested files, of the newest file, and of the files in
         which starts were found."""
-        starts = find_starts(self, request.starts)
+        starts = self.find(request.starts)
         names = {name for name, _ in self.files}
         created, boundaries = self.probe(request.places)
         for name in dict.fromkeys((*request.files, *files_of(starts), self._server.file)):
@@ -195,7 +217,7 @@ class ServerLog:
 
     @contextmanager
     def _dump(self, name: str, offset: int) -> Iterator[BlockingDump]:
-        mariadb = self.mode is Mode.MARIADB
+        mariadb = self.mode.mariadb
         try:
             with blocking_dump(
                 self._endpoint, name, offset, mariadb=mariadb, timeout_s=TIMEOUT_S

@@ -40,7 +40,6 @@ from dispatcher.source.protocols import (
     SURVEY,
     ViewRequest,
 )
-from dispatcher.source.start_search import find_starts
 from dispatcher.stream.batch import Batch
 from dispatcher.stream.routes import Routes
 
@@ -64,7 +63,7 @@ class ServerSource:
 
     One host is *current*: the daemon sends every request to it. A host stays current while it works. If a login to the
     current host fails, or this host refuses a dump, the next host becomes current. Hosts can replace each other only
-    with MySQL's GTIDs; otherwise `open` raises the finding that `check` reports.
+    with GTIDs; otherwise `open` raises the finding that `check` reports.
     """
 
     def __init__(
@@ -145,10 +144,10 @@ class ServerSource:
             server = read_facts(connection)
             databases = visible_databases(connection)
             others = self._identity_locks.held_by_others(connection, server.server_uuid)
-        log = ServerLog(endpoint, server)
+        log = ServerLog(endpoint, server, several_hosts=len(self.endpoints) > 1)
         created, boundaries = log.probe(request.places)
         view = log.known_view(self._created_of(log, server, request.files) | created)
-        starts = find_starts(log, request.starts)
+        starts = log.find(request.starts)
         answer = replace(
             view, starts=starts, boundaries=boundaries, databases=databases, duplicates=others
         )

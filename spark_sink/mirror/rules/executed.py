@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
-from dispatcher.model.position import Position, packed_seq
-from spark_sink.source.table_rows.positions import is_mariadb_position, not_comparable
+from dispatcher.model.position import Position
+from spark_sink.source.table_rows.positions import (
+    has_same_seqs,
+    is_mariadb_position,
+    is_place,
+    not_comparable,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,16 +40,16 @@ class Snapshot:
         """Returns the changes of transactions that the snapshot does not show.
 
         On a MySQL server with GTIDs, the snapshot shows the transactions in the server's executed set. Without GTIDs,
-        and on MariaDB, if the copy and the log come from one server, the snapshot shows the transactions whose `seq` is
-        not larger than that of the snapshot. On another server of MariaDB, such as a replica, the snapshot shows the
-        transactions up to the executed number of their domain. Raises `BinlogError` if a change lacks its GTID, or if
-        offsets in the binlogs of two servers would have to be compared.
+        and on one host of MariaDB, if the copy and the log come from one server, the snapshot shows the transactions
+        whose `seq` is not larger than that of the snapshot. If the log comes from several hosts of MariaDB, or from
+        another one than the copy, the snapshot shows the transactions up to the executed number of their domain. Raises
+        `BinlogError` if a change lacks its GTID, or if offsets in the binlogs of two servers would have to be compared.
         """
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.compute as pc  # noqa: PLC0415
 
-        by_place = self.executed.seq == packed_seq(self.executed.file, self.executed.offset)
-        if by_place and self.begin.server == self.executed.server:
+        by_place = is_place(self.executed)
+        if by_place and has_same_seqs(self.begin, self.executed):
             return changes.filter(pc.greater(changes.column("seq"), self.executed.seq))
         if by_place and not is_mariadb_position(self.executed):
             raise not_comparable(self.begin.server, self.executed.server)

@@ -53,9 +53,9 @@ from spark_sink.mirror.verify.row_differences import (
 )
 from spark_sink.source.raw_entries import EntryKind
 from spark_sink.source.schemas import spark_schema
-from spark_sink.source.table_rows.positions import contains_executed
+from spark_sink.source.table_rows.positions import contains_executed, has_same_seqs
 from spark_sink.source.table_rows.session import RowReader
-from spark_sink.source.table_rows.table_server import snapshot_at
+from spark_sink.source.table_rows.table_server import snapshot_at, with_gtids
 from spark_sink.source.table_rows.text_rows import TextDecoder
 
 if TYPE_CHECKING:
@@ -211,7 +211,9 @@ class _Verifier:
         with snapshot_at(self._server, deadline) as (connection, position):
             source = self._server.table(record.database, record.table)
             decoder = TextDecoder(source.columns, source.label, self._invalid_dates)
-            version = self._version_at(record, applied, position, deadline)
+            version = self._version_at(
+                record, applied, position, lambda: with_gtids(connection, position), deadline
+            )
             mirror = self._frame(record, decoder, version)
             if isinstance(mirror, str):
                 return TableDifference(
@@ -249,15 +251,21 @@ class _Verifier:
         )
 
     def _version_at(
-        self, record: TableRecord, applied: int, position: Position, deadline: float
+        self,
+        record: TableRecord,
+        applied: int,
+        position: Position,
+        with_own_gtids: Callable[[], Position],
+        deadline: float,
     ) -> int:
         """Wait until the mirror has a version of the table at `position`. Returns the Delta version; -1 if the table
         has no folder yet.
 
-        `applied`: the lsn (number of an entry: rows or a statement of the log) up to which the table was applied before
-        the snapshot. Raises `_Moving` if the mirror has applied changes behind the position.
+        `with_own_gtids`: see `_TableEntries`. `applied`: the lsn (number of an entry: rows or a statement of the log)
+        up to which the table was applied before the snapshot. Raises `_Moving` if the mirror has applied changes behind
+        the position.
         """
-        entries = _TableEntries(self._log, record, applied, position)
+        entries = _TableEntries(self._log, record, applied, position, with_own_gtids)
         entries.read_to_position(deadline)
         while True:
             now = self._control.records().get(record.table_id)
@@ -304,14 +312,22 @@ class _TableEntries:
     """The log's entries of one table behind `applied`, divided into entries up to a position and entries beyond the
     position.
 
+    `with_gtids`: returns the position with its GTIDs, which a position of MariaDB lacks.
+
     `read_to_position` begins with the first entry of the append that contains the entry `applied`, because only the END
     entry of an append has a position. If `applied` is itself an END entry, as after a copy, the log has no later
     position before the server's next transaction.
     """
 
     def __init__(
-        self, binlog_log: BinlogLog, record: TableRecord, applied: int, position: Position
+        self,
+        binlog_log: BinlogLog,
+        record: TableRecord,
+        applied: int,
+        position: Position,
+        with_gtids: Callable[[], Position],
     ) -> None:
+        self._with_gtids = with_gtids
         self._log, self._record, self._position = binlog_log, record, position
         self._cursor = max(0, first_lsn(append_of(applied)) - 1)
         self._passed = False
@@ -351,6 +367,8 @@ class _TableEntries:
         return entry.kind is EntryKind.STATEMENT and any(named == name for named, _ in items)
 
     def _end(self, end: Position) -> None:
+        if end.server != self._position.server and not self._position.gtid:
+            self._position = self._with_gtids()
         reached = not self._passed and contains_executed(end, self._position)
         for entry in self._append:
             if self._passed or (reached and not self._is_before(entry, end)):
@@ -364,7 +382,7 @@ class _TableEntries:
         """True if the entry lies before the position. `end` is the end of the entry's append, which is at or beyond the
         position. Raises `_Moving` if the entry contains changes from before and after the position."""
         ours = self._position
-        if end.server != ours.server:
+        if not has_same_seqs(end, ours):
             if contains_executed(ours, end):
                 return True
             raise _Moving("an append of the log holds changes from before and after the position")

@@ -12,11 +12,22 @@ from __future__ import annotations
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.gtid import GtidSet, MariadbGtids
-from dispatcher.model.position import Position, file_number
+from dispatcher.model.position import MARIADB_SERVER, Position, file_number, packed_seq
 
 
 def is_mariadb_position(position: Position) -> bool:
-    return position.server.startswith("mariadb-")
+    return position.server.startswith(MARIADB_SERVER)
+
+
+def is_place(position: Position) -> bool:
+    """True if the position's seq is made of its file and offset, which have a meaning on its server only. False: the
+    position is a set of GTIDs, and the seq grows with the set."""
+    return position.seq == packed_seq(position.file, position.offset)
+
+
+def has_same_seqs(one: Position, other: Position) -> bool:
+    """True if the seqs of two positions can be compared."""
+    return one.server == other.server and is_place(one) == is_place(other)
 
 
 def contains_executed(position: Position, executed: Position) -> bool:

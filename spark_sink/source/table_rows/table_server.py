@@ -4,7 +4,8 @@ If rows are read for a position of the log, they must have the state at that pos
 send a transaction to replicas before the rows of this transaction are visible, so `wait_until_executed` waits until the
 rows are visible. With GTIDs, the function waits until MySQL counts the transactions as executed, which MySQL does after
 the rows are visible. On MariaDB, it waits until the position of a consistent snapshot is not before the position of the
-log; on a replica of MariaDB, until `gtid_slave_pos` contains the position of the log. On MySQL without GTIDs, it waits
+log; on another server of MariaDB, until `gtid_slave_pos` and the GTIDs at that position contain the position of the
+log. On MySQL without GTIDs, it waits
 until the server has begun another binlog file, because the server begins a file only when all transactions of the
 previous file are committed.
 
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.gtid import DomainGtids, GtidSet
 from dispatcher.model.position import Position, file_number, packed_seq
 from dispatcher.mysql.answers import (
     Row,
@@ -45,7 +46,7 @@ from dispatcher.mysql.server_facts import (
     server_version,
     version_numbers,
 )
-from spark_sink.source.table_rows.positions import is_mariadb_position, not_comparable
+from spark_sink.source.table_rows.positions import is_mariadb_position, is_place, not_comparable
 from spark_sink.source.table_rows.session import open_session
 from spark_sink.source.table_rows.source_table import SourceTable, read_source_table
 from spark_sink.source.table_rows.text_rows import quoted_name
@@ -175,12 +176,12 @@ def _question(connection: Connection, facts: ServerFacts, position: Position) ->
     if is_mariadb_position(position) != (facts.flavour == "mariadb"):
         raise not_comparable(position.server, facts.server_uuid)
     if facts.flavour == "mariadb":
-        if same and position.file:
+        if same and position.file and is_place(position):
             return lambda: _snapshot_place(connection) >= _place(position)
         if not position.gtid:
             raise not_comparable(position.server, facts.server_uuid)
-        wanted = MariadbGtids.parse(position.gtid)
-        return lambda: _mariadb_executed(connection).contains(wanted)
+        wanted = DomainGtids.parse(position.gtid)
+        return lambda: _mariadb_executed(connection, facts).contains(wanted)
     if position.gtid and facts.gtid_mode == "ON":
         statement = "SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)"
         return lambda: ask_one(
@@ -216,15 +217,23 @@ def _snapshot_file(connection: Connection) -> tuple[str, int]:
     return file, log_offset(values.get("binlog_snapshot_position", "0"))
 
 
-def _mariadb_executed(connection: Connection) -> MariadbGtids:
-    """Return the GTIDs that a replica of MariaDB has executed. The replica commits this position together with the
-    rows."""
+def _mariadb_executed(connection: Connection, facts: ServerFacts) -> DomainGtids:
+    """Return the GTIDs whose rows a server of MariaDB shows: those that it has executed as a replica, whose position it
+    commits together with the rows, and those of its binlog at the place of a snapshot."""
     text = ask_one(
         connection,
         "SELECT @@GLOBAL.gtid_slave_pos",
         lambda row: gtid_text(optional_text(row[0]) or "", mariadb=True),
     )
-    return MariadbGtids.parse(text)
+    executed = DomainGtids.parse(text)
+    if not facts.log_bin:
+        return executed
+    fetch(connection, _SNAPSHOT)
+    try:
+        file, offset = _snapshot_file(connection)
+    finally:
+        fetch(connection, "ROLLBACK")
+    return executed.union(DomainGtids.parse(_gtids_at(connection, file, offset)))
 
 
 def _rotated(connection: Connection, position: Position) -> bool:
@@ -287,6 +296,20 @@ def snapshot_at(server: TableServer, deadline: float) -> Iterator[tuple[Connecti
                 )
             place = _log_place(connection, facts)
         yield connection, place
+
+
+def with_gtids(connection: Connection, position: Position) -> Position:
+    """Return a position of this server of MariaDB with the GTIDs at its file and offset. Raises `BinlogError`."""
+    return replace(position, gtid=_gtids_at(connection, position.file, position.offset))
+
+
+def _gtids_at(connection: Connection, file: str, offset: int) -> str:
+    return ask_one(
+        connection,
+        "SELECT BINLOG_GTID_POS(%s, %s)",
+        lambda row: gtid_text(optional_text(row[0]) or "", mariadb=True),
+        (file, offset),
+    )
 
 
 def _log_place(connection: Connection, facts: ServerFacts) -> Position:

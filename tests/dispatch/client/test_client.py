@@ -35,7 +35,7 @@ from tests.dispatch.plays import (
     until_paused,
 )
 from tests.support.event_encoder import LogWriter
-from tests.support.fake_server import SERVER_NAME, Server, gtid_set
+from tests.support.fake_server import SERVER_NAME, Server, executed_by, gtid_set
 from tests.support.random_log import Wanted, random_log, random_statement
 from tests.support.simulation import Reader, World
 
@@ -166,8 +166,10 @@ def test_a_fault_fails_the_consumers_that_it_concerns_unless_they_are_past_it(mo
     bad = log.commit()
     log.ddl("CREATE TABLE shop.x (id int)", tables=(("shop", "x"),))
     server = Server(log, mode)
-    if mode is Mode.GTID:
-        past = at(log, 4)
+    if mode.by_gtid:
+        gtids = executed_by(mode, log.transactions[:4])
+        position = Position(SERVER_NAME, str(gtids), bad.file, bad.end, len(gtids), 0)
+        past = Progress(position, position, log.file.created)
     else:
         gtid = f"0-1-{bad.gno}" if mode is Mode.MARIADB else ""
         position = Position(SERVER_NAME, gtid, bad.file, bad.end, packed_seq(bad.file, bad.end), 0)

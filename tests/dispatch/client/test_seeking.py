@@ -17,7 +17,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position, packed_seq
 from tests.dispatch.plays import WRITER, alone
 from tests.support.event_encoder import LogWriter
-from tests.support.fake_server import SERVER_NAME, gtid_set
+from tests.support.fake_server import SERVER_NAME, executed_by, gtid_set
 from tests.support.fake_source import write
 from tests.support.simulation import World
 
@@ -57,8 +57,9 @@ def after(log: LogWriter, mode: Mode, count: int) -> Position:
     """Returns the position after `count` transactions."""
     held = log.transactions[:count]
     file, offset = held[-1].file, held[-1].end
-    if mode is Mode.GTID:
-        return Position(SERVER_NAME, str(gtid_set(held)), file, offset, count, 0)
+    if mode.by_gtid:
+        gtids = executed_by(mode, held)
+        return Position(SERVER_NAME, str(gtids), file, offset, len(gtids), 0)
     gtid = f"0-1-{held[-1].gno}" if mode is Mode.MARIADB else ""
     return Position(SERVER_NAME, gtid, file, offset, packed_seq(file, offset), 0)
 
@@ -114,7 +115,7 @@ def test_a_seek_back_to_a_position_that_the_server_has_is_stored(
     play.flush()
     assert play.store["a"].acknowledged == wanted
     # With GTIDs, only the reader's position says that the set ends in this file, so no creation time is stored.
-    assert play.store["a"].created == (0 if mode is Mode.GTID else log.files[2].created)
+    assert play.store["a"].created == (0 if mode.by_gtid else log.files[2].created)
 
 
 def test_a_seek_ahead_of_the_servers_log_changes_nothing(
@@ -122,10 +123,9 @@ def test_a_seek_ahead_of_the_servers_log_changes_nothing(
 ) -> None:
     ahead = after(log, mode, 12)
     offset = ahead.offset + 400
-    if mode is Mode.GTID:
-        ahead = replace(
-            ahead, gtid=str(gtid_set(log.transactions).add(log.transactions[0].source, 500)), seq=13
-        )
+    if mode.by_gtid:
+        gtids = executed_by(mode, log.transactions).add(log.transactions[0].source, 500)
+        ahead = replace(ahead, gtid=str(gtids), seq=len(gtids))
     else:
         ahead = replace(ahead, offset=offset, seq=packed_seq(ahead.file, offset))
     assert refused(play, ahead).kind is ErrorKind.HISTORY_DIFFERS
@@ -144,7 +144,7 @@ def test_a_file_newer_than_the_servers_newest_is_refused(
     play: World, log: LogWriter, mode: Mode
 ) -> None:
     position = after(log, mode, 7)
-    seq = position.seq if mode is Mode.GTID else packed_seq("binlog.999999", 4)
+    seq = position.seq if mode.by_gtid else packed_seq("binlog.999999", 4)
     assert refused(play, replace(position, file="binlog.999999", offset=4, seq=seq)).kind is (
         ErrorKind.HISTORY_DIFFERS
     )

@@ -33,7 +33,7 @@ from tests.support.random_log import random_log, random_wanted
 from tests.support.simulation import World
 
 SEEDS = st.integers(0, 2**32 - 1)
-WRITER = {Mode.GTID: "mysql", Mode.FILE: "none", Mode.MARIADB: "mariadb"}
+WRITER = {Mode.GTID: "mysql", Mode.FILE: "none", Mode.MARIADB: "mariadb", Mode.DOMAINS: "domains"}
 ORDERS, BILLS, PEOPLE = ("shop", "orders"), ("billing", "bills"), ("crm", "people")
 
 

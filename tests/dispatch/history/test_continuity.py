@@ -28,7 +28,12 @@ from tests.support.fake_batch import batch_of
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "0a9d88f8-c14e-11ec-bb36-244bfedf7766"
 TAGGED = f"{A}:1-30:tag:1-4,{B}:1-7:9"
-GTIDS = {Mode.GTID: f"{A}:1-30", Mode.MARIADB: "0-1-30,7-2-5", Mode.FILE: ""}
+GTIDS = {
+    Mode.GTID: f"{A}:1-30",
+    Mode.MARIADB: "0-1-30,7-2-5",
+    Mode.DOMAINS: "0-1-30,7-2-5",
+    Mode.FILE: "",
+}
 CLOSED = 1000
 
 
@@ -74,7 +79,12 @@ def head(
 
 @pytest.mark.parametrize(
     ("mode", "gtids"),
-    [(Mode.GTID, GTIDS[Mode.GTID]), (Mode.GTID, TAGGED), (Mode.MARIADB, GTIDS[Mode.MARIADB])],
+    [
+        (Mode.GTID, GTIDS[Mode.GTID]),
+        (Mode.GTID, TAGGED),
+        (Mode.MARIADB, GTIDS[Mode.MARIADB]),
+        (Mode.DOMAINS, GTIDS[Mode.DOMAINS]),
+    ],
 )
 def test_a_head_with_exactly_the_read_gtids_follows(mode: Mode, gtids: str) -> None:
     continuity = begun(mode, gtids=gtids, file="binlog.000009")
@@ -94,6 +104,10 @@ def test_a_head_with_exactly_the_read_gtids_follows(mode: Mode, gtids: str) -> N
         (Mode.MARIADB, "0-1-30"),
         (Mode.MARIADB, "0-3-30,7-2-5"),
         (Mode.MARIADB, ""),
+        (Mode.DOMAINS, "0-1-50,7-2-5"),
+        (Mode.DOMAINS, "0-1-20,7-2-5"),
+        (Mode.DOMAINS, "0-1-30"),
+        (Mode.DOMAINS, ""),
     ],
 )
 def test_a_head_with_other_gtids_differs_and_is_accepted_after_a_login(
@@ -136,7 +150,7 @@ def test_a_dump_by_gtids_may_begin_in_an_older_file() -> None:
         assert continuity.judge(batch, Mode.GTID, read_to(Mode.GTID)) is HeadVerdict.FOLLOWS
 
 
-@pytest.mark.parametrize("mode", [Mode.GTID, Mode.MARIADB])
+@pytest.mark.parametrize("mode", [Mode.GTID, Mode.MARIADB, Mode.DOMAINS])
 def test_a_head_without_gtids_yet_is_unknown(mode: Mode) -> None:
     continuity = begun(mode)
     assert continuity.judge(head(mode), mode, read_to(mode)) is HeadVerdict.UNKNOWN

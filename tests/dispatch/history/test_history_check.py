@@ -36,6 +36,7 @@ COMMITTING = replace(VIEW, owned=f"{A}:101-102,{B}:7")
 AT_30 = {"gtids": f"{A}:1-30", "file": "binlog.000003", "created": 33}
 FILE = replace(VIEW, mode=Mode.FILE, executed="", purged="")
 MARIADB = replace(VIEW, mode=Mode.MARIADB, executed="0-1-100", purged="")
+DOMAINS = replace(MARIADB, mode=Mode.DOMAINS, purged="0-1-20")
 
 
 @pytest.mark.parametrize(
@@ -163,6 +164,39 @@ def test_gtid_positions_of_another_history_are_refused(
     with pytest.raises(BinlogError, match=what) as info:
         history(VIEW, **bad)
     assert info.value.kind is kind
+
+
+def test_another_host_of_mariadb_must_be_shown_to_have_the_gtids() -> None:
+    """A newer GTID of the domain does not show this. The server that the position was read from is not searched."""
+    at: dict[str, Any] = {"gtids": "0-1-90", "file": "binlog.000099", "created": 11}
+    history(DOMAINS, **{**at, "file": "binlog.000003", "created": 33})
+    with pytest.raises(BinlogError, match="was not searched for 0-1-90"):
+        history(DOMAINS, **at, server="s0")
+    start = history_check.continuation(
+        Mode.DOMAINS, "s0", make_executed(Mode.DOMAINS, "0-1-90", "binlog.000099", 4)
+    )
+    assert start == AtGtid("0-1-90", "s0")
+    found = make_executed(Mode.DOMAINS, "0-1-90", "", 0)
+    history(replace(DOMAINS, starts={start: found}), **at, server="s0")
+    other = BinlogError(ErrorKind.HISTORY_DIFFERS, "there it has 0-2-90")
+    with pytest.raises(BinlogError, match="there it has 0-2-90"):
+        history(replace(DOMAINS, starts={start: other}), **at, server="s0")
+    for gtids, what in (("0-1-101", "never executed 0-1-101"), ("0-1-19", "has purged 0-1-20")):
+        with pytest.raises(BinlogError, match=what):
+            history(DOMAINS, gtids=gtids, server="s0")
+
+
+@pytest.mark.parametrize(
+    ("mode", "before", "what"),
+    [(Mode.DOMAINS, Mode.MARIADB, "of one host"), (Mode.MARIADB, Mode.DOMAINS, "of several")],
+)
+def test_a_position_of_one_host_is_no_position_of_several(
+    mode: Mode, before: Mode, what: str
+) -> None:
+    stored = make_executed(before, "0-1-90", "binlog.000003", 200).position("mariadb-1", 7)
+    with pytest.raises(BinlogError, match=what) as caught:
+        history_check.stored_position(mode, stored)
+    assert "move the consumer to 0-1-90: binlog-dispatcher consumers seek" in caught.value.remedy
 
 
 @pytest.mark.parametrize("view", [FILE, MARIADB])

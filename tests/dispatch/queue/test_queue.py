@@ -40,7 +40,7 @@ from tests.support.random_log import OTHER_SERVER, Wanted, random_log, random_wa
 from tests.support.simulation import World, without_formats
 
 SEEDS = st.integers(0, 2**32 - 1)
-WRITER = {Mode.GTID: "mysql", Mode.FILE: "none", Mode.MARIADB: "mariadb"}
+WRITER = {Mode.GTID: "mysql", Mode.FILE: "none", Mode.MARIADB: "mariadb", Mode.DOMAINS: "domains"}
 ORDERS, BILLS = ("shop", "orders"), ("billing", "bills")
 
 

@@ -30,6 +30,7 @@ SOURCES = {
     Mode.GTID: [f"{n}e11fa47-71ca-11e1-9e33-c80aa9429562" for n in range(3)],
     Mode.FILE: [],
     Mode.MARIADB: ["0-1", "0-2", "7-1"],
+    Mode.DOMAINS: ["0-1", "5-2", "7-1"],
 }
 
 
@@ -74,7 +75,7 @@ def walk(rng: random.Random, mode: Mode, batches: int) -> Iterator[Step]:
     seq = end = 0
     file, offset = 1, 4
     turns = rng.choice((1, 2, 20))
-    source = rng.randrange(-1, len(names)) if mode is not Mode.GTID else 0
+    source = rng.randrange(-1, len(names)) if not mode.by_gtid else 0
     for _ in range(batches):
         if rng.random() < 0.1:
             file, offset = file + 1, 4
@@ -82,7 +83,7 @@ def walk(rng: random.Random, mode: Mode, batches: int) -> Iterator[Step]:
         tx = Transactions.empty(n)
         for t in range(n):
             if rng.randrange(turns) == 0:
-                source = rng.randrange(-1 if mode is not Mode.GTID else 0, len(names))
+                source = rng.randrange(-1 if not mode.by_gtid else 0, len(names))
             numbers[source] += rng.choice((1, 1, 1, 1, 5))
             offset += rng.randrange(100, 200)
             tx.source[t], tx.gno[t], tx.end[t] = source, numbers[source], offset

@@ -32,14 +32,19 @@ from dispatcher.dispatch.values.specs import ConsumerSpec, Earliest, Latest, Pro
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position, packed_seq
 from tests.support.event_encoder import SERVER, LogWriter, opaque_rows_body, status_variables
-from tests.support.fake_server import SERVER_NAME, Server, gtid_set
+from tests.support.fake_server import SERVER_NAME, Server, executed_by, gtid_set
 from tests.support.random_log import OTHER_SERVER
 from tests.support.rows_encoder import Spec, table_map
 from tests.support.simulation import World
 from tests.support.table_definitions import definition, statements_from
 
 SEEDS = st.integers(0, 2**32 - 1)
-WRITER = {Mode.GTID: "mysql", Mode.FILE: "anonymous", Mode.MARIADB: "mariadb"}
+WRITER = {
+    Mode.GTID: "mysql",
+    Mode.FILE: "anonymous",
+    Mode.MARIADB: "mariadb",
+    Mode.DOMAINS: "domains",
+}
 ORDERS, ITEMS, PEOPLE = ("shop", "requests"), ("shop", "items"), ("crm", "people")
 TABLES = (ORDERS, ITEMS, PEOPLE)
 
@@ -107,7 +112,7 @@ class History:
     def _alter(self) -> None:
         name = self.rng.choice(TABLES)
         there = self.tables[name] is not None
-        if there and self.mode is Mode.MARIADB and self.rng.random() < 0.3:
+        if there and self.mode.mariadb and self.rng.random() < 0.3:
             self._alter_in_two_phases(name)
             return
         what = self.rng.random()
@@ -325,8 +330,8 @@ class Tables(World):
             if consumer.failed is None:
                 queued = consumer.queue.queued
                 log = self.history.log
-                if self.server.mode is Mode.GTID:
-                    done = queued.seq == len(gtid_set(log.transactions))
+                if self.server.mode.by_gtid:
+                    done = queued.seq == len(executed_by(self.server.mode, log.transactions))
                 else:
                     done = all(packed_seq(t.file, t.end) <= queued.seq for t in log.transactions)
                 assert done, f"{name} is at {queued}, {self.links}"

@@ -53,7 +53,7 @@ class Log:
 
 def entries_of(log: Log, applied: int, seq: int) -> _TableEntries:
     binlog_log = cast("BinlogLog", SimpleNamespace(entries=log.entries))
-    return _TableEntries(binlog_log, RECORD, applied, position(seq))
+    return _TableEntries(binlog_log, RECORD, applied, position(seq), lambda: position(seq))
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -13,7 +13,7 @@ import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet
-from dispatcher.model.position import Position
+from dispatcher.model.position import Position, packed_seq
 from dispatcher.mysql.answers import fetch
 from spark_sink.mirror.copy.server import CopyServer, server_load
 from spark_sink.source.table_rows.positions import contains_executed
@@ -60,7 +60,8 @@ def test_a_position_that_the_server_does_not_reach(any_server: Server) -> None:
     reader = copy_server(any_server)
     with reader.session() as connection:
         now = executed_position(connection)
-        future = replace(now, offset=now.offset + 1000)
+        offset = now.offset + 1000
+        future = replace(now, offset=offset, seq=packed_seq(now.file, offset))
         if now.gtid and not any_server.mariadb:
             future = replace(now, gtid=str(GtidSet.parse(now.gtid).add(now.server, 10**9)))
         asked = time.monotonic()
