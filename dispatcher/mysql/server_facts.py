@@ -58,6 +58,7 @@ _VARIABLES = (
     "gtid_slave_pos",
     "log_slave_updates",
     "log_replica_updates",
+    "binlog_storage_engine",
     "expire_logs_days",
     "binlog_expire_logs_seconds",
     "binlog_expire_logs_auto_purge",
@@ -107,6 +108,8 @@ class ServerFacts:
     # the server has transactions that other servers have executed first
     has_replicated: bool = False
     service: Service = OWN
+    # binlog_storage_engine of MariaDB 12.3 and newer; "" for a log in files
+    log_engine: str = ""
 
 
 def read_facts(connection: Connection) -> ServerFacts:
@@ -115,6 +118,8 @@ def read_facts(connection: Connection) -> ServerFacts:
     without_log = _understood_facts(connection, variables)
     if not without_log.log_bin:
         return without_log
+    if error := _log_engine_finding(without_log):
+        raise error
     try:
         file, offset, files = _log_status(connection, without_log.version)
     except BinlogError as error:
@@ -213,6 +218,8 @@ def _setting_findings(facts: ServerFacts) -> Iterator[BinlogError]:
     if not facts.log_bin:
         remedy = facts.service.log_bin or "start the server with --log-bin"
         yield _finding("log_bin=OFF: the server writes no binlog", remedy)
+    if error := _log_engine_finding(facts):
+        yield error
     if facts.server_id == 0:
         yield _finding("server_id=0: the server refuses replicas", change("server_id", "1"))
     if facts.binlog_format != "ROW":
@@ -231,6 +238,17 @@ def _setting_findings(facts: ServerFacts) -> Iterator[BinlogError]:
             " consumers that begin before a table was altered stop there",
             change("binlog_row_metadata", "FULL"),
         )
+
+
+def _log_engine_finding(facts: ServerFacts) -> BinlogError | None:
+    """Return the finding about a log that the server keeps in InnoDB: a dump of it has no files and offsets (MariaDB
+    documentation, "InnoDB-Based Binary Log")."""
+    if not facts.log_engine:
+        return None
+    return _finding(
+        f"binlog_storage_engine={facts.log_engine}: the server's log has no files and offsets",
+        "start the server without binlog_storage_engine; it then begins a log in files",
+    )
 
 
 def _finding(what: str, remedy: str) -> BinlogError:
@@ -373,6 +391,7 @@ def _facts(variables: Mapping[str, str]) -> ServerFacts:
         or _is_on(variables, "log_replica_updates"),
         has_replicated=_has_replicated(variables, mariadb=mariadb),
         service=service_of(variables),
+        log_engine=get("binlog_storage_engine"),
     )
 
 

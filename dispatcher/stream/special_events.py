@@ -85,6 +85,8 @@ _BEFORE_RELEASE = (
 _REMEDIES = {
     EventType.INCIDENT: "the server says that its log lacks changes here: copy the tables afresh, then"
     f" move the consumer to the copy's position: {SEEK}",
+    EventType.MARIADB_PARTIAL_ROW_DATA: "raise binlog_row_event_fragment_threshold on the server above the size of its"
+    f" largest rows event, copy the table afresh, then move the consumer to the copy's position: {SEEK}",
     EventType.MARIADB_START_ENCRYPTION: "read the log through the server, which decrypts it",
     EventType.PRE_GA_WRITE_ROWS: _BEFORE_RELEASE,
     EventType.PRE_GA_UPDATE_ROWS: _BEFORE_RELEASE,

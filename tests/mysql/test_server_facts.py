@@ -173,6 +173,7 @@ ALL_GRANTS = parse_grants(["GRANT ALL PRIVILEGES ON *.* TO `root`@`%`"])
     ("changes", "what", "remedy"),
     [
         ({"log_bin": False}, "log_bin=OFF", "--log-bin"),
+        ({"log_engine": "innodb"}, "binlog_storage_engine=innodb", "without binlog_storage_engine"),
         ({"server_id": 0}, "server_id=0", "SET PERSIST server_id = 1"),
         ({"binlog_format": "MIXED"}, "binlog_format=MIXED", "SET PERSIST binlog_format = ROW"),
         ({"row_image": "NOBLOB"}, "binlog_row_image=NOBLOB", "binlog_row_image = FULL"),

@@ -461,7 +461,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "does not search another host of MariaDB",
         "6: another host is shown to have the position",
-        "dispatch.client.start_position.continuation",
+        "dispatch.client.start_position.search_of",
         Return("None"),
     ),
     Mutant(

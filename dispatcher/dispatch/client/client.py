@@ -244,7 +244,7 @@ class Client:
         be found in it if it is another server's log than the one that was read."""
         attached = self._attached(number)
         new = (c for c in attached if not c.started and c.progress is None)
-        held = [start_position.continuation(c) for c in attached]
+        held = [start_position.search_of(c) for c in attached]
         return [
             *starts_to_search(consumer.spec.start for consumer in new),
             *(start for start in dict.fromkeys(held) if start is not None),

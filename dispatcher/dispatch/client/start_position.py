@@ -70,7 +70,7 @@ def _purged_up_to(
     return [Note("warning", "history not verifiable, its binlogs are purged", fields)]
 
 
-def continuation(consumer: Consumer) -> AtGtid | None:
+def search_of(consumer: Consumer) -> AtGtid | None:
     """Returns the search that shows whether another server of MariaDB can continue from the consumer's position; None
     if no search is needed."""
     if consumer.started:

@@ -62,6 +62,7 @@ def blocking_findings(errors: Sequence[BinlogError]) -> list[BinlogError]:
         for error in errors
         if error.kind is ErrorKind.GRANT_MISSING
         or "log_bin" in error.what
+        or "binlog_storage_engine" in error.what
         or "binlog_format" in error.what
     ]
 
