@@ -58,6 +58,7 @@ class ConnectionOptions(TypedDict, total=False):
     max_bytes_in_binlog_dispatcher_buffer: ByteSize
     max_flush_milliseconds_in_binlog_dispatcher: int
     heartbeat_milliseconds: int
+    ignore_statements_in: list[str]  # names or patterns of databases
 
 
 class BinlogOptions(TypedDict, total=False):

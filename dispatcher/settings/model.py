@@ -95,6 +95,15 @@ class ConnectionLimitSettings(SettingsSection):
             f"without a byte. {_SAME}"
         ),
     )
+    ignore_statements_in: NameList = Field(
+        default=(),
+        description=(
+            "Names or patterns of databases. A change of data that the server logged as a statement, on a table of "
+            "these databases, stops only the consumers that read the database. List a database only if no trigger, "
+            "view, MERGE table or stored function that such statements use changes other databases "
+            f"([sources.md](sources.md#statements-in-the-log)). {_SAME}"
+        ),
+    )
 
 
 class ConsumerLimitSettings(SettingsSection):

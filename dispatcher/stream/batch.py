@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.binlog.kernel.bytes import I32, I64, U8
+from dispatcher.binlog.sql.lexer import Name
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.stream.routes import ALL
@@ -91,10 +92,11 @@ class Transactions(NamedTuple):
 @dataclass(slots=True)
 class Fault:
     """An event that could hold data and that the daemon does not understand. The consumers of `route` must stop at this
-    event."""
+    event. `altered`: the tables whose definitions the event may have changed; None: any table."""
 
     error: BinlogError
     route: int = ALL
+    altered: tuple[Name, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

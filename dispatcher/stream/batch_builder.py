@@ -16,6 +16,7 @@ import numpy as np
 from dispatcher.binlog.event.cursor import malformed
 from dispatcher.binlog.event.header import LOG_POS_AT, FormatDescription
 from dispatcher.binlog.kernel.bytes import I64, U8, u32
+from dispatcher.binlog.sql.lexer import Name
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.stream import reframe
 from dispatcher.stream import splitter_kernel as k
@@ -128,20 +129,25 @@ class BatchBuilder:
         *,
         route: int = ALL,
         remedy: str | None = None,
+        altered: tuple[Name, ...] | None = None,
     ) -> None:
-        """Close the batch with a fault for the consumers of `route`. If an XA transaction is open, its recording stores
-        the fault, and `xa_faults` repeats the fault at the commit."""
+        """Close the batch with a fault for the consumers of `route`. `altered`: see `Fault`. If an XA transaction is
+        open, its recording stores the fault, and `xa_faults` repeats the fault at the commit."""
         if self.recording:
             targets = self.routes.targets[route] if route >= 0 else None
             self.recording.faults.append(XaFault(kind, what, remedy, targets))
         error = BinlogError(kind, what, where=self.place(), remedy=remedy)
-        self.flush(out, Fault(error, route))
+        self.flush(out, Fault(error, route, altered))
 
     def xa_faults(self, faults: Iterable[XaFault], out: Batches) -> None:
         """Repeat the faults of a prepared transaction at its commit."""
         for fault in faults:
             route = ALL if fault.targets is None else self.routes.ddl(fault.targets)
-            self.fault(fault.kind, fault.what, out, route=route, remedy=fault.remedy)
+            # An XA transaction cannot contain DDL.
+            altered = () if fault.kind is ErrorKind.STATEMENT_FORMAT else None
+            self.fault(
+                fault.kind, fault.what, out, route=route, remedy=fault.remedy, altered=altered
+            )
 
     # -- batches -----------------------------------------------------------------------------------------------
 

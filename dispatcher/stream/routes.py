@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.kernel.jit import part
 from dispatcher.model.names import folded_name
-from dispatcher.model.subscription import Subscription, TablePattern
+from dispatcher.model.subscription import NamePatterns, Subscription, TablePattern
 
 ALL = -1  # the event concerns every consumer of the connection
 NO_ROUTE = -2  # the event concerns no table
@@ -80,11 +80,13 @@ class Routes:
     """The routes of one connection key. Append-only: a route never changes its meaning.
 
     `lower_case_table_names`: the setting of the server, which all hosts of a source share. The source sets it when it
-    opens a log, before the first route. The names of `targets` are those of `folded_name`.
+    opens a log, before the first route. The names of `targets` are those of `folded_name`. `own_statements`: the names
+    or patterns of `ignore_statements_in`, the databases whose statements change no table of another database.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own_statements: Iterable[str] = ()) -> None:
         self.lower_case_table_names = 0
+        self._own_statements = tuple(own_statements)
         self.targets: list[tuple[Target, ...]] = []
         self.slots: NDArray[np.int32] = np.full(1024, -1, dtype=np.int32)
         self.names: NDArray[np.uint8] = np.zeros(1 << 14, dtype=np.uint8)
@@ -123,6 +125,11 @@ class Routes:
         if key not in self._ddl:
             self._ddl[key] = self._append(key)
         return self._ddl[key]
+
+    def ignores_statements_in(self, database: str) -> bool:
+        """True if a statement on a table of this database concerns only the database's consumers."""
+        patterns = NamePatterns(self._own_statements, self.lower_case_table_names)
+        return patterns.match_database(database)
 
     def _target(self, database: str, table: str | None) -> Target:
         value = self.lower_case_table_names

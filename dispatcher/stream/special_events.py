@@ -35,7 +35,9 @@ from dispatcher.binlog.event.gtid import (
 from dispatcher.binlog.event.header import EventHeader
 from dispatcher.binlog.event.query import Query, parse_query
 from dispatcher.binlog.event.types import HEARTBEATS, EventType, type_name
+from dispatcher.binlog.sql.changed_table import changed_table
 from dispatcher.binlog.sql.comments import ServerVersion
+from dispatcher.binlog.sql.lexer import Name
 from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.binlog.sql.query_event import kind_and_tables, logged_statement
 from dispatcher.binlog.sql.statement import (
@@ -46,7 +48,7 @@ from dispatcher.binlog.sql.statement import (
     parse_statement,
     savepoint,
 )
-from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
+from dispatcher.model.errors import POLICY, SEEK, BinlogError, ErrorKind
 from dispatcher.model.gtid import GNO_MAX
 from dispatcher.model.names import folded_name
 from dispatcher.stream import splitter_kernel as k
@@ -98,6 +100,11 @@ _MARIADB_STATEMENT = (
     " whatever binlog_format is: give the table row times of the type TIMESTAMP(6), by SET SESSION"
     " system_versioning_alter_history = KEEP, ALTER TABLE ... DROP SYSTEM VERSIONING, DROP COLUMN (both row times),"
     f" and ALTER TABLE ... ADD SYSTEM VERSIONING. Then move the consumer behind the statement: {SEEK}"
+)
+_ELSEWHERE = (
+    "the log does not say which databases the statement changed. If no trigger, view, MERGE table or stored function"
+    " that statements on tables of {0!r} use changes other databases, add {0!r} to ignore_statements_in: such"
+    " statements then concern only the consumers that read {0!r}. Otherwise "
 )
 # LOAD DATA as a statement, in the form of servers before 5.0.3.
 _OLD_LOADS = (EventType.LOAD, EventType.NEW_LOAD, EventType.CREATE_FILE, EventType.EXEC_LOAD)
@@ -203,9 +210,12 @@ class SpecialEvents:
             builder.ignored[name] += 1
             self._previous_gtids(event, body)
         elif code == EventType.EXECUTE_LOAD_QUERY:
-            self._statement_fault("LOAD DATA", control.parse_load_query(body).query, out)
+            query = control.parse_load_query(body).query
+            self._statement_fault("LOAD DATA", self._logged(query, event), query, out)
         elif code in _OLD_LOADS:
-            builder.fault(ErrorKind.STATEMENT_FORMAT, f"{name} (LOAD DATA as a statement)", out)
+            builder.fault(
+                ErrorKind.STATEMENT_FORMAT, f"{name} (LOAD DATA as a statement)", out, altered=()
+            )
         elif code in _IGNORED or event.flags & header.FLAG_IGNORABLE or self._decrypted(code):
             builder.ignored[name] += 1
         else:
@@ -304,9 +314,7 @@ class SpecialEvents:
     def _query(self, event: EventHeader, body: bytes, out: Batches) -> EmbeddedTransaction | None:
         """Read a QUERY event that the kernel leaves to Python: any statement except a plain BEGIN or COMMIT."""
         builder, st, query = self._builder, self._builder.state, parse_query(body)
-        statement = logged_statement(
-            query, event.flags, self._server(), builder.routes.lower_case_table_names
-        )
+        statement = self._logged(query, event)
         text, (kind, parsed) = statement.text, kind_and_tables(statement)
         begun = st[k.TX] >= k.TX_BEGUN
         if st[k.TX] == k.NO_TX:
@@ -331,23 +339,49 @@ class SpecialEvents:
             if kind is QueryKind.DML:
                 verb = first_word(text)
                 verb = "CREATE TABLE ... SELECT" if verb == "CREATE" else verb
-                self._statement_fault(verb, query, out)
+                self._statement_fault(verb, statement, query, out)
             elif (route := self._ddl_route(statement, query, parsed)) != NO_ROUTE:
                 builder.append(DDL, route)
             if not begun:
                 builder.end_transaction()
         return None
 
-    def _statement_fault(self, verb: str, query: Query, out: Batches) -> None:
-        """Add a fault for the consumers of the databases that a statement updates. The message contains only the
-        statement's verb, because the text may contain values of rows."""
-        route = ALL
-        if query.updated_databases:
-            targets = [(database, None) for database in query.updated_databases]
-            route = self._builder.routes.ddl(targets)
+    def _logged(self, query: Query, event: EventHeader) -> LoggedStatement:
+        lower_case = self._builder.routes.lower_case_table_names
+        return logged_statement(query, event.flags, self._server(), lower_case)
+
+    def _statement_fault(
+        self, verb: str, statement: LoggedStatement, query: Query, out: Batches
+    ) -> None:
+        """Add a fault for the consumers of the tables that a statement may change: of the databases that the event
+        lists as updated (MySQL also lists databases that the statement only reads); else of the table that the text
+        names, if no other table can change; else for all. `ignore_statements_in` counts before them. The message
+        contains the verb and the table, but not the text, which may contain values of rows."""
+        routes = self._builder.routes
+        changed = changed_table(statement)
+        own = None if changed is None else changed.table[0]
+        if own is not None and routes.ignores_statements_in(own):
+            route = routes.ddl([(own, None)])
+        elif query.updated_databases:
+            route = routes.ddl((database, None) for database in query.updated_databases)
+        elif changed is not None and changed.exact:
+            route = routes.ddl([changed.table])
+        else:
+            route = ALL
         what = f"{verb} as a statement, in database {query.database!r}"
-        remedy = _MARIADB_STATEMENT if self._server().mariadb else None
-        self._builder.fault(ErrorKind.STATEMENT_FORMAT, what, out, route=route, remedy=remedy)
+        mariadb = self._server().mariadb
+        remedy = _MARIADB_STATEMENT if mariadb else POLICY[ErrorKind.STATEMENT_FORMAT].remedy
+        if changed is not None:
+            what = f"{verb} as a statement, on table {'.'.join(changed.table)!r}"
+            if route == ALL or set(query.updated_databases or ()) - {own}:
+                remedy = _ELSEWHERE.format(own) + remedy
+        # Of the statements that change data, only CREATE TABLE ... SELECT alters a table.
+        altered: tuple[Name, ...] | None = ()
+        if first_word(statement.text) == "CREATE":
+            altered = None if changed is None else (changed.table,)
+        self._builder.fault(
+            ErrorKind.STATEMENT_FORMAT, what, out, route=route, remedy=remedy, altered=altered
+        )
 
     def _savepoint(self, text: str, out: Batches) -> None:
         """Read SAVEPOINT, ROLLBACK TO or RELEASE. A consumer's log records its state at a SAVEPOINT, and returns to

@@ -416,8 +416,8 @@ def test_statements_that_change_data_are_reported(any_server: Server, new_databa
     )
     share = shared(read_log(any_server, file), one, two)
     assert share.faults == [
-        f"INSERT as a statement, in database '{two}'",
-        f"LOAD DATA as a statement, in database '{two}'",
+        f"INSERT as a statement, on table '{one}.t'",
+        f"LOAD DATA as a statement, on table '{one}.t'",
     ]
     assert inserted(printed(any_server, share.data, tmp_path), "t") == [100, 101]
 

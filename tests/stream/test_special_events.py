@@ -3,6 +3,7 @@ consumers that the event concerns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +20,9 @@ from tests.support.rows_encoder import query_body
 from tests.support.split_log import Flat, check, feed, splitter
 
 
-def faulty(write: Any, *, gtid: str = "mysql") -> tuple[Flat, list[Batch]]:
+def faulty(
+    write: Any, *, gtid: str = "mysql", own_statements: Sequence[str] = ()
+) -> tuple[Flat, list[Batch]]:
     """Returns all batches of a log, also those with faults. The log has a good transaction, a transaction that `write`
     writes, and another good transaction."""
     log = e.LogWriter(gtid=gtid)
@@ -31,7 +34,7 @@ def faulty(write: Any, *, gtid: str = "mysql") -> tuple[Flat, list[Batch]]:
     log.begin()
     log.statement(good)
     log.commit()
-    split = splitter()
+    split = splitter(own_statements=own_statements)
     batches = [b for b in split.feed(log.stream()) if isinstance(b, Batch)]
     flat = Flat(split.routes).add(batches)
     assert len(flat.done) >= 2, (
@@ -178,6 +181,12 @@ def test_what_stands_before_a_statement_is_judged_with_the_statement(kind: int) 
         ("/* hint */ update shop.t set a = 1", ["shop"], "shop"),
         ("DELETE FROM t", None, None),
         ("REPLACE INTO t VALUES (1)", ["shop", "crm"], "shop crm"),
+        ("INSERT INTO mysql.rds_heartbeat2 VALUES (1, 2)", None, "mysql"),
+        ("INSERT INTO mysql.rds_heartbeat2 VALUES (1, f())", None, None),
+        ("INSERT INTO mysql.rds_heartbeat2 VALUES (1, 2)", ["mysql", "shop"], "mysql shop"),
+        ("INSERT INTO percona.t VALUES (1, f())", None, "percona"),
+        ("INSERT INTO percona.t SELECT 1", ["percona", "shop"], "percona"),
+        ("UPDATE percona.t, shop.t SET a = 1", None, None),
     ],
 )
 def test_data_as_a_statement_concerns_its_databases(
@@ -188,14 +197,14 @@ def test_data_as_a_statement_concerns_its_databases(
         log.query(query, "shop", e.status_variables(updated_databases=updated))
         log.commit()
 
-    flat, (batch,) = faulty(write)
+    flat, (batch,) = faulty(write, own_statements=["percona"])
     assert batch.fault is not None
     assert batch.fault.error.kind is ErrorKind.STATEMENT_FORMAT
     assert batch.fault.error.where.startswith("binlog.000001:")
     if concerned is None:
         assert batch.fault.route == ALL
         return
-    for database in ("shop", "crm", "billing"):
+    for database in ("shop", "crm", "billing", "mysql", "percona"):
         wants = Filter([database]).route_mask(flat.routes)
         assert wants[batch.fault.route] == (database in concerned)
 

@@ -20,8 +20,14 @@ ROLES = {
 }  # fmt: skip
 
 
-def splitter(*, packets: bool = True, checksum: bool = True, buffer: int = 1 << 14) -> Splitter:
-    return Splitter(Routes(), packets=packets, checksum=checksum, buffer_bytes=buffer)
+def splitter(
+    *,
+    packets: bool = True,
+    checksum: bool = True,
+    buffer: int = 1 << 14,
+    own_statements: Sequence[str] = (),
+) -> Splitter:
+    return Splitter(Routes(own_statements), packets=packets, checksum=checksum, buffer_bytes=buffer)
 
 
 def cuts(rng: random.Random, data: bytes) -> Iterator[bytes]:

@@ -38,6 +38,6 @@ def statements_from(log: LogWriter, start: LogPosition) -> list[AlteringStatemen
     statements: list[AlteringStatement] = []
     for batch in splitter.feed(feed.take(1 << 40)):
         assert not isinstance(batch, Closed)
-        statements += altering_statements(batch, created[batch.file], starts, routes)
+        statements += altering_statements(batch, created[batch.file], starts)
         starts.after(batch, created[batch.file])
     return statements

@@ -82,7 +82,7 @@ class Client:
         # The splitters of the connections share this store.
         self.prepared = XaStore() if prepared is None else prepared
         self.limits = limits or ClientLimits()
-        self.routes = Routes()
+        self.routes = Routes(self.limits.ignore_statements_in)
         self.files = ServerFiles()
         self.consumers: dict[str, Consumer] = {}
         self.last_poll: ServerPolled | None = None

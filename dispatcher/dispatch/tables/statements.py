@@ -20,7 +20,6 @@ from dispatcher.binlog.sql.query_event import kind_and_tables, read_statement
 from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, DdlKind, QueryKind, parse_statement
 from dispatcher.model.position import LogPosition
 from dispatcher.stream.batch import CONTINUED, DDL, KIND_MASK, OPEN, TABLE_MAP, Batch
-from dispatcher.stream.routes import ALL, Routes
 
 # Statements that change neither columns nor keys.
 _HARMLESS = frozenset(
@@ -155,14 +154,16 @@ def altering_statement(
 
 
 def altering_statements(
-    batch: Batch, created: int, starts: TransactionStarts, routes: Routes
+    batch: Batch, created: int, starts: TransactionStarts
 ) -> list[AlteringStatement]:
     """Reads every statement of a batch that may alter a table."""
     statements = []
     for i in (int(n) for n in (batch.ev.kind & KIND_MASK == DDL).nonzero()[0]):
         t = int((batch.tx.first <= i).sum()) - 1
         statements.append(altering_statement(batch, created, starts, i, t))
-    if batch.fault and (batch.fault.route == ALL or batch.fault.route < len(routes)):
+    if batch.fault:
         at = starts.after(batch, created)
-        statements.append(AlteringStatement(at, at, AlteredTables(any=True)))
+        names = batch.fault.altered
+        altered = AlteredTables(any=True) if names is None else AlteredTables(frozenset(names))
+        statements.append(AlteringStatement(at, at, altered))
     return [statement for statement in statements if statement.altered]

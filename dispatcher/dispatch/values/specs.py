@@ -98,12 +98,14 @@ class ClientLimits:
     `merge_bytes_max`: consumers share a dispatcher if their distance in the binlog is at most this number of bytes;
     `queues_bytes_max`: the limit of the memory of all queues together, 0 = only each queue has a limit;
     `failover_wait_s`: after a failover, how long the daemon waits until the new server has executed what the consumers
-    have read.
+    have read; `ignore_statements_in`: names or patterns of the databases whose statements change no table of another
+    database.
     """
 
     merge_bytes_max: int = 1 << 20
     queues_bytes_max: int = 0
     failover_wait_s: float = 60.0
+    ignore_statements_in: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ def client_decl(
         connection.max_bytes_to_merge,
         connection.max_bytes_in_all_queues,
         float(connection.failover_wait_seconds),
+        connection.ignore_statements_in,
     )
     return ClientDecl(
         f"{source.label}/{alone}" if alone else source.label,

@@ -86,7 +86,7 @@ def _statements(
             statements += [
                 # The stream reads the texts of the other statements itself.
                 touched if order.all_tables else replace(touched, text=None)
-                for touched in altering_statements(batch, file_created, starts, routes)
+                for touched in altering_statements(batch, file_created, starts)
                 if touched.before.key >= start.key and _concerns(order, touched)
             ]
             if len(statements) > TOUCHES_MAX:

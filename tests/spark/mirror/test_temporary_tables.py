@@ -122,7 +122,7 @@ def test_create_table_select_as_a_statement_stops_the_consumer(
     """The consumer stops because the log does not contain the table's rows."""
     database = new_database(creating_server)
     share = logged(creating_server, database, binlog_format, CREATE_SELECT)
-    fault = f"CREATE TABLE ... SELECT as a statement, in database '{database}'"
+    fault = f"CREATE TABLE ... SELECT as a statement, on table '{database}.c'"
     assert share.faults == [fault]
 
 
