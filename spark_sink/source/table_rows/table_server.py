@@ -280,21 +280,21 @@ def snapshot_at(server: TableServer, deadline: float) -> Iterator[tuple[Connecti
                 Position(facts.server_uuid, "", file, offset, packed_seq(file, offset), 0),
             )
             return
-        place = _log_place(connection, facts)
+        place, committing = _log_place(connection, facts), _is_committing(connection)
         while True:
             fetch(connection, _SNAPSHOT)
             behind = _log_place(connection, facts)
-            if behind == place:
+            if behind == place and not committing:
                 break
             fetch(connection, "ROLLBACK")
             if time.monotonic() > deadline:
                 raise BinlogError(
                     ErrorKind.RANGE_UNAVAILABLE,
-                    "transactions commit all the time, so no snapshot has a known position",
+                    "transactions commit all the time, or a commit hangs, so no snapshot has a known position",
                     where=server.label,
                     remedy="try again when the server has less to do",
                 )
-            place = _log_place(connection, facts)
+            place, committing = _log_place(connection, facts), _is_committing(connection)
         yield connection, place
 
 
@@ -310,6 +310,12 @@ def _gtids_at(connection: Connection, file: str, offset: int) -> str:
         lambda row: gtid_text(optional_text(row[0]) or "", mariadb=True),
         (file, offset),
     )
+
+
+def _is_committing(connection: Connection) -> bool:
+    """True if the log may have a transaction whose rows no session sees yet, such as one that waits for a
+    semisynchronous replica. MySQL without GTIDs does not tell."""
+    return ask_one(connection, "SELECT @@GLOBAL.gtid_owned", lambda row: text_value(row[0]) != "")
 
 
 def _log_place(connection: Connection, facts: ServerFacts) -> Position:
