@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -60,6 +60,11 @@ Config = Annotated[
         show_default=False,
     ),
 ]
+
+_FORMS = (
+    "write earliest, latest, a position like binlog.000003:1234, an executed GTID set, or a time like"
+    " 2026-01-31T12:00:00Z"
+)
 
 
 def read_settings(
@@ -116,9 +121,15 @@ class DaemonAddress:
 
 
 def call(
-    address: DaemonAddress, path: str, body: object = None, *, timeout_s: float = TIMEOUT_S
+    address: DaemonAddress,
+    path: str,
+    body: object = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    read: Callable[[IO[bytes]], Any] = json.load,
 ) -> Any:
-    """Send a GET, or a POST of `body`, and return the daemon's JSON answer. Raises BinlogError for any other answer.
+    """Send a GET, or a POST of `body`, and return what `read` makes of the daemon's answer: by default its JSON. Raises
+    BinlogError for any other answer.
 
     If there are several addresses, each of them gets at most one request. If a standby answers, the call asks the
     leader that the standby names. If an address does not answer, the call asks the next address.
@@ -133,7 +144,7 @@ def call(
     while True:
         url = f"{choice.current}{path}"
         try:
-            answer = _send(address, url, body, timeout_s)
+            answer = _send(address, url, body, timeout_s, read)
         except urllib.error.HTTPError as error:
             problem = _problem_of(error)
             fault = _refused(error, problem)
@@ -149,8 +160,14 @@ def call(
             raise choice.fault() if choice.has_several else _at(url, choice.fault())
 
 
-def _send(address: DaemonAddress, url: str, body: object, timeout_s: float) -> Any:
-    """Returns the JSON answer. Raises UserError for files that cannot be used, and the errors of urllib and of json."""
+def _send(
+    address: DaemonAddress,
+    url: str,
+    body: object,
+    timeout_s: float,
+    read: Callable[[IO[bytes]], Any],
+) -> Any:
+    """Returns the answer. Raises UserError for files that cannot be used, and the errors of urllib and of `read`."""
     import ssl  # noqa: PLC0415
     import urllib.request  # noqa: PLC0415
 
@@ -169,7 +186,7 @@ def _send(address: DaemonAddress, url: str, body: object, timeout_s: float) -> A
             ErrorKind.SETTINGS, f"cannot use {names}: {error}", remedy=remedy
         ) from error
     with urllib.request.urlopen(request, timeout=timeout_s, context=context) as answer:  # noqa: S310
-        return json.load(answer)
+        return read(answer)
 
 
 def _at(url: str, fault: BinlogError) -> BinlogError:
@@ -267,3 +284,23 @@ def unexpected(url: str) -> BinlogError:
     return BinlogError(
         ErrorKind.CONNECT_FAILED, what, remedy="check the URL, and the daemon's version"
     )
+
+
+def parse_place(text: str, option: str) -> str | dict[str, Any]:
+    """The value of `option`, a place in the log, in the API's form. Raises UserError."""
+    from dispatcher.inspect.bounds import GtidBound, TimeBound, parse_bound  # noqa: PLC0415
+
+    if text in ("earliest", "latest"):
+        return text
+    try:
+        bound = parse_bound(text, option)
+    except UserError as error:
+        raise UserError(error.kind, error.what, remedy=_FORMS) from None
+    if isinstance(bound, GtidBound):
+        return {"gtid": text.strip().removeprefix("gtid:")}
+    if isinstance(bound, TimeBound):
+        return {"timestamp": text.strip()}
+    if not bound.file:
+        what = f"{option}: {text!r} is not a position, a GTID or a time"
+        raise UserError(ErrorKind.SETTINGS, what, remedy=_FORMS)
+    return {"file": bound.file, "offset": bound.offset}

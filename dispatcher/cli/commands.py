@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dispatcher.cli import binlogs, check, consumers, settings, state
+from dispatcher.cli import binlogs, check, consumers, read, settings, state
 from dispatcher.cli.calls import Config, errors_as_exit_codes, read_settings
 from dispatcher.terminal.output import say
 
@@ -199,10 +199,10 @@ def inspect_command(  # noqa: PLR0913 - one parameter per option
 
     If an event cannot be read, everything before it is printed, then one error; the exit code is 2.
     """
-    from dispatcher.inspect import command  # noqa: PLC0415
+    from dispatcher.inspect import command, server_login  # noqa: PLC0415
 
     with errors_as_exit_codes():
-        login = command.Login(
+        login = server_login.Login(
             password_file, password_env, tls_mode, ca, server_public_key, get_server_public_key
         )
         options = command.parse_options(
@@ -221,3 +221,4 @@ app.add_typer(consumers.app, name="consumers")
 app.add_typer(settings.app, name="settings")
 app.add_typer(state.app, name="state")
 app.command("inspect")(inspect_command)
+app.command("read")(read.read_command)

@@ -18,6 +18,7 @@ from dispatcher.cli.calls import (
     Url,
     call,
     errors_as_exit_codes,
+    parse_place,
     rows_of,
     unexpected,
 )
@@ -53,10 +54,6 @@ def _names(context: typer.Context, incomplete: str) -> list[str]:
 _Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the consumer.", autocompletion=_names)
 ]
-_FORMS = (
-    "write earliest, latest, a position like binlog.000003:1234, an executed GTID set, or a time like"
-    " 2026-01-31T12:00:00Z"
-)
 _REFUSED_POSITIONS = (
     ErrorKind.HISTORY_DIFFERS,
     ErrorKind.POSITION_PURGED,
@@ -133,7 +130,7 @@ def seek(
 ) -> None:
     """Move a consumer to another position, in a new epoch."""
     with errors_as_exit_codes():
-        start = _start(to)
+        start = parse_place(to, "--to")
         _confirm(f"Move consumer {name} to {to}?", yes)
         try:
             _move(DaemonAddress(url, token_file, ca), name, "seek", {"to": start})
@@ -171,26 +168,6 @@ def _set_paused(address: DaemonAddress, name: str, operation: str) -> None:
 
 def _path(name: str, operation: str) -> str:
     return f"/v1/consumers/{quote(name, safe='')}/{operation}"
-
-
-def _start(to: str) -> object:
-    """The value of `--to` in the API's form. Raises UserError."""
-    from dispatcher.inspect.bounds import GtidBound, TimeBound, parse_bound  # noqa: PLC0415
-
-    if to in ("earliest", "latest"):
-        return to
-    try:
-        bound = parse_bound(to, "--to")
-    except UserError as error:
-        raise UserError(error.kind, error.what, remedy=_FORMS) from None
-    if isinstance(bound, GtidBound):
-        return {"gtid": to.strip().removeprefix("gtid:")}
-    if isinstance(bound, TimeBound):
-        return {"timestamp": to.strip()}
-    if not bound.file:
-        what = f"--to: {to!r} is not a position, a GTID or a time"
-        raise UserError(ErrorKind.SETTINGS, what, remedy=_FORMS)
-    return {"file": bound.file, "offset": bound.offset}
 
 
 def _confirm(question: str, yes: bool) -> None:

@@ -7,42 +7,25 @@ be shown); 1 if a server is the cause. If the reader of the output closes the pi
 from __future__ import annotations
 
 import gc
-import getpass
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import unquote
 
 from numba.core import event as numba_event
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.inspect.bounds import Bound, parse_bound
 from dispatcher.inspect.inspector import Inspection, InspectOptions, Write
+from dispatcher.inspect.server_login import SCHEME, Login, parse_address, password_of, wrong
 from dispatcher.inspect.sources import STDIN, FileArguments, InspectSource
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.printable import printable
 
-_SCHEME = "mysql://"
-_ADDRESS_REMEDY = "write it like mysql://user@host:3306 or mysql://user@host:3306/binlog.000003"
 _INPUT_KINDS = (
     ErrorKind.MALFORMED_EVENT, ErrorKind.CHECKSUM_MISMATCH, ErrorKind.UNSUPPORTED_EVENT, ErrorKind.UNSUPPORTED_TYPE,
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """The options for the login at a server."""
-
-    password_file: Path | None = None
-    password_env: str | None = None
-    tls_mode: str = "preferred"
-    ca: Path | None = None
-    server_public_key: Path | None = None
-    get_server_public_key: bool = False
 
 
 def parse_options(
@@ -61,7 +44,7 @@ def parse_options(
         policy = InvalidDates(invalid_dates)
     except ValueError:
         what = f"--invalid-dates: {invalid_dates!r}"
-        raise _wrong(what, f"use one of {', '.join(InvalidDates)}") from None
+        raise wrong(what, f"use one of {', '.join(InvalidDates)}") from None
     return InspectOptions(
         as_json=as_json,
         summary=summary,
@@ -155,21 +138,17 @@ def _as_input(error: BinlogError) -> BinlogError:
     return UserError(error.kind, error.what, where=error.where, remedy=error.remedy)
 
 
-def _wrong(what: str, remedy: str) -> UserError:
-    return UserError(ErrorKind.SETTINGS, what, remedy=remedy)
-
-
 def _source(
     logs: Sequence[str], login: Login, start: Bound | None, *, follow: bool
 ) -> InspectSource:
-    if not any(log.startswith(_SCHEME) for log in logs):
+    if not any(log.startswith(SCHEME) for log in logs):
         if follow:
-            raise _wrong("--follow needs a server", "leave it out for files")
+            raise wrong("--follow needs a server", "leave it out for files")
         if logs.count(STDIN) > 1:
-            raise _wrong("- is given twice", "standard input can be read once")
+            raise wrong("- is given twice", "standard input can be read once")
         return FileArguments(logs)
     if len(logs) > 1:
-        raise _wrong(
+        raise wrong(
             "a server cannot be read together with other logs",
             "give one mysql:// address, or files",
         )
@@ -178,54 +157,17 @@ def _source(
     from dispatcher.mysql.login import Endpoint, Tls, TlsMode  # noqa: PLC0415
     from dispatcher.source.mysql.blocking_dump import LogServer  # noqa: PLC0415
 
-    user, host, port, file = _address(logs[0])
+    user, host, port, file = parse_address(logs[0])
     try:
         mode = TlsMode(login.tls_mode)
     except ValueError:
         what = f"--tls-mode: {login.tls_mode!r}"
-        raise _wrong(what, f"one of {', '.join(TlsMode)}") from None
+        raise wrong(what, f"one of {', '.join(TlsMode)}") from None
     tls = Tls(
         mode,
         login.ca,
         server_public_key=login.server_public_key,
         allow_public_key_retrieval=login.get_server_public_key,
     )
-    endpoint = Endpoint(host, port, user, _password(login, user, host), tls)
+    endpoint = Endpoint(host, port, user, password_of(login, user, host), tls)
     return RemoteLog(LogServer(endpoint), file, start, follow=follow)
-
-
-def _address(url: str) -> tuple[str, str, int, str]:
-    """Returns (user, host, port, file) of mysql://user@host:port/file."""
-    from dispatcher.yaml_settings.values import split_host_port  # noqa: PLC0415 - pydantic
-
-    address, _, file = url.removeprefix(_SCHEME).partition("/")
-    user, _, server = address.rpartition("@")
-    if ":" in user:
-        raise _wrong(
-            "the address holds a password; every user of this machine can read it in the list of processes",
-            "leave the password out, and use --password-file FILE or --password-env VARIABLE, or enter it when asked",
-        )
-    if not user or not server:
-        raise _wrong(f"not the address of a server: {url}", _ADDRESS_REMEDY)
-    try:
-        host, port = split_host_port(server, 3306)
-    except ValueError as error:
-        raise _wrong(f"{url}: {error}", _ADDRESS_REMEDY) from None
-    return unquote(user), host, port, file
-
-
-def _password(login: Login, user: str, host: str) -> str:
-    file, variable = login.password_file, login.password_env
-    if file is not None and variable is not None:
-        raise _wrong("both --password-file and --password-env", "use one of them")
-    if file is not None:
-        try:
-            return file.read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise _wrong(f"--password-file {file}: {reason}", "name a readable file") from None
-    if variable is not None:
-        if variable not in os.environ:
-            raise _wrong(f"--password-env: {variable} is not set", "set and export it")
-        return os.environ[variable]
-    return getpass.getpass(f"password of {user}@{host}: ") if sys.stdin.isatty() else ""

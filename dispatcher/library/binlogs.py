@@ -99,6 +99,17 @@ class Binlog:
         self._raise_closed()
         return self._owner.row(self._session)
 
+    @property
+    def lag_bytes(self) -> int | None:
+        """How many bytes of the server's log follow the last returned transaction; None if this is not known yet."""
+        lag = self._session.lag(self.position, self._session.head)["lag_bytes"]
+        return None if lag is None else int(lag)
+
+    @property
+    def ended(self) -> bool:
+        """True at the end of files that are not followed: no transaction will come."""
+        return self._at_end and not self._ready
+
     # -- reading ---------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:

@@ -240,6 +240,12 @@ class DecodeGroup:
         return decoded
 
 
+def joined(transactions: Sequence[Transaction]) -> bytes:
+    """Returns a binlog that contains only these transactions, in their order, for
+    `dispatcher.binlog.decode.delivered`."""
+    return b"".join(_log([transaction._single for transaction in transactions]))  # noqa: SLF001
+
+
 def _log(singles: Iterable[QueuedTransaction]) -> list[bytes | memoryview]:
     """Returns, in parts, a binlog that contains only these transactions."""
     out: list[bytes | memoryview] = [MAGIC]

@@ -62,15 +62,21 @@ def absent_masks(lists: pa.ListArray) -> dict[str, NDArray[np.bool_]]:
     return rows_of
 
 
-def json_objects(rows: pa.StructArray, missing: Mapping[str, NDArray[np.bool_]]) -> pa.Array:
+def json_objects(
+    rows: pa.StructArray,
+    missing: Mapping[str, NDArray[np.bool_]],
+    embedded: Collection[str] = (),
+) -> pa.Array:
     """Returns structs as JSON objects, null for null. `missing`: for each name, a mask of the rows that do not get this
-    key."""
+    key; `embedded`: the names of strings that are JSON texts already, and become nested values."""
     n = len(rows)
     if rows.null_count == n:
         return pa.nulls(n, pa.string())
     whole = _states(rows)
     members = [
-        _Member.of(field, rows.field(i), whole, missing.get(field.name))
+        _Member.of(
+            field, rows.field(i), whole, missing.get(field.name), embedded=field.name in embedded
+        )
         for i, field in enumerate(rows.type)
     ]
     sizes = np.full(n, 2 + BLOCK + sum(member.room for member in members), dtype=np.int64)
@@ -117,6 +123,8 @@ class _Member:
         values: pa.Array,
         rows: NDArray[np.int8],
         missing: NDArray[np.bool_] | None,
+        *,
+        embedded: bool = False,
     ) -> _Member:
         """`rows`: the states of the objects. The kernel writes no member into an object that is null."""
         state = _states(values)
@@ -133,9 +141,9 @@ class _Member:
             member.room += json_kernels.TIME_BYTES
         elif pa.types.is_binary(kind):
             member.form = json_kernels.BASE64
-        elif pa.types.is_string(kind):
+        elif pa.types.is_string(kind) and not embedded:
             member.form = json_kernels.ESCAPED
-        else:
+        elif not embedded:
             member.values = _texts(values)
         return member
 

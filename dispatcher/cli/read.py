@@ -1,0 +1,313 @@
+"""The command `read`: changes of a daemon's consumer, a server or a folder of files as lines of JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from dispatcher.cli.calls import (
+    URL_VARIABLE,
+    Ca,
+    DaemonAddress,
+    TokenFile,
+    call,
+    errors_as_exit_codes,
+    parse_place,
+    unexpected,
+)
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+
+if TYPE_CHECKING:
+    from dispatcher.library.options import StartAt
+    from dispatcher.reader.change_sources import ChangeSource
+
+_FILES = "files:"
+_MARIADB_GTID = re.compile(r"\d+-\d+-\d+(,|\Z)")
+_FORMS = "write the name of a consumer, mysql://user@host:3306/shop,billing.orders, or files:FOLDER"
+# How long a call may take longer than the daemon waits for transactions.
+_CALL_S = 60.0
+
+Run = Callable[["ChangeSource"], Awaitable[None]]
+
+
+def read_command(  # noqa: PLR0913 - one parameter per option
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A consumer of a running daemon, by its name (needs --url). Or a server without a daemon:"
+            " mysql://USER@HOST:PORT/DATABASES, with names or patterns of databases and tables, such as"
+            " shop,billing.orders. Or a folder of binlog files: files:FOLDER.",
+            show_default=False,
+        ),
+    ],
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar=URL_VARIABLE,
+            help="URL of the daemon, such as http://127.0.0.1:8085; of several daemons all, with commas.",
+            show_default=False,
+        ),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="Begin at earliest, latest, a position (binlog.000003:1234), an executed GTID set, or a time (ISO"
+            " 8601, UTC by default). Default: for a consumer where its reader stopped; for a server latest; for files"
+            " earliest; with --state where the last run stopped.",
+            show_default=False,
+        ),
+    ] = None,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="End at the present end of the log. Default: wait for more."),
+    ] = False,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            metavar="NAME",
+            help="Of a consumer only this table: database.table or a pattern. Repeatable.",
+        ),
+    ] = None,
+    schemas: Annotated[
+        bool, typer.Option("--schema", help="Also print a line with a table's columns and types.")
+    ] = False,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="COMMAND",
+            help="Give the lines to this shell command instead of printing them, some transactions at a time. Exit"
+            " code 0 acknowledges them; after another code the command gets them again.",
+            show_default=False,
+        ),
+    ] = None,
+    no_ack: Annotated[
+        bool,
+        typer.Option("--no-ack", help="Acknowledge nothing: read beside a consumer's own reader."),
+    ] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="For a server or files: store the position in this file, and continue there at the next run.",
+            show_default=False,
+        ),
+    ] = None,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File with the server's password.", show_default=False),
+    ] = None,
+    password_env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Environment variable with the password.", show_default=False
+        ),
+    ] = None,
+    tls_mode: Annotated[
+        str,
+        typer.Option(
+            metavar="MODE", help="disabled, preferred, required, verify_ca or verify_identity."
+        ),
+    ] = "preferred",
+    token_file: TokenFile = None,
+    ca: Ca = None,
+) -> None:
+    """Print changes as lines of JSON: a line per changed row and per DDL statement.
+
+    Example: binlog-dispatcher read mysql://repl@db1/shop --from earliest --once
+
+    Changes are acknowledged after they were written. Ctrl-C and a closed pipe end the command with exit code 0.
+    """
+    from dispatcher.inspect.command import compilation_announced  # noqa: PLC0415
+    from dispatcher.reader.change_lines import ChangeLines  # noqa: PLC0415
+    from dispatcher.reader.outputs import CommandOutput, LineOutput, StreamOutput  # noqa: PLC0415
+    from dispatcher.reader.read import copy_changes, end_at_signals  # noqa: PLC0415
+
+    output: LineOutput = (
+        StreamOutput(sys.stdout.buffer) if command is None else CommandOutput(command)
+    )
+
+    async def run(opened: ChangeSource) -> None:
+        lines = ChangeLines(
+            tables or (),
+            lower_case_table_names=opened.lower_case_table_names,
+            schemas=schemas,
+        )
+        await copy_changes(opened, lines, output, once=once)
+
+    async def until_ended(read: Callable[[Run], Awaitable[None]]) -> None:
+        end_at_signals()
+        with suppress(asyncio.CancelledError):
+            await read(run)
+
+    with errors_as_exit_codes():
+        place = None if start is None else parse_place(start, "--from")
+        if source.startswith(("mysql://", _FILES)):
+            if no_ack:
+                raise _wrong("--no-ack is for a consumer", "leave out --state to store nothing")
+            if tables:
+                raise _wrong("--table is for a consumer", f"name tables in the address: {_FORMS}")
+            login = _Login(password_file, password_env, tls_mode, ca)
+            read = partial(_read_directly, source, place, state, login, once=once)
+        else:
+            if state is not None:
+                raise _wrong("--state is for a server or files", "a daemon stores the position")
+            if url is None:
+                what = f"{source!r} would be a consumer of a daemon, but --url is missing"
+                raise _wrong(what, f"pass --url or set {URL_VARIABLE}; or {_FORMS}")
+            address = DaemonAddress(url, token_file, ca)
+            read = partial(
+                _read_consumer, address, source, place, acknowledges=not no_ack, once=once
+            )
+        try:
+            with compilation_announced():
+                asyncio.run(until_ended(read))
+        except BrokenPipeError:
+            # When Python exits, it flushes standard output once more. This flush must not fail.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _wrong(what: str, remedy: str) -> UserError:
+    return UserError(ErrorKind.SETTINGS, what, remedy=remedy)
+
+
+async def _read_consumer(
+    address: DaemonAddress,
+    name: str,
+    place: str | dict[str, Any] | None,
+    run: Run,
+    *,
+    acknowledges: bool,
+    once: bool,
+) -> None:
+    from dispatcher.reader.change_sources import WAIT_S, DaemonConsumer  # noqa: PLC0415
+
+    def send(operation: str, body: dict[str, Any]) -> Any:
+        path = f"/v1/consumers/{quote(name, safe='')}/{operation}"
+        read = _answer_and_bytes if operation == "read" else json.load
+        return call(address, path, body, timeout_s=WAIT_S + _CALL_S, read=read)
+
+    consumer = DaemonConsumer(
+        send, acknowledges=acknowledges, start=place, wait_s=1.0 if once else WAIT_S
+    )
+    try:
+        await consumer.open()
+    except (KeyError, TypeError):
+        raise unexpected(address.url) from None
+    try:
+        await run(consumer)
+    finally:
+        await consumer.close()
+
+
+def _answer_and_bytes(answer: IO[bytes]) -> tuple[dict[str, Any], bytes]:
+    return json.loads(answer.readline()), answer.read()
+
+
+class _Login:
+    """The options for the login at a server."""
+
+    def __init__(
+        self,
+        password_file: Path | None,
+        password_env: str | None,
+        tls_mode: str,
+        ca: Path | None,
+    ) -> None:
+        self.password_file = password_file
+        self.password_env = password_env
+        self.tls: Any = {"mode": tls_mode}
+        if ca is not None:
+            self.tls["ca"] = str(ca)
+
+
+async def _read_directly(
+    source: str,
+    place: str | dict[str, Any] | None,
+    state: Path | None,
+    login: _Login,
+    run: Run,
+    *,
+    once: bool,
+) -> None:
+    from dispatcher.inspect.server_login import Login, parse_address, password_of  # noqa: PLC0415
+    from dispatcher.library.client import BinlogClient  # noqa: PLC0415
+    from dispatcher.reader.change_sources import WAIT_S, LibraryBinlog  # noqa: PLC0415
+
+    limits: dict[str, Any] = {}
+    if source.startswith(_FILES):
+        folder = source.removeprefix(_FILES)
+        databases = ["*"]
+        begin = "earliest"
+        client = BinlogClient(state=state, files={"path": folder, "follow": not once})
+    else:
+        user, host, port, names = parse_address(source, _FORMS)
+        databases, limits["tables"] = _selection(names)
+        begin = "latest"
+        password = password_of(Login(login.password_file, login.password_env), user, host)
+        server = f"{user}@[{host}]:{port}" if ":" in host else f"{user}@{host}:{port}"
+        client = BinlogClient(server, state=state, password=password, tls=login.tls)
+    if not limits.get("tables"):
+        limits.pop("tables", None)
+    start = _start_at(begin if place is None else place)
+    # The client logs why it cannot connect, and then raises the same error.
+    log = logging.getLogger("dispatcher")
+    log.addHandler(logging.NullHandler())
+    async with client:
+        binlog = await client.create_binlog("read", databases, start=start, **limits)
+        log.addHandler(logging.StreamHandler())
+        wait_s = 1.0 if once else WAIT_S
+        await run(LibraryBinlog(binlog, acknowledges=state is not None, wait_s=wait_s))
+
+
+def _selection(names: str) -> tuple[list[str], list[str]]:
+    """Returns the databases, and the tables, () for all tables of the databases, of an address's path."""
+    given = [name for name in names.strip("/").split(",") if name]
+    tables = [name for name in given if "." in name]
+    whole = [name for name in given if "." not in name]
+    databases = list(dict.fromkeys([*whole, *(name.partition(".")[0] for name in tables)]))
+    if tables:
+        tables += [f"{name}.*" for name in whole]
+    return databases or ["*"], tables
+
+
+def _start_at(place: str | dict[str, Any]) -> StartAt:
+    """Returns a place in the form of the library. Raises `UserError`."""
+    from datetime import UTC, datetime, timedelta  # noqa: PLC0415
+
+    from dispatcher.model.gtid import GtidSet, MariadbGtids  # noqa: PLC0415
+    from dispatcher.yaml_settings.values import parse_timestamp  # noqa: PLC0415
+
+    if isinstance(place, str):
+        return "earliest" if place == "earliest" else "latest"
+    if "gtid" in place:
+        text = place["gtid"]
+        try:
+            parse = MariadbGtids.parse if _MARIADB_GTID.match(text) else GtidSet.parse
+            return parse(text)
+        except BinlogError as error:
+            raise _wrong(f"--from: {error.what}", error.remedy or "") from None
+    if "timestamp" in place:
+        try:
+            micros = parse_timestamp(place["timestamp"])
+        except ValueError as error:
+            raise _wrong(f"--from: {error}", "write it like 2026-01-31T12:00:00Z") from None
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return place["file"], place["offset"]

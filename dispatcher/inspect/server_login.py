@@ -1,0 +1,70 @@
+"""The address of a server and its password, as a person gives them on a command line."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from dispatcher.model.errors import ErrorKind, UserError
+
+SCHEME = "mysql://"
+ADDRESS_REMEDY = "write it like mysql://user@host:3306 or mysql://user@host:3306/binlog.000003"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """The options for the login at a server."""
+
+    password_file: Path | None = None
+    password_env: str | None = None
+    tls_mode: str = "preferred"
+    ca: Path | None = None
+    server_public_key: Path | None = None
+    get_server_public_key: bool = False
+
+
+def wrong(what: str, remedy: str) -> UserError:
+    """Returns the error for a wrong argument."""
+    return UserError(ErrorKind.SETTINGS, what, remedy=remedy)
+
+
+def parse_address(url: str, remedy: str = ADDRESS_REMEDY) -> tuple[str, str, int, str]:
+    """Returns (user, host, port, rest) of mysql://user@host:port/rest. Raises `UserError`."""
+    from dispatcher.yaml_settings.values import split_host_port  # noqa: PLC0415 - pydantic
+
+    address, _, rest = url.removeprefix(SCHEME).partition("/")
+    user, _, server = address.rpartition("@")
+    if ":" in user:
+        raise wrong(
+            "the address holds a password; every user of this machine can read it in the list of processes",
+            "leave the password out, and use --password-file FILE or --password-env VARIABLE, or enter it when asked",
+        )
+    if not user or not server:
+        raise wrong(f"not the address of a server: {url}", remedy)
+    try:
+        host, port = split_host_port(server, 3306)
+    except ValueError as error:
+        raise wrong(f"{url}: {error}", remedy) from None
+    return unquote(user), host, port, rest
+
+
+def password_of(login: Login, user: str, host: str) -> str:
+    """Returns the password from the file, the variable, or the terminal. Raises `UserError`."""
+    file, variable = login.password_file, login.password_env
+    if file is not None and variable is not None:
+        raise wrong("both --password-file and --password-env", "use one of them")
+    if file is not None:
+        try:
+            return file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not UTF-8 text"
+            raise wrong(f"--password-file {file}: {reason}", "name a readable file") from None
+    if variable is not None:
+        if variable not in os.environ:
+            raise wrong(f"--password-env: {variable} is not set", "set and export it")
+        return os.environ[variable]
+    return getpass.getpass(f"password of {user}@{host}: ") if sys.stdin.isatty() else ""

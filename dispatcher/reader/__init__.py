@@ -1,0 +1,1 @@
+"""The command `binlog-dispatcher read`: changes as lines of JSON."""
