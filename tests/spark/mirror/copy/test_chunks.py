@@ -160,6 +160,51 @@ def test_every_row_is_in_one_chunk_of_any_key(
     connection.close()
 
 
+# Texts that are equal to another one by some of the collations: by case, accents, spaces at the end, or expansion.
+ALIKE = ["a", "A", "á", "a ", "ß", "ss", "S", ""]
+COLLATIONS = ["utf8mb4_general_ci", "utf8mb4_unicode_ci", "utf8mb4_bin", "latin1_german2_ci"]
+
+
+def test_equal_texts_in_composite_keys_lie_in_one_chunk_each(
+    any_server: Server, new_database: NewDatabase
+) -> None:
+    """Chunk bounds lie inside and between the groups of texts that the collation considers equal."""
+    server, database = any_server, new_database(any_server)
+    add_reader(server)
+    connection = open_session(CopyServer.of_settings(copy_settings(server)).endpoint)
+    collations = COLLATIONS + ["utf8mb4_0900_ai_ci", "utf8mb4_0900_as_cs"] * (
+        server.kind == "mysql97"
+    )
+    for collation in collations:
+        charset = collation.partition("_")[0]
+        text = f"VARCHAR(5) CHARACTER SET {charset} COLLATE {collation}"
+        dates, amounts, states = ["0000-00-00", "2024-02-29"], ["-0.50", "10.00"], ["z", "a"]
+        rows = [
+            f"('{a}', {n}, '{dates[n % 2]}', {amounts[n // 2 % 2]}, '{states[n // 4 % 2]}')"
+            for n, a in enumerate(ALIKE * 8)
+        ]
+        server.execute(
+            "SET sql_mode = '', NAMES utf8mb4",
+            f"CREATE TABLE {collation} (a {text}, n INT, d DATE, m DECIMAL(4,2), e ENUM('z','a'),"
+            " PRIMARY KEY (e, a, m, d, n))",
+            f"INSERT INTO {collation} VALUES {', '.join(rows)}",
+            database=database,
+        )
+        source = read_source_table(connection, database, collation)
+        for size in (1, 2, 5):
+            found, lower = list[int](), None
+            while True:
+                texts = boundary_row(connection, boundary_query(source, lower, size))
+                upper: Bound | None = None if texts is None else bound_of(source, texts)
+                part = fetch(connection, chunk_query(source, "n", Chunk(lower, upper)))
+                found += [int(str(n)) for (n,) in part]
+                if upper is None:
+                    break
+                lower = upper
+            assert sorted(found) == list(range(len(rows))), (collation, size)
+    connection.close()
+
+
 def test_the_walk_and_the_chunks_use_the_index(mysql97: Server, new_database: NewDatabase) -> None:
     database = new_database(mysql97)
     add_reader(mysql97)
