@@ -10,6 +10,7 @@ Sources: MySQL source, libs/mysql/binlog/event/statement_events.cpp; MariaDB, sq
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import Any
@@ -87,12 +88,30 @@ class Query:
     @property
     def query(self) -> str:
         """The statement as text. Bytes that are invalid in the session's character set become U+FFFD."""
+        if not self.raw.isascii() and _WRITTEN_BY_SERVER.match(self.raw) and _is_utf8(self.raw):
+            return self.raw.decode("utf-8")
         text = text_of(self.raw, self.status.client)
         return text if isinstance(text, str) else self.raw.decode("utf-8", "replace")
 
     @property
     def updated_databases(self) -> tuple[str, ...] | None:
         return self.status.updated_databases
+
+
+# What servers log in place of CREATE TABLE ... SELECT: the definition in the form of SHOW CREATE TABLE, in UTF-8, but the
+# status variables contain the session's character set. Dumps have the same form; their names in another character set
+# are hardly ever valid UTF-8. Sources: binlog_show_create_table in sql/sql_insert.cc of MySQL and MariaDB.
+_WRITTEN_BY_SERVER = re.compile(
+    rb"CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?(?:`(?:[^`]|``)++`\.)?`(?:[^`]|``)++` \(\n  `"
+)
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def parse_query(body: bytes, *, load: bool = False) -> Query:

@@ -230,6 +230,23 @@ def test_all_status_variables() -> None:
     assert unknown == Status(unknown_variable=200)
 
 
+@pytest.mark.parametrize("collation", [28, 8])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE `\u00e9` (\n  `n\u00e9` int NOT NULL DEFAULT '0'\n) START TRANSACTION",
+        "CREATE OR REPLACE TABLE `d`.`\u00e9``` (\n  `n` int(1) NOT NULL COMMENT '\u00e9'\n)",
+    ],
+)
+def test_a_definition_that_the_server_wrote_is_in_utf8(text: str, collation: int) -> None:
+    status = b"\4" + bytes((collation, 0, collation, 0, 8, 0))
+    charset = {28: "gbk", 8: "cp1252"}[collation]
+    assert parse_query(query_body(text, "", status)).query == text
+    typed = text.replace("\n", "").encode(charset)
+    raw = query_body("", "", status) + typed
+    assert parse_query(raw).query == text.replace("\n", "")
+
+
 @given(st.text(st.characters(codec="gbk"), max_size=40))
 @example("\u8a98`'\\")
 def test_a_statement_in_gbk(text: str) -> None:

@@ -185,6 +185,7 @@ ALTER TABLE t ADD z VARCHAR(9) DEFAULT 'a' || 'b'
 CREATE TABLE z (a NUMBER, b VARCHAR2(9), c DATE, d TIMESTAMP)
 @group character sets of the client
 @settings latin1 gbk connection_latin1 collation_bin
+CREATE TABLE `été` SELECT 1 AS `né`
 CREATE TABLE é (id INT)
 CREATE TABLE `é` (id INT)
 ALTER TABLE t ADD é INT DEFAULT 3
