@@ -191,7 +191,8 @@ def at_offset(
 ) -> ExecutedPosition:
     """Return the position at a file and offset. Raises BinlogError unless the offset lies between two transactions.
 
-    With `inside`, return the beginning of the transaction in which the offset lies.
+    With `inside`, return the beginning of the transaction in which the offset lies. An offset at which no event begins
+    is an error, as in a server's dump.
     """
     _check_exists(log, file, offset)
     reading = _Reading(log, file)
@@ -208,12 +209,16 @@ def at_offset(
                 break
     between = reading.offset
     if offset not in (FIRST_OFFSET, between) and not _is_between(log, reading, offset):
+        begins = "transaction"
         if inside:
-            return reading.position
+            # Beyond 4 GiB no dump can begin, so `type_at` knows no event there.
+            if offset >> 32 or log.type_at(file, offset) is not None:
+                return reading.position
+            begins = "event"
         places = f"{between} or {beyond}" if beyond else str(between)
         raise BinlogError(
             ErrorKind.SETTINGS,
-            f"no transaction begins at {file}:{offset}",
+            f"no {begins} begins at {file}:{offset}",
             remedy=f"SHOW BINLOG EVENTS IN '{file}' lists the events; {places} is between two transactions",
         )
     reading.offset = offset

@@ -195,6 +195,22 @@ def test_an_offset_inside_of_a_transaction_means_its_beginning(tmp_path: Path, g
             assert found == make_executed(view.mode, gtids, name, begin), offset
 
 
+@pytest.mark.parametrize("gtid", GTIDS)
+def test_an_offset_inside_of_an_event_is_no_place(tmp_path: Path, gtid: str) -> None:
+    log = log_of(gtid)
+    put(tmp_path, log)
+    name = log.transactions[0].file
+    events, between = boundaries(log, name)
+    first, last = min(between), max(between)
+    others = [at for at in range(first, last, 7) if at not in {*events, *between}]
+    assert others
+    view = view_of(tmp_path, *(at_offset(name, at, inside=True) for at in others))
+    for offset in others:
+        found = view.starts[at_offset(name, offset, inside=True)]
+        assert isinstance(found, BinlogError), offset
+        assert f"no event begins at {name}:{offset}" in found.what
+
+
 def test_the_remedy_names_the_nearest_places(tmp_path: Path) -> None:
     log = log_of("mysql")
     put(tmp_path, log)
