@@ -98,9 +98,9 @@ class Query:
         return self.status.updated_databases
 
 
-# What servers log in place of CREATE TABLE ... SELECT: the definition in the form of SHOW CREATE TABLE, in UTF-8, but the
-# status variables contain the session's character set. Dumps have the same form; their names in another character set
-# are hardly ever valid UTF-8. Sources: binlog_show_create_table in sql/sql_insert.cc of MySQL and MariaDB.
+# What servers log in place of CREATE TABLE ... SELECT: the definition in the form of SHOW CREATE TABLE, in UTF-8, but
+# the status variables contain the session's character set. Dumps have the same form; their names in another character
+# set are hardly ever valid UTF-8. Sources: binlog_show_create_table in sql/sql_insert.cc of MySQL and MariaDB.
 _WRITTEN_BY_SERVER = re.compile(
     rb"CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?(?:`(?:[^`]|``)++`\.)?`(?:[^`]|``)++` \(\n  `"
 )
