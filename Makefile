@@ -1,7 +1,7 @@
 # Each target installs what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make. Servers and jars
 # go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs/development.md.
 .PHONY: help manifests image demo screenshot picture test test-deep simulate mutants soak fuzz kernels classes rewritten lint bench \
-	servers jars sparks setup lock clean
+	servers jars sparks setup lock clean release size
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -30,6 +30,8 @@ help:
 	@echo "make bench    measure what has a target, and other programs for comparison (FULL=1: larger logs, every part)"
 	@echo "make manifests  write the generated files: dashboard, docs/metrics.md, docs/settings.md,"
 	@echo "              docs/http-api-reference.md, plain Kubernetes manifests (needs Helm or Go)"
+	@echo "make release  build the sdist and the wheel into dist, list what they contain, and run them in fresh environments"
+	@echo "make size     count the lines of code, docstrings and comments by package"
 	@echo "make image    run the steps of the Dockerfile in a chroot, without a container engine, as root"
 	@echo "make sparks   download other versions of Spark, for the tests, into the cache folder"
 	@echo "make servers  download the MySQL and MariaDB servers of the tests into the cache folder"
@@ -56,6 +58,18 @@ sparks:
 demo: jars
 	@deploy/setup.sh mirror
 	@$(PY) -m deploy.demo $(if $(KEEP),--keep) $(if $(STANDBY),--standby)
+
+# A second build must make identical files. The tests install the wheel into fresh environments and run daemon, source and
+# mirror.
+release: jars servers
+	@rm -rf dist .cache/dist
+	@$(PY) -m build -q -o dist && $(PY) -m build -q -o .cache/dist
+	@diff -r dist .cache/dist
+	@$(PY) -m deploy.release dist
+	$(PY) -m pytest -q -m "" tests/deploy/test_packaging.py
+
+size: setup
+	@$(PY) -m deploy.size
 
 # The steps of the Dockerfile, without a container engine; as root.
 image:

@@ -172,7 +172,7 @@ need_folder() {
 # The S3 server; its packages conflict with those of .venv.
 need_moto() { need_folder moto; }
 
-# Readers of Delta tables without Spark.
+# Readers of Delta and Iceberg tables without Spark.
 need_readers() { need_folder readers; }
 
 for name in "$@"; do

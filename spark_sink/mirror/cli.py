@@ -263,7 +263,8 @@ def tables(
     for line in lines:
         lag = "" if line.lag_s is None else f", {line.waiting_rows} rows behind, {line.lag_s:.0f} s"
         reason = f": {line.reason}" if line.reason else ""
-        say(f"{line.consumer}  {line.table}  {line.state}{lag}{reason}")
+        requires = f", requires {', '.join(line.requires)}" if line.requires else ""
+        say(f"{line.consumer}  {line.table}  {line.state}{requires}{lag}{reason}")
         if line.catalog_error:
             say(f"    {line.catalog_error}")
         if line.copied is not None:

@@ -16,6 +16,7 @@ from spark_sink.mirror.copy.progress import CopyProgress, remaining_s
 from spark_sink.mirror.copy.staging import StagingTable
 from spark_sink.mirror.lake import delta_log
 from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.lake.table_features import reader_features
 from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.control_rows import ControlRows
 from spark_sink.mirror.rules.states import Creating, TableState
@@ -36,7 +37,8 @@ class TableLine:
     `waiting_rows`: how many row changes in the log the table does not have yet; `lag_s`: seconds since the oldest of
     these changes was committed, None if there is none; `since`: when the state was written; `copied`: how far the copy
     is while the table is being copied, else None; `catalog`: the table's name in the catalog; `catalog_error`: why the
-    table is not registered under the wanted name, "" if it is.
+    table is not registered under the wanted name, "" if it is; `requires`: the features of Delta
+    that the table requires of its readers.
     """
 
     consumer: str
@@ -50,6 +52,7 @@ class TableLine:
     copied: CopyProgress | None = None
     catalog: str = ""
     catalog_error: str = ""
+    requires: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.__slots__}
@@ -121,6 +124,7 @@ def table_lines(
                 _copied(spark, target, record),
                 record.registered,
                 record.refused,
+                reader_features(spark, mirrored_table(root, record).path) if record.folder else (),
             )
         )
     return lines

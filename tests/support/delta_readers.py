@@ -1,11 +1,13 @@
-"""Reads Delta tables by programs without Spark, which `deploy/setup.sh readers` installs into .cache/readers.
+"""Reads Delta and Iceberg tables by programs without Spark, which `deploy/setup.sh readers` installs into
+.cache/readers.
 
-The file is also the program that runs there: it reads paths of tables as JSON from its input, and prints what each
-reader returns for each table.
+The file is also the program that runs there: it reads the format and paths of tables as JSON from its input, and prints
+what each reader returns for each table. The path of an Iceberg table is that of its metadata file.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
 import subprocess
@@ -13,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +23,17 @@ _PYTHON = Path(__file__).parents[2] / ".cache/readers/bin/python"
 Rows = list[dict[str, Any]]
 
 
-def read(paths: Sequence[str]) -> dict[str, dict[str, Rows | str]]:
-    """Returns, by reader with its version and by path, the rows as `comparable` returns them, or the reader's error."""
+def read(paths: Sequence[str], form: str = "delta") -> dict[str, dict[str, Rows | str]]:
+    """Returns, by reader with its version and by path, the rows as `comparable` returns them, or the reader's error.
+    `form`: "delta" or "iceberg"."""
     assert _PYTHON.exists(), "run deploy/setup.sh readers"
     done = subprocess.run(
         [str(_PYTHON), __file__],
-        input=json.dumps(paths),
+        input=json.dumps([form, list(paths)]),
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     result: dict[str, dict[str, Rows | str]] = json.loads(done.stdout)
@@ -67,7 +71,46 @@ def _polars(path: str) -> Rows:
     return rows
 
 
-_READERS: dict[str, Callable[[str], Rows]] = {"deltalake": _delta_rs, "polars": _polars}
+def _duckdb(query: str, path: str) -> Rows:
+    import duckdb  # type: ignore[import-not-found] # noqa: PLC0415
+
+    with duckdb.connect() as connection:
+        # Each extension is a file of a package; `INSTALL` would download it.
+        for name in ("avro", "httpfs", "iceberg", "delta"):
+            package = Path(importlib.import_module(f"duckdb_extension_{name}").__path__[0])
+            (file,) = package.glob("**/*.duckdb_extension")
+            connection.execute(f"LOAD '{file}'")
+        connection.execute("SET TimeZone = 'UTC'")
+        rows: Rows = connection.execute(query, [path]).to_arrow_table().to_pylist()
+    return rows
+
+
+def _pyiceberg(path: str) -> Rows:
+    from pyiceberg.table import StaticTable  # noqa: PLC0415
+
+    rows: Rows = StaticTable.from_metadata(path).scan().to_arrow().to_pylist()
+    return rows
+
+
+def _polars_iceberg(path: str) -> Rows:
+    import polars as pl  # noqa: PLC0415
+
+    rows: Rows = pl.scan_iceberg(path).collect().to_dicts()
+    return rows
+
+
+_READERS: dict[str, dict[str, Callable[[str], Rows]]] = {
+    "delta": {
+        "deltalake": _delta_rs,
+        "polars": _polars,
+        "duckdb": partial(_duckdb, "SELECT * FROM delta_scan($1)"),
+    },
+    "iceberg": {
+        "pyiceberg": _pyiceberg,
+        "polars": _polars_iceberg,
+        "duckdb": partial(_duckdb, "SELECT * FROM iceberg_scan($1)"),
+    },
+}
 
 
 def _answer(reader: Callable[[str], Rows], path: str) -> Rows | str:
@@ -78,9 +121,9 @@ def _answer(reader: Callable[[str], Rows], path: str) -> Rows | str:
 
 
 if __name__ == "__main__":
-    tables = json.load(sys.stdin)
+    chosen, tables = json.load(sys.stdin)
     answers = {
         f"{name} {importlib.metadata.version(name)}": {p: _answer(reader, p) for p in tables}
-        for name, reader in _READERS.items()
+        for name, reader in _READERS[chosen].items()
     }
     json.dump(answers, sys.stdout)

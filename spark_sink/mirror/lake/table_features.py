@@ -52,7 +52,7 @@ def require(spark: SparkSession, path: str, wanted: dict[str, str]) -> None:
     if not wanted:
         return
     properties = table_properties(spark, path)
-    if _NTZ in _features(spark, path):
+    if _NTZ in reader_features(spark, path):
         properties |= NTZ_FEATURE
     missing = {name: value for name, value in wanted.items() if properties.get(name) != value}
     if missing:
@@ -60,6 +60,8 @@ def require(spark: SparkSession, path: str, wanted: dict[str, str]) -> None:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({pairs})")
 
 
-def _features(spark: SparkSession, path: str) -> set[str]:
+def reader_features(spark: SparkSession, path: str) -> tuple[str, ...]:
+    """Returns, sorted, the features that the Delta table at `path` requires of its readers; () if each reader of Delta
+    reads it, or if there is no table."""
     protocol: Any = transaction_on(spark, path).protocol()
-    return set(json.loads(protocol.json())["protocol"].get("readerFeatures", ()))
+    return tuple(sorted(json.loads(protocol.json())["protocol"].get("readerFeatures", ())))

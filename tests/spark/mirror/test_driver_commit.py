@@ -12,6 +12,7 @@ import pytest
 from delta.tables import DeltaTable
 
 from spark_sink.mirror.lake.delta_commit import DeltaTransaction
+from spark_sink.mirror.lake.table_features import COLUMN_MAPPING, TYPE_WIDENING, require
 from spark_sink.mirror.tables.delta import MirroredTable, StepSession
 from spark_sink.mirror.tables.driver_commit import JOINED_FROM_FILES, DriverTable
 from spark_sink.mirror.values.faults import is_conflict
@@ -98,6 +99,7 @@ def test_files_that_spark_wrote_and_columns_that_changed_since(
 ) -> None:
     frame = spark.createDataFrame(rows(range(4), 1), spark_schema(_ARROW))
     table.append(1, frame.coalesce(1))
+    require(spark, table.path, TYPE_WIDENING | COLUMN_MAPPING)
     spark.sql(f"ALTER TABLE {table.sql_name} ALTER COLUMN v TYPE BIGINT")
     spark.sql(f"ALTER TABLE {table.sql_name} ADD COLUMNS (added STRING)")
     spark.sql(f"ALTER TABLE {table.sql_name} RENAME COLUMN day TO renamed")
@@ -141,7 +143,7 @@ def test_a_file_that_another_writer_removed_is_a_conflict(
 
 
 @pytest.mark.deep
-def test_deletion_vectors_and_a_change_feed_are_left_to_spark(
+def test_replacing_rows_with_deletion_vectors_or_a_feed_is_left_to_spark(
     spark: SparkSession, table: MirroredTable
 ) -> None:
     assert DriverTable(spark, table).append(1, rows(range(4), 1))
@@ -154,5 +156,6 @@ def test_deletion_vectors_and_a_change_feed_are_left_to_spark(
     assert not DriverTable(spark, table).replace(3, keys(range(1)), rows(range(1), 2))
     assert DriverTable(spark, table).append(3, rows(range(9, 10), 1))
     spark.sql(f"{set_property} ('delta.enableChangeDataFeed' = 'true')")
-    assert not DriverTable(spark, table).append(4, rows(range(8, 9), 1))
-    assert sorted(values(spark, table)) == [0, 1, 2, 9]
+    assert not DriverTable(spark, table).replace(4, keys(range(1)), rows(range(1), 2))
+    assert DriverTable(spark, table).append(4, rows(range(8, 9), 1))
+    assert sorted(values(spark, table)) == [0, 1, 2, 8, 9]

@@ -1,4 +1,4 @@
-"""Which readers of Delta read a mirrored table, by what has happened to the table."""
+"""Which readers of Delta and of Iceberg read a mirrored table, by what has happened to the table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from spark_sink.mirror.table_lines import table_lines
 from tests.spark.conftest import assert_equal
 from tests.spark.mirror.conftest import Mirror
+from tests.spark.mirror.test_iceberg import Published
 from tests.support import delta_readers
 from tests.support.delta_readers import comparable
 
@@ -99,6 +101,67 @@ def test_a_table_requires_of_its_readers_what_its_history_needs(mirror: Mirror) 
                 assert table not in _PLAIN
             else:
                 assert answer == comparable(source.rows(table)), (reader, table)
+        lines.append(f"| {what} | {' | '.join(cells)} |")
+    matrix = "\n".join(lines)
+    print(matrix)
+    assert matrix in _TARGETS.read_text("utf-8")
+
+
+# The same for Iceberg tables, which have no deletion vectors.
+_ICEBERG_CHANGES = {
+    **{what: change for what, change in _CHANGES.items() if change[0] != "vectors"},
+    "a `DATE` becomes a `DATETIME`, which rewrites all rows": (
+        "rewritten",
+        ("MODIFY day DATETIME",),
+    ),
+    "the table is renamed": ("moved", ()),
+}
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1200)
+def test_readers_of_iceberg_read_each_table(mirror: Mirror, tmp_path: Path) -> None:
+    """Spark reads such tables in `test_iceberg_readers`, from a REST catalog."""
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": "file:///"}
+    published = Published(mirror, properties)
+    source = mirror.source
+    tables = [table for table, _ in _ICEBERG_CHANGES.values()]
+    for table in tables:
+        more = f", {_MORE_COLUMNS[table]}" if table in _MORE_COLUMNS else ""
+        source.execute(f"CREATE TABLE {table} ({_COLUMNS}{more})")
+        names = "id, n, price, day, at, label, data, x, `größe`, `a-b`"
+        source.execute(f"INSERT INTO {table} ({names}) VALUES {_VALUES}")
+    source.execute("UPDATE moments SET moment = '2020-02-29 23:59:59.123456' WHERE id = 1")
+    assert published.apply() == 0
+    for table, clauses in _ICEBERG_CHANGES.values():
+        source.execute(*(f"ALTER TABLE {table} {clause}" for clause in clauses))
+        source.execute(
+            f"UPDATE {table} SET n = 11 WHERE id = 1",
+            f"DELETE FROM {table} WHERE id = 3",
+            f"INSERT INTO {table} (id, n) VALUES (4, 40)",
+        )
+    source.execute("RENAME TABLE moved TO other_name")
+    code = published.apply()
+    assert code == 0, [
+        line for line in table_lines(mirror.spark, str(mirror.target.path)) if line.reason
+    ]
+    current = {table: "other_name" if table == "moved" else table for table in tables}
+    files = {
+        table: published.catalog.load_table(f"{source.database}.{name}").metadata_location
+        for table, name in current.items()
+    }
+    found = delta_readers.read(list(files.values()), "iceberg")
+    lines = [f"| | {' | '.join(found)} |", "|---" * (len(found) + 1) + "|"]
+    for what, (table, _) in _ICEBERG_CHANGES.items():
+        cells = []
+        for reader, answers in found.items():
+            answer = answers[files[table]]
+            cells.append("refuses" if isinstance(answer, str) else "reads")
+            if isinstance(answer, str):
+                print(f"{reader}, {table}: {answer}")
+                assert "ModuleNotFoundError" not in answer
+            else:
+                assert answer == comparable(source.rows(current[table])), (reader, table)
         lines.append(f"| {what} | {' | '.join(cells)} |")
     matrix = "\n".join(lines)
     print(matrix)
