@@ -109,6 +109,7 @@ SESSION_FILES = tuple(
         "mirror/test_crashes",
         "mirror/test_driver_commit",
         "mirror/test_histories",
+        "mirror/test_same_name_again",
         "mirror/test_keyless_copy",
         "mirror/test_negative_zero",
         "mirror/test_recomputed",
