@@ -157,7 +157,7 @@ def test_a_wrong_setting_is_reported_and_corrected_without_a_restart(
         with Proxy(server.port) as gone:
             port = gone.port
         bad = {**right, "mysql": right["mysql"].replace(str(server.port), str(port))}
-    daemon = make_daemon({"bad": bad, "good": source(server, "b")})
+    daemon = make_daemon({"bad": bad, "good": source(server, "b", user="good")})
     api = daemon.start()
     row = until(
         lambda: r if (r := api.row("bad"))["last_error"] else None, "the consumer has an error"

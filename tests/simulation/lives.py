@@ -50,19 +50,22 @@ def reset(world: PlayedWorld) -> None:
     stands = _stands(world)
     if not world.histories or stands is None or not _may_change(world, stands):
         return
-    new, rng = world.histories[0], world.rng
+    new, rng, same_second = world.histories[0], world.rng, False
     if rng.random() < 0.4:
         shifted = world.scenario.mode is Mode.GTID and rng.random() < 0.6
-        same_second = twin(world.scenario.mode, world.scenario.log, shifted=shifted)
-        if _differs_everywhere(world.server, same_second, stands):
-            new = same_second
+        other = twin(world.scenario.mode, world.scenario.log, shifted=shifted)
+        if same_second := _differs_everywhere(world.server, other, stands):
+            new = other
     old = world.server
     _begin(world, new)
     old.successor = world.server
     for server in world.servers:
         write(server, rng.choice((0, 5, 20)))
     # The server does not notify the clients of its dumps about the RESET, so some dumps may continue.
-    _cut(world, old, set(world.readers) if rng.random() < 0.6 else set())
+    # In a log of the same second they would read on to a place that this log may have, too, and without GTIDs
+    # no client could tell the two logs apart.
+    survive = rng.random() < 0.6
+    _cut(world, old, set(world.readers) if survive and not same_second else set())
     if world.scenario.mode.by_gtid and rng.random() < 0.5:
         write(world.server, 8)
         world.purge()

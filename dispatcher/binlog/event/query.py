@@ -18,6 +18,7 @@ from typing import Any
 from dispatcher.binlog.charset import transcode
 from dispatcher.binlog.charset.collations import charset_of
 from dispatcher.binlog.event.cursor import ByteCursor, malformed
+from dispatcher.binlog.event.session_variables import SessionVariables
 
 
 class AlterPhase(IntFlag):
@@ -36,27 +37,6 @@ class AlterPhase(IntFlag):
     def of(cls, flags: int) -> AlterPhase:
         """`flags`: the extra flags, of which other bits are ignored."""
         return cls(flags & (cls.START | cls.ENDS))
-
-
-@dataclass(frozen=True, slots=True)
-class SessionVariables:
-    """The variables of a session on which the meaning of its statement depends. If the event lacks a variable, the
-    field is None, or 0 for ids and flags.
-
-    `sql_mode`: MySQL's bit mask. `client`, `connection`, `server`: collation ids of `character_set_client`, in which
-    the statement's text is, of `collation_connection` and of `collation_server`. `database_collation`: id of
-    `collation_database`. `time_zone`: the text of `time_zone`. `unknown_variable`: the code of the first status
-    variable that the parser does not know; the variables behind it are not read.
-    """
-
-    sql_mode: int = 0
-    client: int = 0
-    connection: int = 0
-    server: int = 0
-    database_collation: int | None = None
-    time_zone: str | None = None
-    explicit_defaults_for_timestamp: bool | None = None
-    unknown_variable: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

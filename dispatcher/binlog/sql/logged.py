@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dispatcher.binlog.event.query import SessionVariables
+from dispatcher.binlog.event.session_variables import SessionVariables
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 
 from dispatcher.binlog.event.header import FLAG_THREAD_SPECIFIC
-from dispatcher.binlog.event.query import AlterPhase, Query, SessionVariables, parse_query
+from dispatcher.binlog.event.query import AlterPhase, Query, parse_query
+from dispatcher.binlog.event.session_variables import SessionVariables
 from dispatcher.binlog.sql.comments import ServerVersion, executed_text
 from dispatcher.binlog.sql.logged import LoggedStatement, SessionFacts
 from dispatcher.binlog.sql.statement import (

@@ -86,6 +86,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
         ("table_server", lambda _: fake),
         ("wait_until_executed", fake.wait_until_executed),
         ("read_source_table", fake.table),
+        ("lower_case_table_names", lambda _: 0),
         ("RowReader", fake.reader),
         ("executed_position", fake.executed),
         ("generated_columns", fake.generated_columns),
