@@ -27,7 +27,7 @@ def inspect_each_type() -> None:
     The mirror's kernels are compiled from the same binlog.
     """
     from dispatcher.inspect.command import parse_options, run_inspection  # noqa: PLC0415
-    from dispatcher.inspect.server_login import Login  # noqa: PLC0415
+    from dispatcher.mysql.server_address import Login  # noqa: PLC0415
 
     spec = find_spec("spark_sink")
     assert spec is not None and spec.origin is not None

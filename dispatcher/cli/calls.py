@@ -49,6 +49,22 @@ Ca = Annotated[
         metavar="FILE", help="For https: PEM file of the trusted authorities.", show_default=False
     ),
 ]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="File that contains the password.", show_default=False),
+]
+PasswordEnv = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Environment variable that contains the password.", show_default=False
+    ),
+]
+TlsMode = Annotated[
+    str,
+    typer.Option(
+        metavar="MODE", help="disabled, preferred, required, verify_ca or verify_identity."
+    ),
+]
 Config = Annotated[
     list[Path],
     typer.Option(

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dispatcher.cli import binlogs, check, consumers, read, settings, state
-from dispatcher.cli.calls import Config, errors_as_exit_codes, read_settings
+from dispatcher.cli.calls import (
+    Config,
+    PasswordEnv,
+    PasswordFile,
+    TlsMode,
+    errors_as_exit_codes,
+    read_settings,
+)
 from dispatcher.terminal.output import say
 
 if TYPE_CHECKING:
@@ -154,24 +161,9 @@ def inspect_command(  # noqa: PLR0913 - one parameter per option
         bool,
         typer.Option("--follow", help="For a server: wait for new events at the end of its log."),
     ] = False,
-    password_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File that contains the password.", show_default=False),
-    ] = None,
-    password_env: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Environment variable that contains the password.",
-            show_default=False,
-        ),
-    ] = None,
-    tls_mode: Annotated[
-        str,
-        typer.Option(
-            metavar="MODE", help="disabled, preferred, required, verify_ca or verify_identity."
-        ),
-    ] = "preferred",
+    password_file: PasswordFile = None,
+    password_env: PasswordEnv = None,
+    tls_mode: TlsMode = "preferred",
     ca: Annotated[
         Path | None,
         typer.Option(
@@ -199,10 +191,11 @@ def inspect_command(  # noqa: PLR0913 - one parameter per option
 
     If an event cannot be read, everything before it is printed, then one error; the exit code is 2.
     """
-    from dispatcher.inspect import command, server_login  # noqa: PLC0415
+    from dispatcher.inspect import command  # noqa: PLC0415
+    from dispatcher.mysql.server_address import Login  # noqa: PLC0415
 
     with errors_as_exit_codes():
-        login = server_login.Login(
+        login = Login(
             password_file, password_env, tls_mode, ca, server_public_key, get_server_public_key
         )
         options = command.parse_options(

@@ -21,13 +21,17 @@ from dispatcher.cli.calls import (
     URL_VARIABLE,
     Ca,
     DaemonAddress,
+    PasswordEnv,
+    PasswordFile,
+    TlsMode,
     TokenFile,
     call,
     errors_as_exit_codes,
     parse_place,
     unexpected,
 )
-from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.model.errors import BinlogError
+from dispatcher.mysql.server_address import Login, parse_address, password_of, wrong
 
 if TYPE_CHECKING:
     from dispatcher.library.options import StartAt
@@ -110,22 +114,9 @@ def read_command(  # noqa: PLR0913 - one parameter per option
             show_default=False,
         ),
     ] = None,
-    password_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File with the server's password.", show_default=False),
-    ] = None,
-    password_env: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Environment variable with the password.", show_default=False
-        ),
-    ] = None,
-    tls_mode: Annotated[
-        str,
-        typer.Option(
-            metavar="MODE", help="disabled, preferred, required, verify_ca or verify_identity."
-        ),
-    ] = "preferred",
+    password_file: PasswordFile = None,
+    password_env: PasswordEnv = None,
+    tls_mode: TlsMode = "preferred",
     token_file: TokenFile = None,
     ca: Ca = None,
 ) -> None:
@@ -161,17 +152,17 @@ def read_command(  # noqa: PLR0913 - one parameter per option
         place = None if start is None else parse_place(start, "--from")
         if source.startswith(("mysql://", _FILES)):
             if no_ack:
-                raise _wrong("--no-ack is for a consumer", "leave out --state to store nothing")
+                raise wrong("--no-ack is for a consumer", "leave out --state to store nothing")
             if tables:
-                raise _wrong("--table is for a consumer", f"name tables in the address: {_FORMS}")
-            login = _Login(password_file, password_env, tls_mode, ca)
+                raise wrong("--table is for a consumer", f"name tables in the address: {_FORMS}")
+            login = Login(password_file, password_env, tls_mode, ca)
             read = partial(_read_directly, source, place, state, login, once=once)
         else:
             if state is not None:
-                raise _wrong("--state is for a server or files", "a daemon stores the position")
+                raise wrong("--state is for a server or files", "a daemon stores the position")
             if url is None:
                 what = f"{source!r} would be a consumer of a daemon, but --url is missing"
-                raise _wrong(what, f"pass --url or set {URL_VARIABLE}; or {_FORMS}")
+                raise wrong(what, f"pass --url or set {URL_VARIABLE}; or {_FORMS}")
             address = DaemonAddress(url, token_file, ca)
             read = partial(
                 _read_consumer, address, source, place, acknowledges=not no_ack, once=once
@@ -182,10 +173,6 @@ def read_command(  # noqa: PLR0913 - one parameter per option
         except BrokenPipeError:
             # When Python exits, it flushes standard output once more. This flush must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _wrong(what: str, remedy: str) -> UserError:
-    return UserError(ErrorKind.SETTINGS, what, remedy=remedy)
 
 
 async def _read_consumer(
@@ -221,35 +208,18 @@ def _answer_and_bytes(answer: IO[bytes]) -> tuple[dict[str, Any], bytes]:
     return json.loads(answer.readline()), answer.read()
 
 
-class _Login:
-    """The options for the login at a server."""
-
-    def __init__(
-        self,
-        password_file: Path | None,
-        password_env: str | None,
-        tls_mode: str,
-        ca: Path | None,
-    ) -> None:
-        self.password_file = password_file
-        self.password_env = password_env
-        self.tls: Any = {"mode": tls_mode}
-        if ca is not None:
-            self.tls["ca"] = str(ca)
-
-
 async def _read_directly(
     source: str,
     place: str | dict[str, Any] | None,
     state: Path | None,
-    login: _Login,
+    login: Login,
     run: Run,
     *,
     once: bool,
 ) -> None:
-    from dispatcher.inspect.server_login import Login, parse_address, password_of  # noqa: PLC0415
     from dispatcher.library.client import BinlogClient  # noqa: PLC0415
     from dispatcher.reader.change_sources import WAIT_S, LibraryBinlog  # noqa: PLC0415
+    from dispatcher.yaml_settings.section import HostPort  # noqa: PLC0415
 
     limits: dict[str, Any] = {}
     if source.startswith(_FILES):
@@ -259,13 +229,16 @@ async def _read_directly(
         client = BinlogClient(state=state, files={"path": folder, "follow": not once})
     else:
         user, host, port, names = parse_address(source, _FORMS)
-        databases, limits["tables"] = _selection(names)
+        databases, tables = _selection(names)
+        limits = {"tables": tables} if tables else {}
         begin = "latest"
-        password = password_of(Login(login.password_file, login.password_env), user, host)
-        server = f"{user}@[{host}]:{port}" if ":" in host else f"{user}@{host}:{port}"
-        client = BinlogClient(server, state=state, password=password, tls=login.tls)
-    if not limits.get("tables"):
-        limits.pop("tables", None)
+        tls: Any = {"mode": login.tls_mode} | ({} if login.ca is None else {"ca": str(login.ca)})
+        client = BinlogClient(
+            f"{user}@{HostPort(host=host, port=port)}",
+            state=state,
+            password=password_of(login, user, host),
+            tls=tls,
+        )
     start = _start_at(begin if place is None else place)
     # The client logs why it cannot connect, and then raises the same error.
     log = logging.getLogger("dispatcher")
@@ -303,11 +276,11 @@ def _start_at(place: str | dict[str, Any]) -> StartAt:
             parse = MariadbGtids.parse if _MARIADB_GTID.match(text) else GtidSet.parse
             return parse(text)
         except BinlogError as error:
-            raise _wrong(f"--from: {error.what}", error.remedy or "") from None
+            raise wrong(f"--from: {error.what}", error.remedy or "") from None
     if "timestamp" in place:
         try:
             micros = parse_timestamp(place["timestamp"])
         except ValueError as error:
-            raise _wrong(f"--from: {error}", "write it like 2026-01-31T12:00:00Z") from None
+            raise wrong(f"--from: {error}", "write it like 2026-01-31T12:00:00Z") from None
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
     return place["file"], place["offset"]

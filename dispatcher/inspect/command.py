@@ -18,10 +18,10 @@ from numba.core import event as numba_event
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.inspect.bounds import Bound, parse_bound
 from dispatcher.inspect.inspector import Inspection, InspectOptions, Write
-from dispatcher.inspect.server_login import SCHEME, Login, parse_address, password_of, wrong
 from dispatcher.inspect.sources import STDIN, FileArguments, InspectSource
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.printable import printable
+from dispatcher.mysql.server_address import SCHEME, Login, parse_address, password_of, wrong
 
 _INPUT_KINDS = (
     ErrorKind.MALFORMED_EVENT, ErrorKind.CHECKSUM_MISMATCH, ErrorKind.UNSUPPORTED_EVENT, ErrorKind.UNSUPPORTED_TYPE,

@@ -106,6 +106,11 @@ class Binlog:
         return None if lag is None else int(lag)
 
     @property
+    def head(self) -> Position:
+        """The end of the server's log, as far as the client knows it."""
+        return self._session.head
+
+    @property
     def ended(self) -> bool:
         """True at the end of files that are not followed: no transaction will come."""
         return self._at_end and not self._ready

@@ -62,6 +62,10 @@ _AURORA_GROUP = (
     " ParameterName={variable},ParameterValue={value},ApplyMethod=pending-reboot, then reboot the writer instance (a"
     " default group cannot be changed: create a DB cluster parameter group, and assign it to the cluster)"
 )
+_AZURE_PARAMETER = (
+    "az mysql flexible-server parameter set --resource-group GROUP --server-name SERVER --name {variable} --value"
+    " {value}"
+)
 _CLOUD_SQL_FLAGS = (
     "gcloud sql instances patch INSTANCE --database-flags={variable}={value} (it replaces all flags: also name those"
     " that are set already)"
@@ -108,15 +112,9 @@ SERVICES = (
         "Azure Database for MySQL",
         "README.md",
         signs=(("version", "-azure"),),
-        change=(
-            "az mysql flexible-server parameter set --resource-group GROUP --server-name SERVER --name {variable}"
-            " --value {value}"
-        ),
+        change=_AZURE_PARAMETER,
         log_bin="read a Flexible Server, which always has a binlog",
-        retention=(
-            "az mysql flexible-server parameter set --resource-group GROUP --server-name SERVER --name"
-            " binlog_expire_logs_seconds --value 604800"
-        ),
+        retention=_AZURE_PARAMETER.format(variable="binlog_expire_logs_seconds", value="604800"),
     ),
     Service(
         "Google Cloud SQL for MySQL",

@@ -23,8 +23,8 @@ RETRY_MAX_S = 10.0
 
 
 class ReadRange(NamedTuple):
-    """`data`: a delivered binlog, b"" without transactions; `at_end`: True if the source knows that no
-    transaction of the log followed."""
+    """`data`: a delivered binlog, b"" without transactions; `at_end`: True if everything was returned that the log
+    held when the source first knew its end."""
 
     data: bytes
     at_end: bool
@@ -133,10 +133,14 @@ class LibraryBinlog:
         self._binlog = binlog
         self._acknowledges = acknowledges
         self._wait_s = wait_s
+        self._target: tuple[int, int] | None = None
 
     async def read(self) -> ReadRange:
         transactions = await self._binlog.read(max_bytes=RANGE_BYTES, wait_s=self._wait_s)
-        at_end = self._binlog.ended or self._binlog.lag_bytes == 0
+        if self._target is None and self._binlog.lag_bytes is not None:
+            self._target = self._binlog.head.order
+        reached = self._target is not None and self._binlog.position.order >= self._target
+        at_end = self._binlog.ended or reached
         data = await asyncio.to_thread(joined, transactions) if transactions else b""
         return ReadRange(data, at_end)
 
