@@ -111,8 +111,9 @@ class TransactionStarts:
     """Computes where the transactions of consecutive batches begin. The header of a transaction's first event contains
     the event's end and size, from which the beginning is computed."""
 
-    # Beginning of the transaction that continues in the next batch.
+    # Beginning of the transaction that continues in the next batch, and True if earlier batches hold a TABLE_MAP of it.
     _open: LogPosition | None = None
+    _open_has_rows: bool = False
 
     def start(self, batch: Batch, created: int, t: int) -> LogPosition:
         if batch.tx.flags[t] & CONTINUED and self._open is not None:
@@ -131,10 +132,24 @@ class TransactionStarts:
         returns where this last transaction begins. Call `after` once per batch, after all calls of `start`."""
         t = len(batch.tx.first) - 1
         if t >= 0 and batch.tx.flags[t] & OPEN:
+            self._open_has_rows = self.rows_precede(batch, int(batch.tx.last[t]), t)
             self._open = self.start(batch, created, t)
             return self._open
         self._open = None
         return LogPosition(batch.file, batch.offset, created)
+
+    def rows_precede(self, batch: Batch, i: int, t: int) -> bool:
+        """True if transaction `t` has a TABLE_MAP before event `i`, or if the transaction's beginning was not read.
+
+        The answer does not depend on where the batches of a reading end: two readings of a statement must agree where
+        the new versions of its tables begin.
+        """
+        kinds = batch.ev.kind[int(batch.tx.first[t]) : i] & KIND_MASK
+        if (kinds == TABLE_MAP).any():
+            return True
+        if not batch.tx.flags[t] & CONTINUED:
+            return False
+        return self._open is None or self._open_has_rows
 
 
 def altering_statement(
@@ -146,8 +161,7 @@ def altering_statement(
         batch.buf[off : off + size].tobytes(), batch.format, batch.lower_case_table_names
     )
     before = after = starts.start(batch, created, t)
-    kinds = batch.ev.kind[int(batch.tx.first[t]) : i] & KIND_MASK
-    if (kinds == TABLE_MAP).any() or batch.tx.flags[t] & CONTINUED:
+    if starts.rows_precede(batch, i, t):
         after = replace(before, offset=max(int(batch.tx.end[t]), before.offset))
     server = ServerVersion.of(batch.format)
     return AlteringStatement(before, after, altered, sequences, text, server)
