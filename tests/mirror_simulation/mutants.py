@@ -16,6 +16,7 @@ _FAULTS = "tests/mirror_simulation/test_fault_rules.py::"
 _LOST = "tests/mirror_simulation/test_lost_rules.py::"
 _NAMED = "tests/mirror_rules/test_renames.py::"
 _RECOMPUTED = "tests/mirror_rules/test_recomputed.py::"
+_OMITTED = "tests/mirror_rules/test_omitted_columns.py::"
 _SESSION = "tests/mirror_rules/test_session_facts.py::"
 _PLAYS = "tests/mirror_simulation/test_plays.py::test_a_play_has_the_transcript_that_its_file_shows"
 
@@ -713,6 +714,44 @@ _GENERATED = (
         "transitions._altered",
         Replace("not change.others", "True"),
         tests=f"{_RECOMPUTED}test_a_table_is_copied_if_a_generated_column_is_computed_again",
+    ),
+    _mutant(
+        "an omitted column is added",
+        "a statement on a column that the policy leaves out does not give the mirrored table this column",
+        "transitions._altered",
+        Replace("now.policy.omitted", "()"),
+        tests=f"{_OMITTED}test_a_transition_leaves_out_the_columns_of_the_policy",
+    ),
+    _mutant(
+        "an omitted column has values",
+        "a column whose values the mirror left out needs a copy if it gets another name",
+        "schema.alterations._altered",
+        If("isinstance(before, OmittedColumn)", "False"),
+        tests=f"{_OMITTED}test_a_statement_that_gives_values_of_an_omitted_column_needs_a_copy",
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "omitted columns have no place",
+        "a statement may name the place of a column that the policy leaves out",
+        "schema.signature.Signature.all_columns",
+        Return("list(self.columns)"),
+        tests=f"{_OMITTED}test_a_statement_is_followed_without_the_omitted_columns",
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "the place of omitted columns is not learned",
+        "rows tell the place of the columns that the policy leaves out",
+        "table_work._ordered",
+        Return("signature"),
+        tests=f"{_OMITTED}test_rows_tell_the_place_of_the_omitted_columns",
+    ),
+    _mutant(
+        "a computed column of an omitted one keeps its values",
+        "a table is copied if a column is computed again from a column that the policy leaves out",
+        "schema.recomputed.recomputed",
+        Replace("dict.fromkeys(redefined, True)", "{}"),
+        tests=f"{_OMITTED}test_a_column_that_is_computed_from_an_omitted_one_needs_a_copy",
+        package="spark_sink.mirror",
     ),
     _mutant(
         "generated columns behind a gap",

@@ -66,7 +66,8 @@ class CopyResult:
         """The signature of the copied columns as JSON."""
         source = self.source
         table_map = TableMap(0, source.database, source.table, source.columns, source.key, "")
-        return Signature.of_table_map(table_map, self.invalid_dates).to_json()
+        signature = Signature.of_table_map(table_map, self.invalid_dates)
+        return signature.in_order(source.order).to_json()
 
     @property
     def generated(self) -> Generated:

@@ -8,11 +8,14 @@ to name these columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from dispatcher.binlog.table_map.column_types import Column
+from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import is_omitted
 
 OmittedColumns = Callable[[TableName], Collection[str]]
 
@@ -29,13 +32,21 @@ def kept_columns(
 
     Raises `BinlogError` UNSUPPORTED_CHANGE if `omitted` names a column of the key, or all columns.
     """
-    names = {name.casefold() for name in omitted}
-    kept = [i for i, column in enumerate(columns) if column.name.casefold() not in names]
+    kept = [i for i, column in enumerate(columns) if not is_omitted(column.name, omitted)]
     if lacking := [columns[i].name for i in key if i not in kept]:
         raise _impossible(label, f"{lacking[0]}, which is a part of its key")
     if not kept:
         raise _impossible(label, "all its columns")
     return kept
+
+
+def kept_table_map(table_map: TableMap, omitted: Collection[str]) -> TableMap:
+    """Returns the TABLE_MAP without the columns of these names. Raises `BinlogError` as `kept_columns` does."""
+    if not omitted:
+        return table_map
+    kept = kept_columns(table_map.columns, table_map.key, omitted, table_map.label)
+    columns = tuple(table_map.columns[i] for i in kept)
+    return replace(table_map, columns=columns, key=tuple(kept.index(i) for i in table_map.key))
 
 
 def _impossible(label: str, what: str) -> BinlogError:

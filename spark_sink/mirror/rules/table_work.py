@@ -24,7 +24,7 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from spark_sink.mirror.rules import remedies
-from spark_sink.mirror.rules.omitted import kept_columns
+from spark_sink.mirror.rules.omitted import kept_table_map
 from spark_sink.mirror.rules.plan import (
     GapItem,
     LostItem,
@@ -311,6 +311,11 @@ def _fitting(
         return _following(record, live, facts, entry, differs, now)
     if record.conflict:
         return Save(replace(record, conflict=""), f"its columns fit at lsn {entry.lsn}")
+    ordered = _ordered(record.signature, entry.table_map)
+    if ordered != record.signature:
+        return Save(
+            replace(record, signature=ordered), f"the order of its columns at lsn {entry.lsn}"
+        )
     wanted = tuple(map(str, now.policy.extra))
     if not set(wanted) <= set(record.metadata):
         return ChangeDelta(AddMetadata(entry), replace(record, metadata=wanted), "metadata columns")
@@ -383,26 +388,25 @@ def missing_table(path: str) -> BinlogError:
 
 @lru_cache(4096)
 def _signature(table_map: bytes, omitted: tuple[str, ...], dates: InvalidDates) -> str:
-    return Signature.of_table_map(mirrored_columns(table_map, omitted), dates).to_json()
+    parsed = TableMap.parse(table_map)
+    signature = Signature.of_table_map(kept_table_map(parsed, omitted), dates)
+    return signature.in_order(column.name for column in parsed.columns).to_json()
 
 
 @lru_cache(4096)
 def _difference(
     signature: str, table_map: bytes, omitted: tuple[str, ...], dates: InvalidDates
 ) -> str:
-    columns = mirrored_columns(table_map, omitted)
+    columns = kept_table_map(TableMap.parse(table_map), omitted)
     return difference(Signature.from_json(signature), columns, dates)
 
 
-def mirrored_columns(table_map: bytes, omitted: tuple[str, ...]) -> TableMap:
-    """Returns the TABLE_MAP without the columns that the policy leaves out. Raises the `BinlogError` of
-    `kept_columns`."""
-    parsed = TableMap.parse(table_map)
-    if not omitted:
-        return parsed
-    kept = kept_columns(parsed.columns, parsed.key, omitted, parsed.label)
-    columns = tuple(parsed.columns[i] for i in kept)
-    return replace(parsed, columns=columns, key=tuple(kept.index(i) for i in parsed.key))
+@lru_cache(4096)
+def _ordered(signature: str, table_map: bytes) -> str:
+    """Returns the signature, whose columns are those of the TABLE_MAP, with the TABLE_MAP's omitted columns."""
+    before = Signature.from_json(signature)
+    after = before.in_order(column.name for column in TableMap.parse(table_map).columns)
+    return signature if after == before else after.to_json()
 
 
 # -- statements ----------------------------------------------------------------------------------------------------

@@ -222,7 +222,8 @@ def _altered(
     known = record.generated
     if known is None and record.word is TableState.PARTIAL:
         known = ()  # the mirror does not claim that the table is equal to the server's
-    change = change_of(Signature.from_json(record.signature), effect, now.invalid_dates, known)
+    before, dates = Signature.from_json(record.signature), now.invalid_dates
+    change = change_of(before, effect, dates, known, now.policy.omitted)
     if isinstance(change, Recopy):
         if now.policy.unfollowed is UnfollowedChange.NEW_COLUMN and not change.others:
             return Transition(with_new_column(done, entry.lsn))

@@ -1,11 +1,12 @@
 """The columns of a mirrored table after an ALTER TABLE, and what the statement says of their values. Pure.
 
-`dispatcher.binlog.sql.alteration` decides which columns there are, and their order.
+`dispatcher.binlog.sql.alteration` decides which columns there are, and their order. A column that the policy leaves out
+(`omit_columns`) has a place among the others, because a statement may name it, but no values in the mirror.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from dispatcher.binlog.sql import alteration
@@ -16,6 +17,17 @@ from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.schema.columns import ColumnSignature
 from spark_sink.mirror.schema.session_facts import StatementFacts, UnknownFactError, ValueRules
+from spark_sink.mirror.values.policies import is_omitted
+
+
+@dataclass(frozen=True, slots=True)
+class OmittedColumn:
+    """A column of the server's table that the mirrored table does not have."""
+
+    name: str
+
+
+ServerColumn = ColumnSignature | OmittedColumn
 
 
 @dataclass(slots=True)
@@ -34,22 +46,33 @@ class AlteredColumn:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """`columns`: the columns after the statement in order; `key`: the primary key, by the new names."""
+    """The columns after the statement.
+
+    `columns`: the columns of the mirrored table in order; `key`: the primary key, by the new names; `order`: the names
+    of all columns of the server's table in order; `redefined`: the old names of columns that the statement defines and
+    that the mirrored table does not have afterwards.
+    """
 
     columns: list[AlteredColumn]
     key: tuple[str, ...]
+    order: tuple[str, ...]
+    redefined: tuple[str, ...]
 
 
 def alter(
-    columns: Sequence[ColumnSignature],
+    columns: Sequence[ServerColumn],
     key: Sequence[str],
     clauses: Sequence[ColumnClause],
     rules: ValueRules,
+    omitted: Collection[str] = (),
 ) -> Alteration | str:
-    """Returns the columns and the key after the statement, or why they are not known."""
+    """Returns the columns and the key after the statement, or why they are not known. `columns`: the columns of the
+    server's table before the statement; `omitted`: names of columns that the policy leaves out."""
     try:
         placed = alteration.placed_columns([(column.name, column) for column in columns], clauses)
-        altered = [_altered(column, rules) for column in placed]
+        altered = [
+            _altered(column, rules) for column in placed if not is_omitted(column.name, omitted)
+        ]
     except UnclearAlterationError as error:
         return f"the mirrored table {error}"
     except UnknownFactError as error:
@@ -59,11 +82,25 @@ def alter(
     if any(column.converted == "binary" for column in placed):
         return "CONVERT TO CHARACTER SET binary"
     named = [(c.before.name if c.before is not None else None, c) for c in placed]
-    return Alteration(altered, alteration.altered_key(key, named, clauses))
+    new_key = alteration.altered_key(key, named, clauses)
+    if lacking := [name for name in new_key if is_omitted(name, omitted)]:
+        return f"omit_columns leaves out the column {lacking[0]}, which is now a part of the key"
+    redefined = tuple(
+        column.before.name
+        for column in placed
+        if column.before is not None
+        and (column.definition is not None or column.converted is not None)
+        and is_omitted(column.name, omitted)
+    )
+    return Alteration(altered, new_key, tuple(column.name for column in placed), redefined)
 
 
-def _altered(placed: PlacedColumn[ColumnSignature], rules: ValueRules) -> AlteredColumn:
+def _altered(placed: PlacedColumn[ServerColumn], rules: ValueRules) -> AlteredColumn:
     before, defined = placed.before, placed.definition
+    if isinstance(before, OmittedColumn):
+        raise UnclearAlterationError(
+            f"has no values of the column {before.name}, now {placed.name}, because omit_columns left it out"
+        )
     if defined is not None or placed.converted is not None:
         rules.facts.require_whole()
     if defined is not None:

@@ -31,22 +31,29 @@ Generated = tuple[GeneratedColumn, ...]
 """The generated columns of a table. In place of it, None means that they are not known."""
 
 
-def recomputed(altered: Sequence[AlteredColumn], generated: Generated | None) -> str:
+def recomputed(
+    altered: Sequence[AlteredColumn], generated: Generated | None, redefined: Sequence[str] = ()
+) -> str:
     """Returns why the server may compute values of generated columns again; "" if it does not. `generated`: the
-    generated columns before the statement."""
+    generated columns before the statement; `redefined`: the names, before the statement, of columns that the statement
+    defines and that the mirrored table does not have afterwards."""
     names = {column.before.name.lower() for column in altered if column.before is not None}
     defined = [column for column in altered if column.before and column.definition is not None]
+    # The types of columns that the mirror leaves out are not known.
+    is_new = {_name(column): _is_new_type(column) for column in defined} | dict.fromkeys(
+        redefined, True
+    )
     if generated is None:
-        for column in filter(_is_new_type, defined):
-            return f"column {_name(column)} gets another type, and it is not known which columns are computed from it"
+        for name in (name for name, new in is_new.items() if new):
+            return f"column {name} gets another type, and it is not known which columns are computed from it"
         return ""
-    for column in defined:
+    for name, new in is_new.items():
         for other in generated:
             # A column that the mirror leaves out, or that the statement drops, has no values in the mirror.
-            if other.name.lower() not in names or not _depends(other, _name(column)):
+            if other.name.lower() not in names or not _depends(other, name):
                 continue
-            if _is_new_type(column) or _DEFAULT in (other.sources or ()):
-                return f"the generated column {other.name} is computed again from column {_name(column)}"
+            if new or _DEFAULT in (other.sources or ()):
+                return f"the generated column {other.name} is computed again from column {name}"
     return ""
 
 

@@ -8,13 +8,13 @@ the columns of the new signature; `difference` checks this.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.binlog.table_map.type_text import charset_text, type_text
-from spark_sink.mirror.schema.alterations import AlteredColumn, alter
+from spark_sink.mirror.schema.alterations import AlteredColumn, OmittedColumn, alter
 from spark_sink.mirror.schema.columns import ColumnSignature, spark_type_of
 from spark_sink.mirror.schema.conversions import COLUMN, Kept, conversion
 from spark_sink.mirror.schema.fills import Fill, FillValue, existing_value
@@ -26,10 +26,13 @@ from spark_sink.mirror.values.entries import append_of
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The columns of a table in order. `key`: names of the primary key's columns, in its order."""
+    """The columns of a table in order. `key`: names of the primary key's columns, in its order; `order`: the names of
+    all columns of the server's table in order, also of those that the policy leaves out, () if it leaves out none or if
+    the order is not known."""
 
     columns: tuple[ColumnSignature, ...]
     key: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
 
     @classmethod
     def of_table_map(cls, table_map: TableMap, invalid_dates: InvalidDates) -> Signature:
@@ -65,7 +68,18 @@ class Signature:
     def from_json(cls, text: str) -> Signature:
         values = json.loads(text)
         columns = tuple(ColumnSignature(**column) for column in values["columns"])
-        return cls(columns, tuple(values["key"]))
+        return cls(columns, tuple(values["key"]), tuple(values.get("order", ())))
+
+    def in_order(self, names: Iterable[str]) -> Signature:
+        """Returns the signature of a table whose columns on the server have these names, in this order."""
+        order = tuple(names)
+        return replace(self, order=order if len(order) > len(self.columns) else ())
+
+    @property
+    def all_columns(self) -> list[ColumnSignature | OmittedColumn]:
+        """The columns of the server's table in order, as far as they are known."""
+        mirrored = {column.name: column for column in self.columns}
+        return [mirrored.get(name, OmittedColumn(name)) for name in self.order or mirrored]
 
     def find(self, name: str) -> ColumnSignature | None:
         """Returns the column with this name, compared without regard to case, as the servers do."""
@@ -128,13 +142,14 @@ def change_of(
     statement: AlterTable,
     invalid_dates: InvalidDates,
     generated: Generated | None,
+    omitted: Collection[str] = (),
 ) -> SchemaChange | Recopy:
     """Returns how the mirrored table with the signature `old` follows an ALTER TABLE. `generated`: the table's
-    generated columns before the statement."""
+    generated columns before the statement; `omitted`: names of columns that the policy leaves out."""
     if statement.copy_reason:
         return Recopy(statement.copy_reason)
     rules = ValueRules(StatementFacts(statement.facts, statement.ignore), invalid_dates)
-    alteration = alter(old.columns, old.key, statement.clauses, rules)
+    alteration = alter(old.all_columns, old.key, statement.clauses, rules, omitted)
     if isinstance(alteration, str):
         return Recopy(alteration)
     altered = alteration.columns
@@ -143,11 +158,12 @@ def change_of(
         sources = tuple(_source(column, rules, unless) for column in altered)
     except _RecopyError as error:
         return Recopy(str(error))
-    if reason := recomputed(altered, generated):
+    if reason := recomputed(altered, generated, alteration.redefined):
         return Recopy(reason, others=True)
     used = {column.before.name for column in altered if column.before is not None}
     dropped = tuple(column.name for column in old.columns if column.name not in used)
     signature = Signature(tuple(column.after for column in altered), alteration.key)
+    signature = signature.in_order(alteration.order)
     return SchemaChange(signature, sources, dropped, unless=tuple(unless))
 
 

@@ -18,7 +18,7 @@ A step commits:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import partial
@@ -42,7 +42,7 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.rules.executed import Snapshot
-from spark_sink.mirror.rules.omitted import kept_columns
+from spark_sink.mirror.rules.omitted import kept_table_map
 from spark_sink.mirror.rules.plan import RowRun
 from spark_sink.mirror.tables import keyed
 from spark_sink.mirror.tables.delta import MergeForm, MirroredTable, StepSession
@@ -100,7 +100,7 @@ class RowLayout:
     ) -> RowLayout:
         """`omitted`: names of columns that the mirrored table leaves out. Raises `BinlogError` METADATA_MISSING or
         UNSUPPORTED_TYPE, whose message names table and column, and the `BinlogError` of `kept_columns`."""
-        table_map = _without(TableMap.parse(run.entries[0].table_map), omitted)
+        table_map = kept_table_map(TableMap.parse(run.entries[0].table_map), omitted)
         names = [column.name for column in table_map.columns]
         changes = arrow_types.change_schema(table_map.columns, table_map.label, invalid_dates)
         (row,) = (field.dataType for field in spark_schema(changes) if field.name == "after")
@@ -128,14 +128,6 @@ class RowLayout:
             )
         extra = [StructField(name, _METADATA_TYPES[name], True) for name in policy.extra]
         return StructType([*self.columns, *extra])
-
-
-def _without(table_map: TableMap, omitted: Collection[str]) -> TableMap:
-    if not omitted:
-        return table_map
-    kept = kept_columns(table_map.columns, table_map.key, omitted, table_map.label)
-    columns = tuple(table_map.columns[i] for i in kept)
-    return replace(table_map, columns=columns, key=tuple(kept.index(i) for i in table_map.key))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -73,6 +73,12 @@ class TablePolicy:
         """The metadata columns that a table has, including the one that soft deletes need."""
         needed = (MetadataColumn.DELETED,) if self.deletes is Deletes.SOFT else ()
         return tuple(dict.fromkeys((*self.metadata, *needed)))
+
+
+def is_omitted(name: str, omitted: Collection[str]) -> bool:
+    """True if a policy leaves out the columns of this name. `omitted`: the names in the policy, in upper or lower
+    case."""
+    return name.casefold() in {other.casefold() for other in omitted}
 
 
 def current_rows_only(_: TableName) -> bool:

@@ -51,7 +51,7 @@ class SourceTable:
     over these columns, "" if there is none; `charsets`: the character set of each column, by the server's name; `rows`,
     `row_bytes`: the server's estimates of the number of rows and the bytes of one row; `all_versions`: True to read all
     versions of the rows of a system-versioned table, False to read the current rows; `generated`: its generated
-    columns.
+    columns; `order`: the names of all columns of the server's table in order, () if `columns` has all of them.
     """
 
     database: str
@@ -65,6 +65,7 @@ class SourceTable:
     row_bytes: int
     all_versions: bool
     generated: tuple[GeneratedColumn, ...] = ()
+    order: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -77,6 +78,7 @@ class SourceTable:
             columns=tuple(self.columns[i] for i in kept),
             charsets=tuple(self.charsets[i] for i in kept),
             key=tuple(kept.index(i) for i in self.key),
+            order=self.order or tuple(column.name for column in self.columns),
         )
 
     @property

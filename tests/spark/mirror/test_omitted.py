@@ -50,6 +50,7 @@ def test_a_copy_has_the_other_columns_and_the_key() -> None:
     found = without_columns(source, ["Total", "text"])
     assert [column.name for column in found.columns] == ["id"]
     assert (found.charsets, found.key, found.key_name) == (("utf8mb4",), (0,), "PRIMARY")
+    assert found.order == ("total", "id", "Text")
     assert without_columns(source, ()) is source
 
 
