@@ -122,6 +122,23 @@ def test_every_class_and_constant_in_the_architecture_exists() -> None:
     assert missing == set()
 
 
+def test_every_test_in_the_order_of_writes_exists() -> None:
+    text = (ROOT / "docs/durability.md").read_text(encoding="utf-8")
+    tests = re.findall(r"`(tests/[a-z_0-9/]+\.py)::(\w+)`", text)
+    missing = [
+        f"{file}::{name}"
+        for file, name in tests
+        if not re.search(
+            rf"^(?:async )?def {name}\(", (ROOT / file).read_text("utf-8"), re.MULTILINE
+        )
+    ]
+    assert len(tests) > 50
+    assert missing == []
+    # Each row of a table names a test, or says that there is none.
+    rows = re.findall(r"^\| (?!effect|---)(.+) \|$", text, re.MULTILINE)
+    assert [row for row in rows if "tests/" not in row.rpartition(" | ")[2]] == []
+
+
 def test_every_module_of_the_glossary_has_the_name_of_its_row() -> None:
     cells = re.findall(r"^\| [^|]+ \| [^|]+ \| (`[^|]+) \|$", GLOSSARY, re.MULTILINE)
     assert len(cells) > 50

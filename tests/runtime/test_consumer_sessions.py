@@ -19,6 +19,23 @@ from tests.support.fake_clients import Daemon, declared, open_session, poll, pos
 from tests.support.fake_source import DEADLINE_S, FakeSource, write
 from tests.support.fake_state import FakeState
 
+# -- the first position ---------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_read_before_the_first_position_is_stored(
+    daemon: Daemon, state: FakeState, source: FakeSource
+) -> None:
+    state.full = True
+    await daemon.start(declared("c"))
+    await until(lambda: daemon.store.fault, "the position could not be stored")
+    await until(lambda: source.closed, "the connection is closed without a dump")
+    assert source.streams == []
+    state.full = False
+    await until(lambda: source.streams, "a dump begins")
+    assert state.rows["c"].acknowledged.seq == 0
+    await daemon.until_queued("c")
+
+
 # -- acknowledgements -----------------------------------------------------------------------------------------
 
 
