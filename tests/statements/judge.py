@@ -108,7 +108,9 @@ def _tables(found: Replayed, after: Snapshot) -> Iterator[str]:
         elif table is None:
             yield f"the mirror has {_label(name)}"
         elif not is_mirrored(table):
-            yield f"the mirror has the {table.kind} {_label(name)}"
+            # Without columns there is no Delta table, and rows of a sequence are left out.
+            if known.record.signature or table.kind != "SEQUENCE":
+                yield f"the mirror has the {table.kind} {_label(name)}"
         else:
             yield from _table(name, known, table)
 

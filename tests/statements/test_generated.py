@@ -46,7 +46,10 @@ class _Run:
             self.doubts[f"{statement.form}: {judged.why[:80]}"] += 1
         if judged.verdict is Verdict.DIFFERENT and len(self.differences) < _SHOWN:
             statement, judged = _shortest(self.profile, recorder, statement, judged)
-            self.differences.setdefault(f"{statement.case.name}", (statement, judged))
+            if statement.case.name not in self.differences:
+                # At once: the run takes up to an hour.
+                print(f"\n{self.profile}: {statement.case.name}\n    {judged.why}", flush=True)
+            self.differences.setdefault(statement.case.name, (statement, judged))
 
 
 def _judged(profile: str, recorder: Recorder, statement: Statement) -> Judged | None:
