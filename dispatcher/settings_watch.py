@@ -50,7 +50,7 @@ class SettingsWatch:
         self._log = log
         self._digested: tuple[Settings, Digests] | None = None
         self._written: tuple[SettingsStore, Digests] | None = None
-        self._told: Mapping[str, str] = {}
+        self._logged: Mapping[str, str] = {}
 
     async def run(self) -> None:
         """Never returns."""
@@ -76,7 +76,7 @@ class SettingsWatch:
         role = self._role()
         if self.store is None and role is not None and not role.leads and role.term == term > 0:
             self.differences = differences(json.loads(text), own)
-            self._tell(self.differences, role.leader)
+            self._log_differences(self.differences, role.leader)
         else:
             self.differences = None
 
@@ -86,11 +86,11 @@ class SettingsWatch:
             self._digested = settings, digests_of(settings)
         return self._digested[1]
 
-    def _tell(self, found: Mapping[str, str], leader: str) -> None:
+    def _log_differences(self, found: Mapping[str, str], leader: str) -> None:
         """Log the differences once, and that there are none any more."""
-        if found == self._told:
+        if found == self._logged:
             return
-        self._told = found
+        self._logged = found
         if not found:
             self._log.log(logging.INFO, "the settings are those of the leader", leader=leader)
             return

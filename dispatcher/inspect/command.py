@@ -89,11 +89,11 @@ class _Announcing(numba_event.Listener):
     """Prints once that kernels are being compiled, which delays the output."""
 
     def __init__(self) -> None:
-        self._told = False
+        self._printed = False
 
     def on_start(self, event: Any) -> None:  # noqa: ARG002
-        if not self._told:
-            self._told = True
+        if not self._printed:
+            self._printed = True
             print("compiling kernels, once per version and machine", file=sys.stderr, flush=True)
 
     def on_end(self, event: Any) -> None:

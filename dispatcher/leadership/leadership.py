@@ -56,7 +56,7 @@ RETRY_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _OpenRequest:
     number: int
     request: Request
     at_s: float
@@ -72,10 +72,10 @@ class Leadership:
         self.state: State = StandingBy(None, 0.0, ReadLease(), float("-inf"))
         self._holder = holder
         self._lease_s = lease_s
-        self._asked: _Asked | None = None
+        self._open: _OpenRequest | None = None
         self._number = 0
         self.trouble = ""
-        self._told: tuple[str, int] | None = None  # the leader that was logged last
+        self._logged_leader: tuple[str, int] | None = None  # the leader that was logged last
 
     # -- what others ask -------------------------------------------------------------------------------------
 
@@ -96,8 +96,8 @@ class Leadership:
     def next_wakeup(self) -> float | None:
         """Return when the next `WakeUp` is needed, None if none is needed before the next other event."""
         times = []
-        if self._asked is not None:
-            times.append(self._asked.at_s + self._patience_s())
+        if self._open is not None:
+            times.append(self._open.at_s + self._patience_s())
         elif isinstance(self.state, StandingBy | Leading):
             times.append(self.state.due_s)
         if isinstance(self.state, Leading):
@@ -130,44 +130,44 @@ class Leadership:
 
     def _settle(self, now: float, effects: list[Effect]) -> None:
         """Do what is due: give up the open request, stop leading, send the next request, or exit."""
-        asked = self._asked
-        if asked is not None and now >= asked.at_s + self._patience_s():
-            self._asked = None
-            effects.append(Abandon(asked.number))
+        sent = self._open
+        if sent is not None and now >= sent.at_s + self._patience_s():
+            self._open = None
+            effects.append(Abandon(sent.number))
             what = "the state store has not answered in time about the lease"
             self._failed(BinlogError(ErrorKind.STATE_STORE, what, remedy=_REMEDY), now, effects)
         if isinstance(self.state, Leading) and now >= self._confirmed_until(self.state):
             what = f"the state store has not confirmed it for {self._lease_s:g} s"
             self._lose(self.state, what, effects)
-        if self._asked is None:
-            self._ask_if_due(now, effects)
+        if self._open is None:
+            self._send_if_due(now, effects)
         if isinstance(self.state, Leaving) and self._may_exit(self.state):
             self.state = Gone()
             effects.append(Exit())
 
-    def _ask_if_due(self, now: float, effects: list[Effect]) -> None:
+    def _send_if_due(self, now: float, effects: list[Effect]) -> None:
         match self.state:
             case StandingBy() as state if now >= state.due_s:
-                self._ask(state.next, now, effects)
+                self._send(state.next, now, effects)
             case Leading() as state if now >= state.due_s:
-                self._ask(Renew(self._holder, state.term), now, effects)
-            case Leaving(release=Release() as release, asked=False):
-                self.state = Leaving(release, asked=True)
-                self._ask(release, now, effects)
+                self._send(Renew(self._holder, state.term), now, effects)
+            case Leaving(release=Release() as release, sent=False):
+                self.state = Leaving(release, sent=True)
+                self._send(release, now, effects)
 
-    def _ask(self, request: Request, now: float, effects: list[Effect]) -> None:
+    def _send(self, request: Request, now: float, effects: list[Effect]) -> None:
         self._number += 1
-        self._asked = _Asked(self._number, request, now)
+        self._open = _OpenRequest(self._number, request, now)
         effects.append(SendRequest(self._number, request))
 
-    def _end_request(self, number: int) -> _Asked | None:
+    def _end_request(self, number: int) -> _OpenRequest | None:
         """If the open request has this number, close and return it. Return None for any other number: the caller
         ignores such an answer, because this daemon has given up its request."""
-        asked = self._asked
-        if asked is None or asked.number != number:
+        sent = self._open
+        if sent is None or sent.number != number:
             return None
-        self._asked = None
-        return asked
+        self._open = None
+        return sent
 
     def _patience_s(self) -> float:
         """How long the daemon waits for the answer to the open request."""
@@ -184,17 +184,17 @@ class Leadership:
     # -- answers ---------------------------------------------------------------------------------------------
 
     def _answered(self, event: Answered, now: float, effects: list[Effect]) -> None:
-        asked = self._end_request(event.number)
-        if asked is None:
+        sent = self._end_request(event.number)
+        if sent is None:
             return
         if self.trouble:
             self.trouble = ""
             effects.append(LogEvent("info", "lease reached again", {}))
         match self.state:
             case StandingBy() as state:
-                self._standby_answer(state, asked, event.row, now, effects)
+                self._standby_answer(state, sent, event.row, now, effects)
             case Leading() as state if event.row is not None:
-                self._renewal_answer(state, asked, event.row, effects)
+                self._renewal_answer(state, sent, event.row, effects)
             case Leaving(release=None) if (
                 event.row is not None and event.row.holder == self._holder
             ):
@@ -203,7 +203,7 @@ class Leadership:
     def _standby_answer(
         self,
         state: StandingBy,
-        asked: _Asked,
+        sent: _OpenRequest,
         row: LeaseRow | None,
         now: float,
         effects: list[Effect],
@@ -215,16 +215,16 @@ class Leadership:
             # This is the answer to a renewal of the term that has ended.
             self.state = replace(state, due_s=now)
             return
-        campaigned = isinstance(asked.request, Campaign)
+        campaigned = isinstance(sent.request, Campaign)
         if campaigned and row.holder == self._holder:
-            self._told = None
-            self.state = Leading(row.term, asked.at_s, asked.at_s + self._lease_s / RENEWALS)
+            self._logged_leader = None
+            self.state = Leading(row.term, sent.at_s, sent.at_s + self._lease_s / RENEWALS)
             effects += [
                 LogEvent("info", "leading", {"term": row.term}),
                 Lead(self._holder, row.term),
             ]
             return
-        self._tell(row, effects)
+        self._log_leader(row, effects)
         if row.free and not campaigned and now >= state.patient_until_s:
             self.state = replace(
                 state, seen=row, seen_s=now, next=Campaign(self._holder), due_s=now
@@ -234,11 +234,11 @@ class Leadership:
             self.state = replace(state, seen=row, seen_s=now, next=ReadLease(), due_s=due_s)
 
     def _renewal_answer(
-        self, state: Leading, asked: _Asked, row: LeaseRow, effects: list[Effect]
+        self, state: Leading, sent: _OpenRequest, row: LeaseRow, effects: list[Effect]
     ) -> None:
         if row.is_of(self._holder, state.term):
-            due_s = asked.at_s + self._lease_s / RENEWALS
-            self.state = Leading(state.term, asked.at_s, due_s)
+            due_s = sent.at_s + self._lease_s / RENEWALS
+            self.state = Leading(state.term, sent.at_s, due_s)
         else:
             self._lose(
                 state, f"{row.address or 'another daemon'} leads in term {row.term}", effects
@@ -268,8 +268,8 @@ class Leadership:
     def _hand_over(self, effects: list[Effect]) -> None:
         match self.state:
             case StandingBy(next=Release() as release):
-                is_asked = self._asked is not None and self._asked.request == release
-                self.state = Leaving(release, is_asked)
+                is_sent = self._open is not None and self._open.request == release
+                self.state = Leaving(release, is_sent)
             case StandingBy():
                 self.state = Leaving(None)
             case Leading() as state:
@@ -303,15 +303,15 @@ class Leadership:
     def _may_exit(self, state: Leaving) -> bool:
         """True if the process may exit. It may not exit before the answer to a request that can change the lease: a
         campaign, for example, may take the lease."""
-        if self._asked is not None and not isinstance(self._asked.request, ReadLease):
+        if self._open is not None and not isinstance(self._open.request, ReadLease):
             return False
-        return state.release is None or state.asked
+        return state.release is None or state.sent
 
-    def _tell(self, row: LeaseRow, effects: list[Effect]) -> None:
+    def _log_leader(self, row: LeaseRow, effects: list[Effect]) -> None:
         """Log which daemon leads, once per leader and term."""
         leader = row.holder, row.term
-        if not row.free and leader != self._told:
-            self._told = leader
+        if not row.free and leader != self._logged_leader:
+            self._logged_leader = leader
             fields = {"leader": row.address, "term": row.term}
             effects.append(LogEvent("info", "standby", fields))
 

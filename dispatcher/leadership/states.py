@@ -43,10 +43,10 @@ class Resigning:
 @dataclass(frozen=True, slots=True)
 class Leaving:
     """The process ends after it has released its lease. `release`: the request that releases the lease, None if the
-    daemon knows of no lease of its own; `asked`: True if the daemon has sent this request."""
+    daemon knows of no lease of its own; `sent`: True if the daemon has sent this request."""
 
     release: Release | None
-    asked: bool = False
+    sent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ Invariants:
 * A row contains both positions of one save: `acknowledged`, up to which the reader has stored the data, and `covered`,
   up to which the log contains nothing else for the consumer.
 * Only the daemon's user can read the files: mode 0600, the folder 0700, whatever the umask. The store narrows the modes
-  of files that earlier versions have created.
+  of existing files.
 * Table versions belong to a client (a connection), not to a consumer. One row for each client says how far the client
   has read its log. A version without an end of its own (`open`) is valid up to this position.
 * Prepared XA transactions belong to a client too. They are stored in the same transaction as progress, so that progress

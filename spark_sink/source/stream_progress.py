@@ -88,10 +88,10 @@ def latest_offset(
 ) -> dict[str, Any]:
     """Returns the latest offset that the source reports. `batch`: transactions and bytes of the batch that is being
     planned, None if they are not known; `paused`: True if the delivery to the consumer is paused."""
-    told: dict[str, Any] = {"consumer": consumer}
+    reported: dict[str, Any] = {"consumer": consumer}
     if batch is not None:
-        told["batch"] = dict(zip(("transactions", "bytes"), batch, strict=True))
-    return head.as_dict() | told | {"lag": asdict(lag), "paused": paused}
+        reported["batch"] = dict(zip(("transactions", "bytes"), batch, strict=True))
+    return head.as_dict() | reported | {"lag": asdict(lag), "paused": paused}
 
 
 def batch_reports(progress: Report) -> Iterator[BatchReport]:

@@ -122,7 +122,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "counts the lease from the answer",
         "the lease counts from when the request was sent",
         "leadership.leadership.Leadership._renewal_answer",
-        Replace("Leading(state.term, asked.at_s, due_s)", "Leading(state.term, due_s, due_s)"),
+        Replace("Leading(state.term, sent.at_s, due_s)", "Leading(state.term, due_s, due_s)"),
     ),
     Mutant(
         "goes on after a renewal that was refused",
@@ -146,7 +146,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "takes every answer for that of the open request",
         "an answer to an earlier request counts for nothing",
         "leadership.leadership.Leadership._end_request",
-        If("asked is None", "asked is None"),
+        If("sent is None", "sent is None"),
     ),
     Mutant(
         "leads before the term before has ended",
@@ -184,7 +184,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "does not renew",
         "a leader renews its lease",
-        "leadership.leadership.Leadership._ask_if_due",
+        "leadership.leadership.Leadership._send_if_due",
         Replace("Renew(self._holder, state.term)", "ReadLease()"),
     ),
     Mutant(
@@ -237,14 +237,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "forgets the lease when it is to end",
         "a daemon that ends gives the lease of its last term back",
         "leadership.leadership.Leadership._hand_over",
-        Replace("Leaving(release, is_asked)", "Leaving(None)"),
+        Replace("Leaving(release, is_sent)", "Leaving(None)"),
         tests="tests/leadership/test_leadership.py",
     ),
     Mutant(
         "exits while a campaign is open",
         "a campaign that is open may take the lease",
         "leadership.leadership.Leadership._may_exit",
-        If("self._asked is not None", "False"),
+        If("self._open is not None", "False"),
         tests="tests/leadership/test_leadership.py",
     ),
     Mutant(

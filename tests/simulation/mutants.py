@@ -185,13 +185,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "counts as level before it has caught up",
         "1: only a consumer at the dispatcher's position is level",
         "dispatch.connection.dealing.Dealer.deal",
-        If("queue.queued is stand.executed", "True"),
+        If("queue.queued is shared.executed", "True"),
     ),
     Mutant(
         "level consumers stay where they are",
         "2: a batch moves the position of a consumer that gets nothing of it",
         "dispatch.connection.dealing.Dealer.deal",
-        If("is_behind(after, stand.executed)", "False"),
+        If("is_behind(after, shared.executed)", "False"),
     ),
     Mutant(
         "others' transactions leave no gap",
@@ -217,7 +217,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "level consumers are not told of a new file",
         "6: a position in a file that was replaced is noticed",
-        "dispatch.connection.dealing.Dealer._tell_level",
+        "dispatch.connection.dealing.Dealer._update_level_files",
         Drop("queue.files.read(file, created)"),
         tests="tests/dispatch/connection/test_dealing.py",
     ),

@@ -81,7 +81,7 @@ def decompressed_chunks(payload: Payload) -> Iterator[bytes]:
         for at in range(0, len(payload.data), CHUNK_BYTES):
             yield bytes(payload.data[at : at + CHUNK_BYTES])
         return
-    said, got = payload.uncompressed_size, 0
+    stated, got = payload.uncompressed_size, 0
     reader = zstandard.ZstdDecompressor().stream_reader(payload.data, read_across_frames=True)
     while True:
         try:
@@ -89,9 +89,9 @@ def decompressed_chunks(payload: Payload) -> Iterator[bytes]:
         except zstandard.ZstdError as error:
             raise malformed(NAME, f"cannot be uncompressed: {error}") from None
         got += len(chunk)
-        if said is not None and (got > said or (got < said and not chunk)):
-            more = "more" if got > said else "fewer"
-            raise malformed(NAME, f"holds {more} bytes than the {said} that its header states")
+        if stated is not None and (got > stated or (got < stated and not chunk)):
+            more = "more" if got > stated else "fewer"
+            raise malformed(NAME, f"holds {more} bytes than the {stated} that its header states")
         if not chunk:
             return
         yield chunk
@@ -100,24 +100,24 @@ def decompressed_chunks(payload: Payload) -> Iterator[bytes]:
 def decompress(payload: Payload) -> bytes:
     """Return all inner events' bytes, for a payload whose uncompressed size is known and small. Raises `BinlogError`
     MALFORMED_EVENT like `decompressed_chunks`."""
-    said = payload.uncompressed_size
+    stated = payload.uncompressed_size
     if payload.compression is Compression.NONE:
         return bytes(payload.data)
-    assert said is not None
+    assert stated is not None
     try:
         size = zstandard.frame_content_size(payload.data)
         # Check the frame's size before decompression, because the library allocates memory of this size.
-        if size in (-1, said):
+        if size in (-1, stated):
             data = zstandard.ZstdDecompressor().decompress(
-                payload.data, max_output_size=said, allow_extra_data=False
+                payload.data, max_output_size=stated, allow_extra_data=False
             )
             size = len(data)
-            if size == said:
+            if size == stated:
                 return data
     except zstandard.ZstdError as error:
         raise malformed(NAME, f"cannot be uncompressed: {error}") from None
-    more = "more" if size > said else "fewer"
-    raise malformed(NAME, f"holds {more} bytes than the {said} that its header states")
+    more = "more" if size > stated else "fewer"
+    raise malformed(NAME, f"holds {more} bytes than the {stated} that its header states")
 
 
 def event_runs(chunks: Iterable[bytes]) -> Iterator[U8]:

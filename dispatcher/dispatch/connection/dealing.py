@@ -1,9 +1,9 @@
 """Puts a batch into the queues of a dispatcher's consumers.
 
 A consumer is *level* if its queue has the same position as the dispatcher. Nearly always all consumers are level. The
-level consumers share one `Stand` (an object with their position), and one pass over the batch finds the events for each
-of them (`Lanes`). So the cost of a batch depends on its events and on the delivered bytes. A level consumer that gets
-no event of a batch needs no work, because its position is the shared one.
+level consumers share one object with their position (`SharedPosition`), and one pass over the batch finds the events
+for each of them (`Lanes`). So the cost of a batch depends on its events and on the delivered bytes. A level consumer
+that gets no event of a batch needs no work, because its position is the shared one.
 
 Any other consumer may have part of the batch already. The dispatcher puts the batch into the queue of such a consumer
 separately (`Queue.push`). The consumer becomes level when its queue reaches the dispatcher's position.
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.connection.demand import Demand
-from dispatcher.dispatch.queue.queue_contents import Stand, is_behind
+from dispatcher.dispatch.queue.queue_contents import SharedPosition, is_behind
 from dispatcher.dispatch.values.executed_position import BatchGtids, ExecutedPosition
 from dispatcher.model.errors import BinlogError
 from dispatcher.stream import copy_kernel as k
@@ -33,9 +33,9 @@ class Dealer:
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        self._stand: Stand | None = None
-        # The attached consumers and the stand's counter `changes` when the fields from `_level` to `_places` were
-        # computed.
+        self._shared: SharedPosition | None = None
+        # The attached consumers, and the counter `changes` of `_shared`, at the time when the fields from `_level` to
+        # `_places` were computed.
         self._attached: list[Consumer] = []
         self._changes = -1
         self._level: list[Consumer] = []
@@ -50,13 +50,13 @@ class Dealer:
 
     def begin(self, read: ExecutedPosition, attached: Sequence[Consumer]) -> None:
         """Record that a stream begins at `read`."""
-        self._stand = stand = Stand(read)
+        self._shared = shared = SharedPosition(read)
         self._changes = -1
         # The login may have moved a queue to another epoch, so the lanes, which hold the epochs, are built anew.
         self._set_level([])
         for consumer in attached:
             if consumer.queue.queued == read:
-                consumer.queue.join(stand)
+                consumer.queue.join(shared)
 
     def demand(
         self, attached: Sequence[Consumer], gtids: BatchGtids, read: ExecutedPosition
@@ -71,13 +71,13 @@ class Dealer:
         return Demand(self._others, gtids, read, self._routes, self._level, self._lanes.mask)
 
     def _find_level(self, attached: Sequence[Consumer]) -> None:
-        stand = self._stand
-        assert stand is not None, "a batch before the dump"
-        if stand.changes == self._changes and attached == self._attached:
+        shared = self._shared
+        assert shared is not None, "a batch before the dump"
+        if shared.changes == self._changes and attached == self._attached:
             return  # the usual case, without any work per consumer
-        self._changes, self._attached = stand.changes, list(attached)
-        self._set_level([consumer for consumer in attached if consumer.queue.stand is stand])
-        self._others = [consumer for consumer in attached if consumer.queue.stand is not stand]
+        self._changes, self._attached = shared.changes, list(attached)
+        self._set_level([consumer for consumer in attached if consumer.queue.shared is shared])
+        self._others = [consumer for consumer in attached if consumer.queue.shared is not shared]
         self._places = {consumer.name: place for place, consumer in enumerate(attached)}
 
     def _set_level(self, level: list[Consumer]) -> None:
@@ -110,13 +110,13 @@ class Dealer:
         If a consumer lacks room on disk, its queue contains no transaction of the batch, and the caller must detach the
         consumer.
         """
-        stand = self._stand
-        assert stand is not None, "a batch before the dump"
-        served = self._deal_level(batch, gtids, stand) if self._level else []
-        if not is_behind(after, stand.executed):
-            stand.executed = after
+        shared = self._shared
+        assert shared is not None, "a batch before the dump"
+        served = self._deal_level(batch, gtids, shared) if self._level else []
+        if not is_behind(after, shared.executed):
+            shared.executed = after
         if self._level:
-            self._tell_level(batch.file, created, stand, anchored=anchored)
+            self._update_level_files(batch.file, created, shared, anchored=anchored)
         for consumer, in_sync in others:
             queue = consumer.queue
             count = queue.pushed_transactions
@@ -127,18 +127,18 @@ class Dealer:
                 continue
             if in_sync and anchored:
                 queue.files.anchor(queue.queued)
-            if queue.queued is stand.executed:
-                queue.join(stand)
+            if queue.queued is shared.executed:
+                queue.join(shared)
             if queue.pushed_transactions != count:
                 served.append((consumer, None))
         if others and self._level:
             served.sort(key=lambda each: self._places[each[0].name])
         return served
 
-    def _deal_level(self, batch: Batch, gtids: BatchGtids, stand: Stand) -> Served:
+    def _deal_level(self, batch: Batch, gtids: BatchGtids, shared: SharedPosition) -> Served:
         level = self._level
         served: Served = []
-        seqs = gtids.seqs(level[0].queue.mode, stand.executed)
+        seqs = gtids.seqs(level[0].queue.mode, shared.executed)
         lanes, copying = self._lanes.copy(batch, seqs)
         took = set()
         for lane in lanes:
@@ -162,12 +162,14 @@ class Dealer:
         self._holding |= took
         return served
 
-    def _tell_level(self, file: str, created: int, stand: Stand, *, anchored: bool) -> None:
+    def _update_level_files(
+        self, file: str, created: int, shared: SharedPosition, *, anchored: bool
+    ) -> None:
         if created and (file, created) != self._created:
             self._created = file, created
-            for queue in [c.queue for c in self._level if c.queue.stand is stand]:
+            for queue in [c.queue for c in self._level if c.queue.shared is shared]:
                 queue.files.read(file, created)
         if anchored and not self._anchored:
             self._anchored = True
-            for queue in [c.queue for c in self._level if c.queue.stand is stand]:
+            for queue in [c.queue for c in self._level if c.queue.shared is shared]:
                 queue.files.anchor(queue.queued)

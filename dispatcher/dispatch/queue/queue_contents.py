@@ -11,8 +11,8 @@ The *covered* position is the acknowledged position or a position after it in th
 lies between the two. The covered position never moves back, because the server may purge its log up to this position.
 After an eviction (`evict`), the daemon fills the queue again from this position on.
 
-The queues that have the same position as their dispatcher share one object with this position, a `Stand`, which the
-dispatcher moves for all of them. So a batch without events for a consumer changes nothing in that consumer's queue.
+The queues that have the same position as their dispatcher share one object with this position (`SharedPosition`), which
+the dispatcher moves for all of them. So a batch without events for a consumer changes nothing in that consumer's queue.
 
 Bound: a queue that is not full accepts a whole batch, so it holds in memory at most
 
@@ -69,7 +69,7 @@ class FoundPosition(NamedTuple):
     offset: int
 
 
-class Stand:
+class SharedPosition:
     """The queued position of one queue, or of all queues that have the same position as their dispatcher. `changes`:
     how often a queue has joined or left this object."""
 
@@ -94,7 +94,7 @@ class QueueContents:
         self.server = ""
         self.epoch = 0
         self.mode = Mode.GTID
-        self.stand = Stand(ExecutedPosition(GtidSet(), "", 0, 0))
+        self.shared = SharedPosition(ExecutedPosition(GtidSet(), "", 0, 0))
         self.acknowledged = self._covered = self.queued
         self.delivered_seq = 0
         # Everything up to this seq was delivered before the daemon restarted, so the reader may ask for it again. The
@@ -235,22 +235,22 @@ class QueueContents:
 
     @property
     def queued(self) -> ExecutedPosition:
-        return self.stand.executed
+        return self.shared.executed
 
     @queued.setter
     def queued(self, executed: ExecutedPosition) -> None:
-        self.stand.changes += 1
-        self.stand = Stand(executed)
+        self.shared.changes += 1
+        self.shared = SharedPosition(executed)
 
-    def join(self, stand: Stand) -> None:
-        """From now on, use the shared position of `stand`, which must equal the queue's own position."""
-        self.stand.changes += 1
-        stand.changes += 1
-        self.stand = stand
+    def join(self, shared: SharedPosition) -> None:
+        """From now on, use the shared position `shared`, which must equal the queue's own position."""
+        self.shared.changes += 1
+        shared.changes += 1
+        self.shared = shared
 
     def leave(self) -> None:
         """From now on, have a position of its own, which at first equals the shared position."""
-        self.queued = self.stand.executed
+        self.queued = self.shared.executed
 
     def push(
         self,

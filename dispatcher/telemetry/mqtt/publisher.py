@@ -70,7 +70,7 @@ class MqttPublisher:
         self._woken = False
         self._ending = self._left = self._hurried = False
         self._dropped = 0  # the number of dropped messages that were logged
-        self._drops_said = False
+        self._drops_logged = False
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
 
     def start(self) -> None:
@@ -108,8 +108,8 @@ class MqttPublisher:
     def _notify(self) -> None:
         """Wake the publishing thread; may be called from any thread. Logs dropped messages, once per connection."""
         loop, dropped = self._loop, sum(self._outbox.dropped.values())
-        if dropped > self._dropped and not self._drops_said:
-            self._drops_said = True
+        if dropped > self._dropped and not self._drops_logged:
+            self._drops_logged = True
             why = "the broker does not answer, or is too slow"
             self._log.warning("mqtt messages are dropped", dropped=dropped, reason=why)
         if loop is None or self._woken:
@@ -167,7 +167,7 @@ class MqttPublisher:
                 self.connected = True
                 dropped = sum(self._outbox.dropped.values())
                 self._log.info("mqtt connected", dropped=dropped - self._dropped)
-                self._dropped, self._drops_said = dropped, False
+                self._dropped, self._drops_logged = dropped, False
                 await client.publish(
                     self._topics.daemon, ONLINE, qos=self.settings.qos, retain=True
                 )

@@ -133,7 +133,7 @@ class LogStage:
             None  # where the query has begun; None: at the stored position
         )
         self._rows: dict[int, int] = {}  # number of changed rows, by number of the batch
-        self._said = ""
+        self._logged = ""
         self._attempts = self._fenced = 0
         self._due = self._began = clock()
 
@@ -328,9 +328,9 @@ class LogStage:
             wait_s *= 0.5 + self._jitter() / 2
         else:
             wait_s = OPERATOR_RETRY_S
-        if fault.text != self._said:
+        if fault.text != self._logged:
             log.error("%s: %s; the query is started again", self.consumer, fault.text)
-        self._said = fault.text
+        self._logged = fault.text
         self.state, self._due = StageState.WAITING, self._clock() + wait_s
 
     def _is_lost(self) -> bool:

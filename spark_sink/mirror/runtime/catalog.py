@@ -254,7 +254,7 @@ def _replaced(spark: SparkSession) -> bool:
     return not chosen.endswith("DeltaCatalog")
 
 
-class _Names:
+class _CatalogNames:
     """The ids of tables, by name in the catalog, during one round. `wanted`: the tables that should have the name
     according to their records; `held`: the tables that are registered under the name."""
 
@@ -307,13 +307,13 @@ class CatalogEntries:
     _verified: dict[str, str] = field(default_factory=dict)  # names in the catalog, by table id
     # The last event that was posted for each table. Until the rules have handled it, its values are newer than the
     # record.
-    _told: dict[str, Registered] = field(default_factory=dict)
+    _posted: dict[str, Registered] = field(default_factory=dict)
     _seen: Snapshots = field(default_factory=dict)  # the snapshots of the last call of `forward`
     _records: dict[str, TableRecord] = field(default_factory=dict)  # their records, by table id
     _changed: bool = True  # True if a record has changed since the last round began
     _began: bool = False  # True if a round has begun
     # By table id: the record for which the last call of `register` or `refresh` succeeded.
-    _brought: dict[str, TableRecord] = field(default_factory=dict)
+    _synchronized: dict[str, TableRecord] = field(default_factory=dict)
     # By table id: a record, and the name that it should have in the catalog.
     _wanted: dict[str, tuple[TableRecord, str]] = field(default_factory=dict)
     _retry_at: float = float("inf")
@@ -360,7 +360,7 @@ class CatalogEntries:
         refresh = refreshes and (now >= self._refresh_at or (at_rest and self._touched))
         settled = not (self._changed or self._paused) and now < self._retry_at
         if settled and not refresh:
-            return self._is_told(snapshots)
+            return self._is_handled(snapshots)
         if refresh or not self._began or self._paused:
             refresh, self._touched = refreshes, False
             self._refresh_at = now + self.refresh_s
@@ -387,12 +387,12 @@ class CatalogEntries:
                 is_same = known is not None and _relevant(known) == _relevant(record)
                 self._changed |= not is_same
 
-    def _is_told(self, snapshots: Snapshots) -> bool:
+    def _is_handled(self, snapshots: Snapshots) -> bool:
         """True if the rules have handled all events that were posted. No round may be running."""
-        for told in list(self._told.values()):
-            record = self._records[told.table_id]
-            if (record.registered, record.refused) == (told.name, told.refused):
-                del self._told[told.table_id]
+        for posted in list(self._posted.values()):
+            record = self._records[posted.table_id]
+            if (record.registered, record.refused) == (posted.name, posted.refused):
+                del self._posted[posted.table_id]
             elif record.consumer in snapshots:
                 return False
         return True
@@ -401,7 +401,7 @@ class CatalogEntries:
         try:
             self.catalog.open()
             self.failing.pop("", None)
-            self.bring(snapshots, refresh=refresh)
+            self.synchronize(snapshots, refresh=refresh)
         except Exception as error:
             self._retry_at = time.monotonic() + AGAIN_S
             text = f"the tables could not be registered in the catalog: {in_one_line(error)}"
@@ -412,16 +412,16 @@ class CatalogEntries:
 
     def _newest(self, record: TableRecord) -> TableRecord:
         """Returns the record with the values that were last posted for it."""
-        if (told := self._told.get(record.table_id)) is None:
+        if (posted := self._posted.get(record.table_id)) is None:
             return record
-        return replace(record, registered=told.name, refused=told.refused)
+        return replace(record, registered=posted.name, refused=posted.refused)
 
-    def bring(self, snapshots: Snapshots, *, refresh: bool = False) -> None:
+    def synchronize(self, snapshots: Snapshots, *, refresh: bool = False) -> None:
         """Change the catalog's entries so that they agree with the records. `refresh`: True to call the catalog's
         `refresh` also for entries that agree already. A failure at one table does not affect other tables."""
         self._retry_at = float("inf")
         records = [self._newest(record) for of in snapshots.values() for record in of]
-        names = _Names(records, self._wants)
+        names = _CatalogNames(records, self._wants)
         for record in records:
             if self._paused:
                 return
@@ -432,20 +432,20 @@ class CatalogEntries:
                 continue
             try:
                 if not settled or record.refused:
-                    self._bring(record, want, names)
+                    self._synchronize_table(record, want, names)
                 elif want and (refresh or self._differs(record)):
                     # The table may be in another folder, or its folder may contain a copy of it.
                     self.catalog.refresh(want, self._path(record))
-                self._brought[record.table_id] = record
+                self._synchronized[record.table_id] = record
             except Exception as error:  # noqa: BLE001 - the catalog never ends the mirror
                 self._failed(record, want or has, error)
 
     def _differs(self, record: TableRecord) -> bool:
         """True if the record differs from the one for which the last call of the catalog succeeded."""
-        brought = self._brought.get(record.table_id)
-        if brought is record:
+        synchronized = self._synchronized.get(record.table_id)
+        if synchronized is record:
             return False
-        return brought is None or _relevant(brought) != _relevant(record)
+        return synchronized is None or _relevant(synchronized) != _relevant(record)
 
     def _wants(self, record: TableRecord) -> str:
         """Returns the name that a table should have in the catalog; "" for none."""
@@ -454,24 +454,24 @@ class CatalogEntries:
             known = self._wanted[record.table_id] = record, wanted_name(record, self.template)
         return known[1]
 
-    def _bring(self, record: TableRecord, want: str, names: _Names) -> None:
+    def _synchronize_table(self, record: TableRecord, want: str, names: _CatalogNames) -> None:
         has = record.registered
         if has and has != want and not names.needed_by_another(has, record.table_id):
             self._drop(has)
         if want:
             self._register(record, want, names)
         self._verified[record.table_id] = want
-        self._tell(record, want)
+        self._post_if_changed(record, want)
         self.failing.pop(record.table_id, None)
         if want != has:
             done = f"registered as {want}" if want else f"{has} is no longer in the catalog"
             log.info("%s: %s: %s", record.consumer, record.label, done)
 
-    def _tell(self, record: TableRecord, name: str, refused: str = "") -> None:
+    def _post_if_changed(self, record: TableRecord, name: str, refused: str = "") -> None:
         """Post to the rules how a table is registered, if that has changed."""
         if (name, refused) != (record.registered, record.refused):
-            told = self._told[record.table_id] = Registered(record.table_id, name, refused)
-            self.post(record.consumer, told)
+            posted = self._posted[record.table_id] = Registered(record.table_id, name, refused)
+            self.post(record.consumer, posted)
 
     def _drop(self, name: str) -> None:
         location = self.catalog.location(name)
@@ -484,7 +484,7 @@ class CatalogEntries:
                 "%s stays in the catalog: it is not the mirror's, but at %s", name, location
             )
 
-    def _register(self, record: TableRecord, name: str, names: _Names) -> None:
+    def _register(self, record: TableRecord, name: str, names: _CatalogNames) -> None:
         if holder := names.holder(name, record.table_id):
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
@@ -520,7 +520,7 @@ class CatalogEntries:
             log.debug("the whole error", exc_info=error)
         self.failing[record.table_id] = text
         self._retry_at = time.monotonic() + AGAIN_S
-        self._tell(record, record.registered, text)
+        self._post_if_changed(record, record.registered, text)
 
 
 def _taken(record: TableRecord, name: str, location: str) -> BinlogError:

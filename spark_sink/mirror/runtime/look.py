@@ -167,8 +167,8 @@ class Look:
         wait_s = backoff_s(self._retry_first_s, self._attempts)
         self._retry_at = self._clock() + wait_s
         text = in_one_line(error)
-        said = {"consumer": self._consumer, "seconds": wait_s, "error": text}
-        log_event(log, "retry", said, logging.WARNING)
+        fields = {"consumer": self._consumer, "seconds": wait_s, "error": text}
+        log_event(log, "retry", fields, logging.WARNING)
         log.debug("%s: the whole error", self._consumer, exc_info=error)
         if self._drain and self._attempts >= LASTING_AFTER:
             where = f"consumer {self._consumer}"

@@ -51,11 +51,11 @@ class ReaderWithoutLimits(BinlogStreamReader):
         super().__init__(options, schema)
         self._after: Position | None = None  # where the next batch begins; None: not known yet
         self._is_new = False  # True: the reader has assumed that the query has no checkpoint
-        self._initial_told = False  # True: Spark has asked for the initial offset
+        self._initial_asked_for = False  # True: Spark has asked for the initial offset
         self._first = True  # the next batch is the first one of this run
 
     def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
-        self._initial_told = True
+        self._initial_asked_for = True
         return super().initialOffset()
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
@@ -78,7 +78,7 @@ class ReaderWithoutLimits(BinlogStreamReader):
         return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        if start == end and not self._initial_told:
+        if start == end and not self._initial_asked_for:
             if self._is_new:
                 raise self._wrapped()
             self._after = checkpoint_position(end)

@@ -119,7 +119,7 @@ def played(seed: int, mode: Mode, *, alone: bool) -> list[str]:
     disk = Disk(divisor=rng.choice((0, 0, 5)))
     with small_memory(rng), pytest.MonkeyPatch.context() as patch:
         if alone:
-            patch.setattr(Queue, "join", lambda _queue, _stand: None)
+            patch.setattr(Queue, "join", lambda _queue, _shared: None)
         patch.setattr(Recorded, "allocate", staticmethod(disk))
         world = Recorded(rng, Server(log, mode), specs, largest_transaction=1 << 20)
         for _ in range(rng.choice((10, 30))):
@@ -171,7 +171,7 @@ def test_level_consumers_share_one_position() -> None:
     world = by_bytes(world_of(one_row_each(*[ORDERS, BILLS] * 20), "shop", "crm"), 300)
     shop, crm = (world.client.consumers[name].queue for name in ("shop", "crm"))
     world.read_all()
-    assert shop.stand is crm.stand
+    assert shop.shared is crm.shared
     assert shop.queued is world.client.dispatchers[1].read
     assert (shop.transactions, crm.transactions) == (20, 0)
 

@@ -106,8 +106,8 @@ class Tables:
     def snapshots(self) -> dict[str, tuple[TableRecord, ...]]:
         return {"shop": tuple(self.records.values())}
 
-    def bring(self) -> None:
-        self.entries.bring(self.snapshots())
+    def synchronize(self) -> None:
+        self.entries.synchronize(self.snapshots())
         self.take()
 
     def forward(self) -> bool:
@@ -130,40 +130,40 @@ def test_tables_are_registered_when_they_can_be_read(tables: Tables) -> None:
     for state in (Creating(), Copying(NOWHERE), Stopped(7, Live()), Dropped()):
         tables.table(f"is_{state.word}", state)
     tables.table("empty", folder="")  # a table without rows has no folder yet
-    tables.bring()
+    tables.synchronize()
     assert tables.catalog.entries == {
         "shop.orders": "file:/lake/shop/orders",
         "shop.partial": "file:/lake/shop/partial",
     }
     tables.change("orders", state=Stopped(7, Live()))
     tables.change("partial", state=Creating())
-    tables.bring()
+    tables.synchronize()
     assert set(tables.catalog.entries) == {"shop.orders", "shop.partial"}
     tables.change("orders", state=Dropped())
-    tables.bring()
+    tables.synchronize()
     assert set(tables.catalog.entries) == {"shop.partial"}
     assert tables.names() == {"shop.partial": "partial"}
 
 
 def test_a_rename_moves_an_entry_when_the_folder_has_moved(tables: Tables) -> None:
     tables.table("a")
-    tables.bring()
+    tables.synchronize()
     tables.rename(("a", "b"))
     tables.change("a", move=Move("shop/a"))
-    tables.bring()
+    tables.synchronize()
     assert set(tables.catalog.entries) == {"shop.a"}
     tables.change("a", move=None)
-    tables.bring()
+    tables.synchronize()
     assert tables.catalog.entries == {"shop.b": "file:/lake/shop/b"}
 
 
 def test_a_swap_changes_nothing_in_the_catalog(tables: Tables) -> None:
     tables.table("a")
     tables.table("b")
-    tables.bring()
+    tables.synchronize()
     before = len(tables.catalog.calls)
     tables.rename(("a", "b"), ("b", "a"))
-    tables.bring()
+    tables.synchronize()
     assert tables.catalog.calls[before:] == []
     assert tables.names() == {"shop.b": "a", "shop.a": "b"}
 
@@ -171,10 +171,10 @@ def test_a_swap_changes_nothing_in_the_catalog(tables: Tables) -> None:
 def test_a_chain_of_renames_keeps_what_is_still_needed(tables: Tables) -> None:
     for name in ("a", "b"):
         tables.table(name)
-    tables.bring()
+    tables.synchronize()
     tables.rename(("b", "c"))
     tables.rename(("a", "b"))
-    tables.bring()
+    tables.synchronize()
     assert set(tables.catalog.entries) == {"shop.b", "shop.c"}
     assert tables.names() == {"shop.b": "a", "shop.c": "b"}
 
@@ -185,19 +185,19 @@ def test_what_was_done_before_a_crash_is_not_done_again(tables: Tables, before: 
     there = {"ours": "file:///lake/shop/orders", "elsewhere in the target": "file:/lake/shop/old"}
     if before in there:
         tables.catalog.entries["shop.orders"] = there[before]
-    tables.bring()
+    tables.synchronize()
     assert same_location(tables.catalog.entries["shop.orders"], "file:/lake/shop/orders")
     assert len(tables.catalog.calls) == {"nothing": 1, "ours": 0}.get(before, 2)
 
 
 def test_an_entry_that_is_missing_is_made_again_by_the_next_job(tables: Tables) -> None:
     tables.table("orders")
-    tables.bring()
+    tables.synchronize()
     tables.catalog.entries.clear()
-    tables.bring()
+    tables.synchronize()
     assert tables.catalog.entries == {}
     tables.start()
-    tables.bring()
+    tables.synchronize()
     assert set(tables.catalog.entries) == {"shop.orders"}
 
 
@@ -208,8 +208,8 @@ def test_the_name_of_another_table_is_left_alone(
     tables.table("lines")
     tables.catalog.entries |= {"shop.orders": "file:/theirs/orders", "shop.lines": ""}
     with caplog.at_level(logging.WARNING):
-        tables.bring()
-        tables.bring()
+        tables.synchronize()
+        tables.synchronize()
     assert tables.catalog.calls == []
     assert [record.getMessage() for record in caplog.records] == [
         "shop: shop.orders: not registered as shop.orders: table change that the mirror cannot apply: shop.orders is"
@@ -223,7 +223,7 @@ def test_the_name_of_another_table_is_left_alone(
     assert "not registered as" in tables.records["orders"].refused
 
     tables.catalog.entries.clear()
-    tables.bring()
+    tables.synchronize()
     assert tables.entries.failing == {}
     assert tables.records["orders"].refused == ""
 
@@ -231,12 +231,12 @@ def test_the_name_of_another_table_is_left_alone(
 def test_tables_whose_names_differ_in_case_alone_clash(tables: Tables) -> None:
     tables.table("orders")
     tables.table("Orders")
-    tables.bring()
+    tables.synchronize()
     assert tables.catalog.entries == {"shop.orders": "file:/lake/shop/orders"}
     assert "shop.orders has the same name" in tables.entries.failing["Orders"]
     tables.change("orders", state=Dropped())
-    tables.bring()
-    tables.bring()
+    tables.synchronize()
+    tables.synchronize()
     assert tables.catalog.entries == {"shop.orders": "file:/lake/shop/Orders"}
     assert tables.entries.failing == {}
 
@@ -245,21 +245,21 @@ def test_a_refusal_concerns_one_table(tables: Tables) -> None:
     tables.catalog.refuses = {"shop.a"}
     tables.table("a")
     tables.table("b")
-    tables.bring()
+    tables.synchronize()
     assert set(tables.catalog.entries) == {"shop.b"}
     assert "PermissionError: user etl may not see shop.a" in tables.entries.failing["a"]
     tables.change("a", state=Dropped())
     tables.catalog.refuses = set()
-    tables.bring()
+    tables.synchronize()
     assert tables.entries.failing == {}
 
 
 def test_a_name_that_is_not_ours_any_more_is_not_dropped(tables: Tables) -> None:
     tables.table("orders")
-    tables.bring()
+    tables.synchronize()
     tables.catalog.entries["shop.orders"] = "file:/theirs/orders"
     tables.change("orders", state=Dropped())
-    tables.bring()
+    tables.synchronize()
     assert tables.catalog.entries == {"shop.orders": "file:/theirs/orders"}
     assert tables.names() == {}
 
@@ -269,19 +269,19 @@ def test_a_history_is_registered_under_its_own_name(tables: Tables) -> None:
     history = "orders__history"
     begun = TableRecord(history, "shop", "shop", "orders", state=Creating(), history=True)
     tables.records[history] = begun
-    tables.bring()
+    tables.synchronize()
     assert set(tables.catalog.entries) == {"shop.orders"}  # the other table has no rows yet
     tables.change(history, state=Live(), folder="shop/orders__history")
-    tables.bring()
+    tables.synchronize()
     assert tables.catalog.entries["shop.orders__history"] == "file:/lake/shop/orders__history"
     assert tables.records[history].registered == "shop.orders__history"
     # The entry of a history belongs to its name. It stays when the table is dropped, or when the history is stopped.
     tables.change("orders", state=Dropped())
     tables.change(history, state=Stopped(7, Live()))
-    tables.bring()
+    tables.synchronize()
     assert set(tables.catalog.entries) == {"shop.orders__history"}
     tables.start()
-    tables.bring()
+    tables.synchronize()
     assert tables.catalog.calls == [
         "register shop.orders",
         "register shop.orders__history",
@@ -310,16 +310,16 @@ def test_rounds_are_done_when_nothing_changes_and_the_records_say_so(tables: Tab
 def test_what_the_rules_were_told_counts_before_they_have_taken_it_in(tables: Tables) -> None:
     tables.table("orders")
     before = tables.snapshots()
-    tables.bring()
+    tables.synchronize()
     tables.change("orders", state=Dropped())
-    tables.bring()
+    tables.synchronize()
     assert tables.catalog.entries == {}
     # Another table has the name in the catalog by now; the records are from before this change.
     tables.catalog.entries["shop.orders"] = "file:/lake/shop/orders"
     tables.records = {
         "orders": replace(before["shop"][0], state=Dropped(), registered="shop.orders")
     }
-    tables.bring()
+    tables.synchronize()
     assert set(tables.catalog.entries) == {"shop.orders"}
     assert tables.told == []
 
@@ -415,16 +415,16 @@ def test_a_refresh_is_due_after_its_interval_and_at_the_end_when_tables_have_cha
 
 def test_an_entry_that_cannot_be_refreshed_is_tried_again_and_shown(tables: Tables) -> None:
     tables.table("orders")
-    tables.bring()
+    tables.synchronize()
     tables.catalog.refuses.add("content of shop.orders")
-    tables.entries.bring(tables.snapshots(), refresh=True)
+    tables.entries.synchronize(tables.snapshots(), refresh=True)
     tables.take()
     (record,) = tables.records.values()
     assert record.registered == "shop.orders"
     assert "shop.orders does not answer" in record.refused
     assert set(tables.entries.failing) == {"orders"}
     tables.catalog.refuses.clear()
-    tables.bring()  # a record that shows a failure is always tried again
+    tables.synchronize()  # a record that shows a failure is always tried again
     (record,) = tables.records.values()
     assert (record.refused, tables.entries.failing) == ("", {})
     assert tables.catalog.refreshed == ["shop.orders"]
