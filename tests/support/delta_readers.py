@@ -1,8 +1,9 @@
 """Reads Delta and Iceberg tables by programs without Spark, which `deploy/setup.sh readers` installs into
-.cache/readers.
+.cache/readers, and by a Trino server.
 
-The file is also the program that runs there: it reads the format and paths of tables as JSON from its input, and prints
-what each reader returns for each table. The path of an Iceberg table is that of its metadata file.
+The file is also the program that runs there: it reads the format and paths of tables, and Trino's port, as JSON from
+its input, and prints what each reader returns for each table. The path of an Iceberg table is that of its metadata
+file.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ Rows = list[dict[str, Any]]
 def read(paths: Sequence[str], form: str = "delta") -> dict[str, dict[str, Rows | str]]:
     """Returns, by reader with its version and by path, the rows as `comparable` returns them, or the reader's error.
     `form`: "delta" or "iceberg"."""
+    from tests.support import trino_server  # noqa: PLC0415 - the readers' environment lacks its imports
+
     assert _PYTHON.exists(), "run deploy/setup.sh readers"
-    done = subprocess.run(
-        [str(_PYTHON), __file__],
-        input=json.dumps([form, list(paths)]),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    with trino_server.started() as port:
+        done = subprocess.run(
+            [str(_PYTHON), __file__],
+            input=json.dumps([form, list(paths), trino_server.VERSION, port]),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
     assert done.returncode == 0, done.stderr
     result: dict[str, dict[str, Rows | str]] = json.loads(done.stdout)
     return result
@@ -99,6 +103,26 @@ def _polars_iceberg(path: str) -> Rows:
     return rows
 
 
+def _trino(form: str, port: int, path: str) -> Rows:
+    import trino  # type: ignore[import-not-found] # noqa: PLC0415
+
+    with trino.dbapi.connect(
+        host="127.0.0.1", port=port, user="test", timezone="UTC"
+    ) as connection:
+        cursor = connection.cursor()
+        location, table = f"file://{path}", f"t{hash(path) & 0xFFFFFFFF}"
+        cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {form}.tables").fetchall()
+        arguments = f"'tables', '{table}', '{location}'"
+        if form == "iceberg":
+            location, _, file = path.rpartition("/metadata/")
+            arguments = f"'tables', '{table}', '{location}', '{file}'"
+        cursor.execute(f"CALL {form}.system.register_table({arguments})").fetchall()
+        cursor.execute(f"SELECT * FROM {form}.tables.{table}")
+        found = cursor.fetchall()
+        names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in found]
+
+
 _READERS: dict[str, dict[str, Callable[[str], Rows]]] = {
     "delta": {
         "deltalake": _delta_rs,
@@ -121,9 +145,11 @@ def _answer(reader: Callable[[str], Rows], path: str) -> Rows | str:
 
 
 if __name__ == "__main__":
-    chosen, tables = json.load(sys.stdin)
+    chosen, tables, trino_version, trino_port = json.load(sys.stdin)
     answers = {
         f"{name} {importlib.metadata.version(name)}": {p: _answer(reader, p) for p in tables}
         for name, reader in _READERS[chosen].items()
     }
+    by_trino = partial(_trino, chosen, trino_port)
+    answers[f"Trino {trino_version}"] = {p: _answer(by_trino, p) for p in tables}
     json.dump(answers, sys.stdout)
