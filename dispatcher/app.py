@@ -23,15 +23,18 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
+from socket import socket
+from typing import NamedTuple
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 import structlog
 import uvloop
 
+from dispatcher.access.listening import open_sockets
 from dispatcher.announcements import Announcements
 from dispatcher.api.app import Api
 from dispatcher.api.listener import Listener, api_access, api_limits
@@ -88,12 +91,12 @@ def run_daemon(settings: Settings, load: LoadSettings) -> int:
     signal.signal(signal.SIGHUP, lambda *_: reload_requested.set())
     _warn(settings)
     manager = ServiceManager()
-    with _open_file(settings) as store:
+    with _open_file(settings) as store, _open_sockets(settings) as sockets:
         manager.status("loading kernels")
         warm_up_kernels(*((load_dump_kernels,) if settings.front is not None else ()))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(
-                Daemon(settings, load, store, manager, repeats).serve(reload_requested)
+                Daemon(settings, load, store, manager, repeats, sockets).serve(reload_requested)
             )
 
 
@@ -113,6 +116,31 @@ def _open_file(settings: Settings) -> Iterator[StateStore | None]:
         yield store
 
 
+class _Sockets(NamedTuple):
+    """The bound sockets of the listeners."""
+
+    api: list[socket]
+    front: list[socket]
+
+
+@contextlib.contextmanager
+def _open_sockets(settings: Settings) -> Iterator[_Sockets]:
+    """Bind the addresses of the listeners, before kernels are loaded and servers are asked, so that an address in use
+    is reported at once. Raises BinlogError."""
+    with contextlib.ExitStack() as stack:
+        sockets = _Sockets(open_sockets(settings.api.listen, "api.listen"), [])
+        stack.callback(_close, sockets.api)
+        if settings.front is not None:
+            sockets.front.extend(open_sockets(settings.front.listen, "front.listen"))
+            stack.callback(_close, sockets.front)
+        yield sockets
+
+
+def _close(sockets: Iterable[socket]) -> None:
+    for each in sockets:
+        each.close()
+
+
 def _warn(settings: Settings) -> None:
     log = structlog.get_logger("dispatcher")
     for warning in settings.warnings:
@@ -129,8 +157,10 @@ class Daemon:
         state: StateStore | None,
         manager: ServiceManager,
         repeats: Repeats,
+        sockets: _Sockets,
     ) -> None:
         """`state`: None if the state is in a database."""
+        self._sockets = sockets
         self._settings = settings  # the settings at the start
         self._newest = settings  # the settings of the last reload
         self._load = load
@@ -257,10 +287,10 @@ class Daemon:
         self._tasks.start("repeated faults", self._repeats.say_regularly())
         self._tasks.start("service manager", self._manager.keep_informed(self._serving.status))
         if self._front is not None:
-            await self._front.listen()
+            await self._front.listen(self._sockets.front)
         address = str(self._settings.api.listen)
         self._log.info("starting", listen=address, consumers=len(self._settings.consumers))
-        await self._server.listen()
+        await self._server.listen(self._sockets.api)
 
     async def _end(self) -> None:
         try:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from socket import SocketType, socket
+from socket import socket
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from dispatcher.access.listening import tls_of_listener
 from dispatcher.access.tokens import Scope, Token
 from dispatcher.api.app import Access
 from dispatcher.api.connections.protocol import bounded_protocol
-from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.settings.api import ApiLimitSettings, ApiSettings, TokenSettings
 
 FILES_RESERVED = 256  # file descriptors reserved for everything except the API's connections
@@ -31,10 +31,10 @@ class Listener(uvicorn.Server):
         on_started: Callable[[], None],
     ) -> None:
         """`shutdown_s`: how long a shutdown waits for answers that are being sent; `on_started`: called once the
-        listener is open."""
+        listener is open. Raises BinlogError if the files of `api.tls` are no certificate and its key."""
         self._on_started = on_started
-        self._address = str(settings.listen)
         self._protocol = bounded_protocol(api_limits(settings))
+        self._protocol.tls = tls_of_listener(settings.tls, "api.tls")
         super().__init__(
             uvicorn.Config(
                 app,
@@ -51,31 +51,19 @@ class Listener(uvicorn.Server):
                 headers=[("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")],
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=shutdown_s,
-                ssl_certfile=settings.tls.cert if settings.tls else None,
-                ssl_keyfile=settings.tls.key if settings.tls else None,
             )
         )
 
-    async def listen(self) -> None:
-        """Serve until `should_exit` is set. Raises BinlogError if the address cannot be listened on."""
-        try:
-            await self.serve()
-        except SystemExit:  # uvicorn exits if it cannot listen
-            remedy = "change api.listen: another program uses the port, or the address is not one of this machine"
-            raise BinlogError(
-                ErrorKind.SETTINGS, f"cannot listen on {self._address}", remedy=remedy
-            ) from None
+    async def listen(self, sockets: list[socket]) -> None:
+        """Serve until `should_exit` is set. `sockets`: bound sockets (`access.listening.open_sockets`)."""
+        await self.serve(sockets)
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        # The protocol does the TLS handshake.
-        self._protocol.tls, self.config.ssl = self.config.ssl, None
         await super().startup(sockets)
         if self.started:
+            self.config.ssl = self._protocol.tls  # so that the message contains https
+            self._log_started_message(sockets or ())
             self._on_started()
-
-    def _log_started_message(self, listeners: Sequence[SocketType]) -> None:
-        self.config.ssl = self._protocol.tls  # so that the message contains https
-        super()._log_started_message(listeners)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,4 +1,5 @@
-"""The command `check`: prints everything that is wrong with the settings, then with the servers that they name."""
+"""The command `check`: prints everything that is wrong with the settings, then with this machine and with the servers
+that the settings name."""
 
 from __future__ import annotations
 
@@ -25,17 +26,19 @@ if TYPE_CHECKING:
 
 
 def check_command(config: Config) -> None:
-    """Check the settings and the servers that they name.
+    """Check the settings, this machine, and the servers that the settings name.
 
     Prints errors and warnings, each with its remedy. Warnings do not change the exit code, which is 0.
     """
     with errors_as_exit_codes():
         settings = read_settings(config)
+        from dispatcher.cli.host_check import examine_host  # noqa: PLC0415
         from dispatcher.settings.exposure import password_warnings  # noqa: PLC0415
 
-        warnings = [*settings.warnings, *password_warnings(settings)]
-        errors, found, of_front = _examine(settings)
-        warnings += found
+        host = examine_host(settings)
+        of_servers, found, of_front = _examine(settings)
+        errors = [*host.errors, *of_servers]
+        warnings = [*settings.warnings, *password_warnings(settings), *host.warnings, *found]
         of_state = _examine_state(settings, errors, warnings)
         for line in (*(f"warning: {text}" for text in warnings), *errors):
             say(line, err=True)
@@ -50,7 +53,7 @@ def check_command(config: Config) -> None:
 
 
 def exit_on_errors(settings: Settings) -> None:
-    """Print the errors of the servers, the front and the database of the state. Raises typer.Exit if there are any."""
+    """Print the errors of the servers and of the database of the state. Raises typer.Exit if there are any."""
     errors, _, _ = _examine(settings)
     _examine_state(settings, errors, [])
     if errors:
@@ -65,13 +68,13 @@ def _count(number: int, noun: str) -> str:
 
 def _examine(settings: Settings) -> tuple[list[str], list[str], str]:
     """Returns (errors, warnings, what the front serves). Each error and each warning is one line. The lines of servers
-    and folders come first, in the order of the settings, and then the lines of the front."""
+    and folders come first, in the order of the settings, and then the warnings of the front."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
     from dispatcher.cli.front_check import examine_front  # noqa: PLC0415
 
     warnings: list[str] = []
-    begun = _begun(settings, warnings)
+    begun = _begun(settings)
     declared, settings = settings, _with_sources(settings)
     groups: dict[object, list[str]] = {}
     for name, consumer in settings.consumers.items():
@@ -94,11 +97,7 @@ def _examine(settings: Settings) -> tuple[list[str], list[str], str]:
         for name in names
     }
     front = examine_front(declared, versions)
-    return (
-        [*errors, *front.errors],
-        [*warnings, *_unshared(settings, examined), *front.warnings],
-        front.line,
-    )
+    return errors, [*warnings, *_unshared(settings, examined), *front.warnings], front.line
 
 
 def _with_sources(settings: Settings) -> Settings:
@@ -133,20 +132,14 @@ def _examine_state(settings: Settings, errors: list[str], warnings: list[str]) -
     return f"{state.label}: {report.version}, schema {report.schema}, {leads}"
 
 
-def _begun(settings: Settings, warnings: list[str]) -> Collection[str]:
-    """The consumers that have a stored position."""
-    from dispatcher.state.space import full_disk  # noqa: PLC0415
-
+def _begun(settings: Settings) -> Collection[str]:
+    """The consumers that have a stored position. All consumers count as new if the state cannot be read:
+    `examine_files` or `_examine_state` reports why."""
     state, in_file = settings.state, settings.state.mysql is None
-    full = full_disk(state.path) if in_file else None
     try:
         stored = state_of(state) if not in_file or state.path.exists() else {"consumers": ()}
-    except BinlogError as error:
-        if in_file:  # for a database, `_examine_state` says what is wrong
-            warnings.append(f"{error} (so check treats all consumers as new)")
+    except (BinlogError, OSError):
         return ()
-    if full is not None:
-        warnings.append(str(full))
     return {each["name"] for each in stored["consumers"] if each["covered"] is not None}
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dispatcher.model.errors import BinlogError
 from dispatcher.settings.front import CLIENT_SCOPES
 
 if TYPE_CHECKING:
@@ -19,22 +18,14 @@ class FrontReport:
     """`line` says which consumers the front serves; "" if the settings have no section `front`."""
 
     line: str = ""
-    errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def examine_front(settings: Settings, versions: Mapping[str, Sequence[str]]) -> FrontReport:
     """Check the section `front`. `versions`: for each consumer, the versions of its servers that could be reached."""
-    from dispatcher.front.tls import front_tls  # noqa: PLC0415
-
     front = settings.front
     if front is None:
         return FrontReport()
-    errors = []
-    try:
-        front_tls(front)
-    except BinlogError as error:
-        errors.append(str(error))
     folders = [name for name, consumer in settings.consumers.items() if consumer.files is not None]
     without_token = [name for name in settings.consumers if not _has_token(settings, name)]
     served = [name for name in settings.consumers if name not in {*folders, *without_token}]
@@ -46,7 +37,6 @@ def examine_front(settings: Settings, versions: Mapping[str, Sequence[str]]) -> 
     )
     return FrontReport(
         f"{label}: serves {', '.join(served) or 'no consumer'}",
-        tuple(errors),
         tuple(f"{label}: {warning}" for warning in warnings),
     )
 

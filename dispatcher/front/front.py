@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from socket import socket
 
 import structlog
 
 from dispatcher.access.guesses import Guesses
+from dispatcher.access.listening import tls_of_listener
 from dispatcher.access.tokens import Tokens
 from dispatcher.front.client_session import ClientSession, FrontServices
 from dispatcher.front.connections import Connections
 from dispatcher.front.daemon_errors import wire_error
 from dispatcher.front.interfaces import GetConsumers
-from dispatcher.front.tls import front_tls
 from dispatcher.front.wire.channel import Channel
 from dispatcher.front.wire.listener import FrontCounts, FrontListener
 from dispatcher.front.wire.login import FrontLogin, LoginRules
 from dispatcher.front.wire.passwords import PasswordKey
-from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.errors import BinlogError
 from dispatcher.settings.front import CLIENT_SCOPES, FrontSettings
 
 _VERSION = "8.4.0-binlog-dispatcher"
@@ -50,23 +51,17 @@ class Front:
     def counts(self) -> FrontCounts:
         return self._listener.counts if self._listener is not None else FrontCounts()
 
-    async def listen(self) -> None:
-        """Open the listener. Raises BinlogError if the front cannot listen on the address, or if the TLS certificate or
-        key is invalid."""
-        listen = self._settings.listen
+    async def listen(self, sockets: Sequence[socket]) -> None:
+        """Listen on bound sockets (`access.listening.open_sockets`). Raises BinlogError if the TLS certificate or key
+        is invalid."""
         self._listener = FrontListener(
             await asyncio.to_thread(self._rules),
             self._serve,
             self._failed,
             connections_max=self._settings.max_connections,
         )
-        try:
-            self.port = await self._listener.listen(listen.host, listen.port)
-        except OSError as error:
-            remedy = "change front.listen: another program uses the port, or the address is not one of this machine"
-            what = f"cannot listen on {listen}: {error.strerror or error}"
-            raise BinlogError(ErrorKind.SETTINGS, what, remedy=remedy) from None
-        self._log.info("front listens", address=f"{listen.host}:{self.port}")
+        self.port = await self._listener.listen(sockets)
+        self._log.info("front listens", address=f"{self._settings.listen.host}:{self.port}")
 
     async def close(self) -> None:
         if self._listener is not None:
@@ -79,7 +74,7 @@ class Front:
             secrets=self._secrets,
             wrong=self._wrong,
             admit=self._admit,
-            tls=front_tls(self._settings),
+            tls=tls_of_listener(self._settings.tls, "front.tls"),
             require_tls=not plain,
             key=PasswordKey() if plain else None,
         )

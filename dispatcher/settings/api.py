@@ -113,7 +113,9 @@ class TokenSettings(SettingsSection):
         if (self.token is None) == (self.token_file is None):
             raise ValueError("set either token_file or token")
         if len(self.secret) < TOKEN_LENGTH_MIN:
-            raise ValueError(f"a token must have at least {TOKEN_LENGTH_MIN} characters")
+            raise ValueError(
+                f"a token must have at least {TOKEN_LENGTH_MIN} characters; make one with: openssl rand -hex 24"
+            )
         if "declare" not in (self.scopes or ()):
             if not self.consumers:
                 raise ValueError(f"consumers: {_EXPECTED_CONSUMERS}")

@@ -30,8 +30,14 @@ from dispatcher.settings.model import (
 )
 from dispatcher.settings.mqtt import MqttSettings
 from dispatcher.yaml_settings.section import parse_listen
+from dispatcher.yaml_settings.server import SET_ELSEWHERE
 from dispatcher.yaml_settings.source import EXPECTED_MAPPING, KeyPath, Tree, read_sources
 from dispatcher.yaml_settings.validation import raise_findings, read_section, suggestion
+
+NO_CONSUMERS = (
+    "at least one consumer is required, such as shop: {mysql: repl@db1:3306, password_file: repl.password,"
+    " databases: [shop]}"
+)
 
 C = TypeVar("C", ConsumerSettings, SourceSettings)
 
@@ -65,7 +71,7 @@ def validated_settings(tree: Tree) -> Settings:
     sections = ("defaults", "consumers", "sources", "api", "front", "state", "log", "mqtt")
     for key in values:
         if key not in sections:
-            tree.report((key,), f"unknown key{suggestion(key, sections)}")
+            tree.report((key,), f"unknown key{_section_meant(key, values[key], sections)}")
     defaults = _defaults(tree)
     sources = _sources(tree, defaults)
     consumers = _consumers(tree, defaults)
@@ -106,6 +112,13 @@ def validated_settings(tree: Tree) -> Settings:
     )
 
 
+def _section_meant(key: str, value: Any, sections: Sequence[str]) -> str:
+    """Returns the advice for an unknown section."""
+    if isinstance(value, dict) and not value.keys().isdisjoint(("mysql", "files", "databases")):
+        return "; write a consumer below the key consumers"
+    return suggestion(key, sections)
+
+
 def _defaults(tree: Tree) -> dict[str, Any]:
     """The valid keys of `defaults`."""
     section = tree.values.get("defaults")
@@ -123,12 +136,11 @@ def _consumers(tree: Tree, defaults: Mapping[str, Any]) -> dict[str, ConsumerSet
     if not given and tree.values.get("sources"):
         return {}  # all consumers are declared over the API
     if not isinstance(given, dict) or not given:
-        # Report this only if all files could be read, because another file may contain consumers.
-        if all(finding.path for finding in tree.findings):
-            tree.report(
-                ("consumers",),
-                "at least one consumer is required, as a mapping of names to settings",
-            )
+        # Report this only if all files could be read, because another file may contain consumers. Do not report it if
+        # a finding says already that the key is misspelt, or where consumers belong.
+        known = any(not f.path or "consumers" in f.message for f in tree.findings)
+        if not known:
+            tree.report(("consumers",), NO_CONSUMERS)
         return {}
     return _named_sections(tree, "consumers", ConsumerSettings, given, defaults)
 
@@ -175,7 +187,11 @@ def _check_source(tree: Tree, path: KeyPath, values: Mapping[str, Any]) -> None:
     if values.keys().isdisjoint(("mysql", "files")):
         tree.report(path, NO_SOURCE)
     elif "files" not in values and values.keys().isdisjoint(("password", "password_file")):
-        tree.report(path, NO_CREDENTIAL)
+        in_address = any(
+            f.path == (*path, "mysql") and SET_ELSEWHERE in f.message for f in tree.findings
+        )
+        if not in_address:
+            tree.report(path, NO_CREDENTIAL)
 
 
 def _check_connections(

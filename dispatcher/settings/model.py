@@ -28,6 +28,7 @@ from dispatcher.model.subscription import (
     Subscription,
     TablePattern,
     is_pattern,
+    nearest,
 )
 from dispatcher.settings.api import ApiSettings
 from dispatcher.settings.front import FrontSettings
@@ -331,9 +332,15 @@ class TablePatternSettings(SettingsSection):
         for key, texts in (("tables", self.tables or ()), ("exclude_tables", self.exclude_tables)):
             for text in texts:
                 database, table = self._split(text)
-                if not table or not self._may_read(database):
+                if not table:
+                    in_database = f"{self.databases[0]}.{text}"
                     raise ValueError(
-                        f"{key}: {text!r} is not in the consumer's databases; write database.table"
+                        f"{key}: {text!r} has no database; write database.table, such as {in_database}"
+                    )
+                if not self._may_read(database):
+                    raise ValueError(
+                        f"{key}: the database of {text!r} is not in databases"
+                        f"{nearest(database, self.databases)}; correct {key}, or add {database} to databases"
                     )
                 literal = not is_pattern(database) and not is_pattern(table)
                 if key == "tables" and literal and excluded.has_table(database, table):

@@ -23,6 +23,7 @@ from dispatcher.state.schema import APPLICATION_ID, MOVED_ID, SCHEMA_VERSION, no
 from dispatcher.state.space import FULL_REMEDY, what_failed
 from dispatcher.state.statements import Statements
 
+_NO_DATABASE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 _CONSUMERS = "name, session, acknowledged, covered, paused"
 _CONNECTIONS = """
 SELECT client, server, file, "offset", (SELECT count(*) FROM table_version v WHERE v.client = stream.client)
@@ -156,6 +157,8 @@ def _errors(path: Path) -> Iterator[None]:
     except (sqlite3.Error, OSError) as error:
         what, full = what_failed(error, path.parent)
         remedy = "run it as the daemon's user, on the machine of the daemon"
+        if (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in _NO_DATABASE:
+            remedy = "set state.path to another file, or put the newest backup of the state there"
         remedy = FULL_REMEDY if full else remedy
         raise BinlogError(ErrorKind.STATE_STORE, what, where=str(path), remedy=remedy) from error
     except (ValueError, TypeError) as error:

@@ -26,6 +26,7 @@ import os
 import shlex
 import stat
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -37,6 +38,26 @@ _LOCKED_BYTE = 1 << 62
 # struct flock of 64-bit Linux; `l_pid` has to be 0.
 _ONE_BYTE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED_BYTE, 1, 0)
 _STOP_OTHER = "stop the other daemon, or set another state.path for this one"
+
+
+@dataclass(frozen=True, slots=True)
+class FileOwner:
+    """The process that has a store open. `pid`: "" if the lock file does not contain it."""
+
+    pid: str
+
+
+def owner_of(path: Path) -> FileOwner | None:
+    """Return the process that has the store at `path` open; None if there is none, or if the file cannot be read. Takes
+    no lock, so a daemon that starts at the same time is not disturbed."""
+    try:
+        with path.open("rb") as file:
+            asked = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _ONE_BYTE)
+        if struct.unpack_from("h", asked)[0] == fcntl.F_UNLCK:
+            return None
+        return FileOwner(_lock_path(path).read_text("ascii", "replace").partition("\n")[0])
+    except OSError:
+        return None
 
 
 class StoreLock:

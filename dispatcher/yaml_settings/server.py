@@ -7,7 +7,9 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from dispatcher.yaml_settings.section import HostPort, SettingsSection
-from dispatcher.yaml_settings.values import ReadableFile
+from dispatcher.yaml_settings.values import PORT_RANGE, ReadableFile
+
+SET_ELSEWHERE = "set password_file or password"
 
 
 class MysqlSettings(SettingsSection):
@@ -23,16 +25,18 @@ class MysqlSettings(SettingsSection):
         user, at, hosts = value.rpartition("@")
         # The text may contain a password, so no message repeats it.
         if not at or not user:
-            raise ValueError("expected user@host:port")
+            raise ValueError("expected user@host:port, such as repl@db1:3306")
+        if user.startswith("mysql://"):
+            raise ValueError("leave out mysql://; expected user@host:port, such as repl@db1:3306")
         if ":" in user:
-            raise ValueError("must not contain a password; set password_file or password")
+            raise ValueError(f"must not contain a password; {SET_ELSEWHERE}")
         if "@" in user and "," in user:
             raise ValueError("write the user once, for all hosts: user@host1:port,host2:port")
         addresses: list[HostPort] = []
         for text in hosts.split(","):
             address = HostPort.parse(text.strip(), 3306)
             if address.port == 0:
-                raise ValueError("port must be between 1 and 65535")
+                raise ValueError(PORT_RANGE)
             if address in addresses:
                 raise ValueError(f"{address} is listed twice")
             addresses.append(address)

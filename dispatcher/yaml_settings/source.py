@@ -167,6 +167,8 @@ def _read_file(file: Path, environment: Mapping[str, str], tree: Tree) -> None:
             tree.merge(reader.value(node, ()), reader.origins)
         elif node is not None:
             _add_finding(tree, file, EXPECTED_MAPPING, line_of(node))
+        else:
+            tree.origins.setdefault((), Origin(str(file)))  # an empty file
 
 
 class _NodeReader:
@@ -246,7 +248,7 @@ class _NodeReader:
         if escaped:
             return match[0][1:]
         if name not in self._environment:
-            self._report(node, path, f"the environment variable {name} is not set")
+            self._report(node, path, f"the environment variable {name} is not set; export it")
             self._tree.unread.add(path)
             return ""
         return self._environment[name]

@@ -13,13 +13,14 @@ from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.yaml_settings.section import SettingsSection
 from dispatcher.yaml_settings.source import EXPECTED_MAPPING, KeyPath, Origin, Tree
 
+_EXPECTED_LIST = "expected a list, such as [a, b]"
 _EXPECTED = {
     "missing": "is missing",
     "string_type": "expected text; put the value in quotes",
     "bool_type": "expected true or false",
     "bool_parsing": "expected true or false",
-    "list_type": "expected a list",
-    "tuple_type": "expected a list",
+    "list_type": _EXPECTED_LIST,
+    "tuple_type": _EXPECTED_LIST,
     "dict_type": EXPECTED_MAPPING,
     "model_type": EXPECTED_MAPPING,
     "model_attributes_type": EXPECTED_MAPPING,
@@ -68,8 +69,14 @@ def read_section(
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        for detail in error.errors(include_url=False, include_input=False):
-            tree.report((*path, *detail["loc"]), _message(detail, model))
+        details = error.errors(include_url=False, include_input=False)
+        messages = [((*path, *detail["loc"]), _message(detail, model)) for detail in details]
+        for detail, (at, message) in zip(details, messages, strict=True):
+            # A key that is misspelt is reported once, not also as missing.
+            meant = _did_you_mean(str(at[-1])) if at else ""
+            if detail["type"] == "missing" and any(said.endswith(meant) for _, said in messages):
+                continue
+            tree.report(at, message)
         return None
 
 
@@ -100,4 +107,8 @@ def _known_keys(model: type[BaseModel], loc: KeyPath) -> Iterable[str]:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return _did_you_mean(close[0]) if close else ""
+
+
+def _did_you_mean(name: str) -> str:
+    return f"; did you mean {name!r}?"

@@ -14,9 +14,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 
-from dispatcher.model.sizes import size_in_bytes
+from dispatcher.model.sizes import nearest_size, size_in_bytes
 
-_HOST_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\],\s/@]*))(?::(?P<port>\d{1,5}))?\Z")
+_HOST_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\],\s/@]*))(?::(?P<port>[^:]*))?\Z")
+PORT_RANGE = "the port must be between 1 and 65535"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -25,16 +26,17 @@ def parse_bytes(value: Any) -> int:
     alone is ambiguous, so it is refused."""
     if isinstance(value, str) and (size := size_in_bytes(value)) is not None:
         return size
-    return parse_whole_number(value, "a number of bytes like 4096, 64MiB or 1 MB")
+    hint = nearest_size(value) if isinstance(value, str) else ""
+    return parse_whole_number(value, "a number of bytes like 4096, 64MiB or 1 MB", hint)
 
 
-def parse_whole_number(value: Any, expected: str = "a whole number") -> int:
+def parse_whole_number(value: Any, expected: str = "a whole number", hint: str = "") -> int:
     if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()):
         return int(value)
     # bool is a subclass of int, but YAML's true is not 1.
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise ValueError(f"expected {expected}, not {value!r}")
+    raise ValueError(f"expected {expected}, not {value!r}{hint}")
 
 
 def parse_timestamp(value: Any) -> int:
@@ -66,12 +68,22 @@ def is_loopback(host: str) -> bool:
 
 
 def split_host_port(text: str, default_port: int) -> tuple[str, int]:
+    """Returns the host in lower case, and the port; port 0 is accepted. Raises ValueError."""
     match = _HOST_PORT.match(text)
-    host = match and (match["v6"] or match["host"])
-    port = int(match["port"] or default_port) if match else -1
-    if not host or not 0 <= port <= 65535:
-        raise ValueError("expected host:port; write IPv6 addresses like [::1]:3306")
-    return host.lower(), port
+    if match is None:
+        address = text.count(":") > 1
+        also = "; write IPv6 addresses like [::1]:3306" if address else f" like db1:{default_port}"
+        raise ValueError(f"expected host:port{also}")
+    host, port = match["v6"] or match["host"], match["port"]
+    if not host:
+        raise ValueError(f"the host is missing; expected host:port like 127.0.0.1:{default_port}")
+    if port is None:
+        return host.lower(), default_port
+    if not re.fullmatch(r"[0-9]+", port):
+        raise ValueError("the port must be a number")
+    if len(port) > 5 or int(port) > 65535:
+        raise ValueError(PORT_RANGE)
+    return host.lower(), int(port)
 
 
 def _read_secret(value: Any) -> str:

@@ -82,7 +82,7 @@ def read_nodes(text: str) -> Node | None:
     except yaml.MarkedYAMLError as error:
         problem = ", ".join(filter(None, (error.context, error.problem)))
         line = error.problem_mark.line + 1
-        raise InvalidYaml(f"{problem}{_hint(problem, text, error)}", line) from error
+        raise InvalidYaml(_explained(problem, text, error), line) from error
     finally:
         loader.dispose()
 
@@ -113,11 +113,16 @@ def value_of(scalar: ScalarNode) -> Any:
     return float(text.replace(".", "")) if _NOT_FINITE.fullmatch(text) else text
 
 
-def _hint(problem: str, text: str, error: yaml.MarkedYAMLError) -> str:
-    """Returns advice to add quotes, or "". Without quotes, a pattern such as * is an alias in YAML, and ?x or ::1 in a
-    list is not text in YAML 1.1."""
-    if "alias" in problem:
-        return '; a pattern that begins with * needs quotes, such as "*"'
+def _explained(problem: str, text: str, error: yaml.MarkedYAMLError) -> str:
+    """Returns the parser's problem with advice. Without quotes, a pattern such as * is an alias in YAML, and ?x or ::1
+    in a list is not text in YAML 1.1."""
     at = text[error.problem_mark.index :][:1]
+    if at == "\t":
+        return "a tab, which YAML does not allow here; indent with spaces"
+    if "alias" in problem:
+        return f'{problem}; a pattern that begins with * needs quotes, such as "*"'
+    if "did not find expected key" in problem:
+        what = "this line does not continue the mapping before it"
+        return f"{what}; indent the keys of a mapping alike, and close its quotes and brackets"
     unquoted = "node content" in problem and at in ("?", ":")
-    return f"; a value that begins with {at} needs quotes" if unquoted else ""
+    return f"{problem}; a value that begins with {at} needs quotes" if unquoted else problem

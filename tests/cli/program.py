@@ -53,7 +53,7 @@ def write(
     folder: Path,
     *consumers: tuple[str, str],
     port: int = 0,
-    state: str = "{path: state.db}",
+    state: str = "{path: state.db, max_bytes_in_spill: 1MiB}",
     name: str = "dispatcher.yaml",
 ) -> Path:
     file = folder / name

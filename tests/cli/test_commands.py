@@ -8,25 +8,19 @@ import socket
 import subprocess
 import sys
 import tempfile
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
-from time import monotonic
-from typing import Any
 
 import pytest
 
 from tests.cli.program import (
-    DEADLINE_S,
     PASSWORD,
     call,
-    command,
     consumer,
-    environment,
     write,
 )
+from tests.cli.running import daemon
 from tests.servers.plugin import ServerFactory
 from tests.servers.ports import free_port
 from tests.servers.server import Instance, Server
@@ -102,8 +96,7 @@ def test_all_errors_of_settings_are_printed_together(name: str, tmp_path: Path) 
     done = call(name, "--config", file)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.replace(f"{tmp_path}/", "").splitlines() == [
-        "dispatcher.yaml:2: consumers.shop.password: the environment variable UNSET is not set",
-        "dispatcher.yaml:2: consumers.shop.databases: is missing",
+        "dispatcher.yaml:2: consumers.shop.password: the environment variable UNSET is not set; export it",
         "dispatcher.yaml:2: consumers.shop.databses: unknown key; did you mean 'databases'?",
         "dispatcher.yaml:3: consumers.shop: duplicate key, already set in line 2",
         "dispatcher.yaml:4: consumers.audit.databases: must not be empty",
@@ -229,62 +222,6 @@ def test_check_reports_the_errors_of_all_servers(
         assert len(lines) == 9
 
 
-class Daemon:
-    """A daemon started by the test."""
-
-    def __init__(self, file: Path, port: int, *arguments: str) -> None:
-        self.url = f"http://127.0.0.1:{port}"
-        self.log = file.with_suffix(".log")
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command("run", "--config", file, *arguments), env=environment(), stderr=log
-            )
-
-    def get(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.url + path, data, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
-            return json.load(answer)
-
-    def rows(self) -> dict[str, dict[str, Any]]:
-        return {row["name"]: row for row in self.get("/v1/binlogs")}
-
-    def until(self, condition: Callable[[dict[str, dict[str, Any]]], bool]) -> dict[str, Any]:
-        """Waits until the rows of /v1/binlogs satisfy a condition, and returns them."""
-        deadline = monotonic() + DEADLINE_S
-        seen: dict[str, Any] = {}
-        while monotonic() < deadline:
-            try:
-                seen = self.rows()
-                if condition(seen):
-                    return seen
-            except (urllib.error.URLError, ConnectionError):
-                pass  # not listening yet
-            try:
-                code = self.process.wait(0.05)
-            except subprocess.TimeoutExpired:
-                continue
-            raise AssertionError(f"the daemon ended with {code}: {self.log.read_text()}")
-        raise AssertionError(f"in vain: {seen}: {self.log.read_text()}")
-
-    def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(by)
-        return self.process.wait(DEADLINE_S)
-
-
-@contextmanager
-def daemon(file: Path, port: int, *arguments: str) -> Iterator[Daemon]:
-    running = Daemon(file, port, *arguments)
-    try:
-        yield running
-    finally:
-        if running.process.poll() is None:
-            running.process.kill()
-        running.process.wait(DEADLINE_S)
-
-
 def test_run_serves_valid_consumers_and_retries_the_others(
     account: Server,
     server_factory: ServerFactory,
@@ -343,7 +280,8 @@ def test_a_port_in_use(account: Server, tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         done = call("run", "--config", write(tmp_path, ("a", consumer(account, "cli")), port=port))
     assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"settings: cannot listen on 127.0.0.1:{port}: Address already in use;")
 
 
 def test_a_state_store_in_use_or_damaged(account: Server, tmp_path: Path) -> None:

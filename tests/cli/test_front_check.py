@@ -9,8 +9,7 @@ import pytest
 from dispatcher.cli.front_check import FrontReport, examine_front
 from dispatcher.settings.load import load_settings
 from dispatcher.settings.model import Settings
-from tests.cli.program import call, consumer, write
-from tests.support.certificates import make_certificate
+from tests.cli.program import consumer, write
 
 A, B = "a" * 16, "b" * 16
 LISTEN = "front: {listen: '127.0.0.1:3307'}\n"
@@ -34,7 +33,7 @@ def test_without_the_section_nothing_is_said(tmp_path: Path) -> None:
 
 def test_without_tokens_all_consumers_of_servers_are_served(tmp_path: Path) -> None:
     report = examine_front(settings_of(tmp_path), {"shop": [MYSQL], "crm": [MYSQL]})
-    assert (report.line, report.errors) == ("front 127.0.0.1:3307: serves shop, crm", ())
+    assert report.line == "front 127.0.0.1:3307: serves shop, crm"
     (of_folder,) = report.warnings
     assert "cannot read a folder" in of_folder and of_folder.endswith("(for consumers.archive)")
 
@@ -73,15 +72,3 @@ def test_two_kinds_of_servers_behind_one_front(other: str, mixed: bool, tmp_path
     about = [warning for warning in report.warnings if "greets" in warning]
     assert len(about) == mixed
     assert all("MySQL (shop) and MariaDB (crm)" in warning for warning in about)
-
-
-def test_files_that_are_no_certificate_are_an_error(tmp_path: Path) -> None:
-    make_certificate(tmp_path)
-    (tmp_path / "not.pem").write_text("not a certificate")
-    front = "front: {{listen: '127.0.0.1:3307', tls: {{cert: {}, key: key.pem}}}}\n"
-    assert not examine_front(settings_of(tmp_path, front=front.format("ca.pem")), {}).errors
-    settings = settings_of(tmp_path, front=front.format("not.pem"))
-    (error,) = examine_front(settings, {}).errors
-    assert error.startswith("settings: front.tls: ") and "set front.tls.cert" in error
-    done = call("check", "--config", tmp_path / "dispatcher.yaml")
-    assert done.returncode == 2 and error in done.stderr.splitlines()

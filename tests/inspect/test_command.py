@@ -91,7 +91,7 @@ def test_a_wrong_server_address_is_refused_without_its_password(inspect: Inspect
     for url, said in (
         ("mysql://root:secret@db", "the address holds a password"),
         ("mysql://db:3306", "not the address of a server"),
-        ("mysql://root@db:port", "expected host:port"),
+        ("mysql://root@db:port", "the port must be a number"),
     ):
         shown = inspect(url)
         assert shown.code == 2

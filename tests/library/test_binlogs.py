@@ -382,7 +382,7 @@ async def test_wrong_options_of_a_binlog_are_named(tmp_path: Path) -> None:
                 "none",
                 ["shop"],
                 {"tables": ["billing.x"]},
-                "'billing.x' is not in the consumer's databases",
+                "the database of 'billing.x' is not in databases",
             ),
             ("none", ["shop"], {"start": "here"}, "expected earliest, latest"),
             ("none", ["shop"], {"start": ("binlog.000001", 1)}, "offset must be at least 4"),

@@ -111,8 +111,8 @@ def test_an_excluded_table_is_refused_by_name_and_left_out_of_patterns(permitted
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"tables": ("hr.x",)}, "tables: 'hr.x' is not in the consumer's databases"),
-        ({"exclude_tables": ("shop",)}, "exclude_tables: 'shop' is not in"),
+        ({"tables": ("hr.x",)}, "tables: the database of 'hr.x' is not in databases"),
+        ({"exclude_tables": ("shop",)}, "exclude_tables: 'shop' has no database"),
         (
             {"tables": ("shop.a",), "exclude_tables": ("shop.a",)},
             "exclude_tables excludes 'shop.a'",
@@ -247,7 +247,7 @@ TOKEN = "api: {{tokens: [{{token: 0123456789abcdef, {}}}]}}"
             " both share the connection repl@db1:3306: set equal values",
         ),
         ("sources: {db: {mqtt: {commits: true}}}", "b.yaml:1: sources.db.mqtt: unknown key"),
-        ("sources: {db: {tables: [hr.x]}}", "'hr.x' is not in the consumer's databases"),
+        ("sources: {db: {tables: [hr.x]}}", "the database of 'hr.x' is not in databases"),
         (TOKEN.format("consumers: [], scopes: [read]"), "expected all or a list of consumer names"),
         (TOKEN.format("consumers: [], scopes: [declare]"), "the scope declare needs name"),
         (

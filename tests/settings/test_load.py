@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dispatcher.settings.load import NO_CONSUMERS
 from dispatcher.settings.model import NO_SOURCE, PER_CONNECTION, LimitSettings
 from tests.support.settings_texts import MINIMAL, Load, Wrong, consumer
 
@@ -38,7 +39,8 @@ consumers:
         ("on_purged: earliest", "6: consumers.shop.on_purged: must be 'fail' or 'latest'"),
         (
             "max_bytes_to_merge: 1M",
-            "6: consumers.shop.max_bytes_to_merge: expected a number of bytes like 4096, 64MiB or 1 MB, not '1M'",
+            "6: consumers.shop.max_bytes_to_merge: expected a number of bytes like 4096, 64MiB or 1 MB, not '1M':"
+            " write 1MB or 1MiB",
         ),
         (
             "max_bytes_in_all_queues: -1",
@@ -61,7 +63,7 @@ consumers:
             "6: consumers.shop.databases: duplicate key, already set in line 5",
         ),
         ("tables: []", "6: consumers.shop.tables: must not be empty"),
-        ("tables: shop.x", "6: consumers.shop.tables: expected a list"),
+        ("tables: shop.x", "6: consumers.shop.tables: expected a list, such as [a, b]"),
         (
             "tables: [shop.x, shop.x]",
             "6: consumers.shop.tables: 'shop.x' is listed twice",
@@ -69,15 +71,17 @@ consumers:
         ("tables: [1]", "6: consumers.shop.tables.0: expected text; put the value in quotes"),
         (
             "tables: [other.x]",
-            "2: consumers.shop: tables: 'other.x' is not in the consumer's databases; write database.table",
+            "2: consumers.shop: tables: the database of 'other.x' is not in databases; correct tables, or add other to"
+            " databases",
         ),
         (
             "tables: ['oth*.x']",
-            "2: consumers.shop: tables: 'oth*.x' is not in the consumer's databases; write database.table",
+            "2: consumers.shop: tables: the database of 'oth*.x' is not in databases; correct tables, or add oth* to"
+            " databases",
         ),
         (
             "exclude_tables: [tmp]",
-            "2: consumers.shop: exclude_tables: 'tmp' is not in the consumer's databases; write database.table",
+            "2: consumers.shop: exclude_tables: 'tmp' has no database; write database.table, such as shop.tmp",
         ),
         (
             "tables: [shop.tmp_1]\nexclude_tables: ['*.tmp_*']",
@@ -168,7 +172,7 @@ def test_one_error_in_a_consumer(wrong: Wrong, more: str, finding: str) -> None:
             "3: api.tls: expected a mapping (key: value)|a.yaml:3: api.listen: without api.tokens the"
             " daemon listens on loopback addresses only; set api.tokens, or listen on 127.0.0.1:8085",
         ),
-        ("api: {tokens: {}}", "3: api.tokens: expected a list"),
+        ("api: {tokens: {}}", "3: api.tokens: expected a list, such as [a, b]"),
         ("front: {}", "3: front.listen: is missing"),
         ("front: {listen: 3307}", "3: front.listen: expected text like 127.0.0.1:3307"),
         (
@@ -180,7 +184,7 @@ def test_one_error_in_a_consumer(wrong: Wrong, more: str, finding: str) -> None:
         ),
         (
             "api:\n  tokens:\n    - token: short\n      consumers: all",
-            "5: api.tokens.0: a token must have at least 16 characters",
+            "5: api.tokens.0: a token must have at least 16 characters; make one with: openssl rand -hex 24",
         ),
         (
             "api:\n  tokens:\n  - token: abcdefghijklmnop\n  - consumers: all",
@@ -217,7 +221,7 @@ def test_one_error_in_a_consumer(wrong: Wrong, more: str, finding: str) -> None:
         ("state: {mysql: db1}", "3: state.mysql: expected user@host:port/database"),
         ("state: {mysql: u@db1/}", "3: state.mysql: expected user@host:port/database"),
         ("state: {mysql: 3}", "3: state.mysql: expected user@host:port/database"),
-        ("state: {mysql: u@db1:0/state}", "3: state.mysql: port must be between 1 and 65535"),
+        ("state: {mysql: u@db1:0/state}", "3: state.mysql: the port must be between 1 and 65535"),
         (
             "state: {mysql: u@db1/My-State}",
             "3: state.mysql: invalid name of a database for the state; use at most 64 lower-case letters, digits and"
@@ -275,19 +279,19 @@ def test_one_error_outside_of_the_consumers(
     [
         (
             "",
-            "settings: consumers: at least one consumer is required, as a mapping of names to settings",
+            f"a.yaml: consumers: {NO_CONSUMERS}",
         ),
         (
             "api: {}",
-            "a.yaml:1: consumers: at least one consumer is required, as a mapping of names to settings",
+            f"a.yaml:1: consumers: {NO_CONSUMERS}",
         ),
         (
             "\nconsumers: []",
-            "a.yaml:2: consumers: at least one consumer is required, as a mapping of names to settings",
+            f"a.yaml:2: consumers: {NO_CONSUMERS}",
         ),
         (
             "consumers: {}",
-            "a.yaml:1: consumers: at least one consumer is required, as a mapping of names to settings",
+            f"a.yaml:1: consumers: {NO_CONSUMERS}",
         ),
         ("consumers:\n  a: b", "a.yaml:2: consumers.a: expected a mapping (key: value)"),
         ("consumers:\n  a:", "a.yaml:2: consumers.a: expected a mapping (key: value)"),
@@ -430,7 +434,6 @@ log: {level: 3}
     found = wrong(text, env={"DISPATCHER__STAT__PATH": "x"})
     assert [line.partition(": ")[0] for line in found] == [
         "a.yaml:2",
-        "a.yaml:4",
         "a.yaml:4",
         "a.yaml:4",
         "a.yaml:5",

@@ -203,8 +203,8 @@ def test_errors_in_the_environment_and_on_the_command_line(wrong: Wrong) -> None
 def test_a_missing_variable_is_reported_once(wrong: Wrong) -> None:
     text = 'consumers:\n  a:\n    mysql: "${WHERE}"\n    password: "${P}"\n    databases: [a]\n'
     assert wrong(text) == [
-        "a.yaml:3: consumers.a.mysql: the environment variable WHERE is not set",
-        "a.yaml:4: consumers.a.password: the environment variable P is not set",
+        "a.yaml:3: consumers.a.mysql: the environment variable WHERE is not set; export it",
+        "a.yaml:4: consumers.a.password: the environment variable P is not set; export it",
     ]
 
 

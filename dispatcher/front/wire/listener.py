@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from socket import socket
 
 from dispatcher.front.wire.channel import Channel, ClientGone, TlsFailed
 from dispatcher.front.wire.errors import (
@@ -86,24 +87,26 @@ class FrontListener:
         self._failed = failed
         self._connections_max = connections_max
         self._waiting_max = max(connections_max // 4, 1)
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._tasks: dict[Channel, asyncio.Task[None]] = {}
         self._open: set[Channel] = set()
         self._waiting: dict[Channel, None] = {}  # not logged in yet, or being closed; oldest first
         self._last_id = 0
 
-    async def listen(self, host: str, port: int) -> int:
-        """Open the listener and return its port. Raises OSError if it cannot listen on the address."""
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: Channel(LOGIN_BYTES_MAX, self._accept), host, port, backlog=_BACKLOG
-        )
-        return int(self._server.sockets[0].getsockname()[1])
+    async def listen(self, sockets: Sequence[socket]) -> int:
+        """Listen on bound sockets. Returns the port of the first."""
+        for each in sockets:
+            server = await asyncio.get_running_loop().create_server(
+                lambda: Channel(LOGIN_BYTES_MAX, self._accept), sock=each, backlog=_BACKLOG
+            )
+            self._servers.append(server)
+        return int(sockets[0].getsockname()[1])
 
     async def close(self, grace_s: float = 1.0) -> None:
         """Close the listener, cancel the handlers, and close all connections. A connection with unsent bytes is closed
         after at most `grace_s`."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from dispatcher.access.listening import open_sockets
 from dispatcher.front.wire.channel import Channel
 from dispatcher.front.wire.errors import WireError, error_packet, unknown_command
 from dispatcher.front.wire.listener import FrontListener
@@ -27,6 +28,7 @@ from dispatcher.front.wire.result_set import (
     ok_packet,
     text_result_set,
 )
+from dispatcher.yaml_settings.section import HostPort
 
 HOST = "127.0.0.1"
 VERSION = "9.7.4"
@@ -166,8 +168,9 @@ def running(
     recorder = _Recorder(failures)
     logging.getLogger("asyncio").addHandler(recorder)
     thread.start()
+    sockets = open_sockets(HostPort(host=HOST, port=0), "front.listen")
     try:
-        front.port = front.call(listener.listen(HOST, 0))
+        front.port = front.call(listener.listen(sockets))
         yield front
         front.call(listener.close(grace_s=0.1))
         front.until(lambda: len(asyncio.all_tasks(loop)) == 1)
