@@ -17,8 +17,9 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from dispatcher.cli.init_text import Files
 from dispatcher.mysql.login import Endpoint, connect
-from dispatcher.mysql.server_facts import examine
+from dispatcher.mysql.server_settings import examine
 from dispatcher.settings.load import load_settings
 from spark_sink.mirror.cli import app
 from spark_sink.mirror.values.settings import load_mirror_settings
@@ -29,27 +30,34 @@ from tests.servers.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+SERVERS = (ROOT / "docs" / "servers" / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, page: str = README) -> list[str]:
     """The fenced blocks of a language, without the indentation of the list they stand in."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", README, re.DOTALL | re.MULTILINE)
+    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", page, re.DOTALL | re.MULTILINE)
     return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
 
 
-def test_the_settings_are_valid(tmp_path: Path) -> None:
+def test_the_settings_are_those_that_init_writes(tmp_path: Path) -> None:
     text, mirror_text = blocks("yaml")
-    file = tmp_path / "dispatcher.yaml"
-    file.write_text(text)
-    settings = load_settings([file], {}, {"REPL_PASSWORD": "a"})
-    assert list(settings.consumers) == ["shop", "spark", "mirror"]
+    (tmp_path / "repl.password").write_text("a")
+    (tmp_path / "dispatcher.yaml").write_text(text)
+    (tmp_path / "mirror.yaml").write_text(mirror_text)
+    settings = load_settings([tmp_path / "dispatcher.yaml"], {}, {})
+    assert list(settings.consumers) == ["changes", "mirror", "spark"]
     assert len({consumer.connection_key for consumer in settings.consumers.values()}) == 1
-    mirror_file = tmp_path / "mirror.yaml"
-    mirror_file.write_text(mirror_text)
-    mirror = load_mirror_settings([mirror_file], {}, {"REPL_PASSWORD": "a"})
-    assert mirror.consumers.keys() < settings.consumers.keys()
+    written = Files(Endpoint("db1", 3306, "repl", ""), "", ["shop", "billing_*"], "/data/mirror")
+    without_spark = [line for line in text.splitlines() if "spark:" not in line]
+    assert without_spark == without_comments(written.settings())
+    assert mirror_text.splitlines() == without_comments(written.mirror())
+    mirror = load_mirror_settings([tmp_path / "mirror.yaml"], {}, {})
     assert mirror.url == f"http://{settings.api.listen}"
     assert mirror.copy_from is not None, "existing tables are copied"
+
+
+def without_comments(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("#")]
 
 
 def test_each_reader_has_a_consumer_of_its_own() -> None:
@@ -72,7 +80,7 @@ def test_the_statements_prepare_a_server(
     kind: Kind, wanted: str, server_factory: ServerFactory
 ) -> None:
     server = server_factory(kind)
-    used = [text for text in blocks("sql") if text.startswith(f"-- {wanted}")]
+    used = [text for text in blocks("sql", SERVERS) if text.startswith(f"-- {wanted}")]
     assert used
     for text in used:
         without_comments = re.sub(r"--.*", "", text)
@@ -85,11 +93,11 @@ def test_the_statements_prepare_a_server(
 def in_shell(script: str, folder: Path) -> subprocess.Popen[str]:
     """Run lines of the README in a shell of their own, with this environment's programs on PATH."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    ours = {name: value for name, value in os.environ.items() if name != "REPL_PASSWORD"}
     return subprocess.Popen(
         ["sh", "-euc", script],
         cwd=folder,
-        env={**ours, "PATH": path},
+        env={**os.environ, "PATH": path},
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -105,23 +113,29 @@ def ended(process: subprocess.Popen[str]) -> None:
 
 
 def test_the_steps_lead_to_a_reader(server_factory: ServerFactory, tmp_path: Path) -> None:
-    """Runs all steps except the installation, in two terminals, with the settings that the README shows."""
-    server = server_factory("mysql97")
+    """Runs all steps except the installation, in two terminals, with the settings that `init` writes."""
+    server = server_factory("mysql97", "--binlog-row-metadata=MINIMAL")
+    server.add_user("root", "")  # whose password is not asked for without a terminal
     server.execute(
+        "GRANT ALL PRIVILEGES ON *.* TO 'root'@'%' WITH GRANT OPTION",
         *(f"CREATE DATABASE {name}" for name in ("shop", "billing_eu")),
         *(f"CREATE TABLE {name}.t (id INT PRIMARY KEY)" for name in ("shop", "billing_eu")),
     )
-    (account,) = (text for text in blocks("sql") if text.startswith("-- MySQL 5.6"))
-    server.execute(*(part for part in account.split("\n", 1)[1].split(";") if part.strip()))
-    install, first, second = blocks("sh")
+    install, init, first, second = blocks("sh")
     assert install.startswith("python3 -m venv .venv && . .venv/bin/activate\npip install")
     activate, *look = second.splitlines()
     assert activate == ". .venv/bin/activate", "a terminal of its own"
-    settings, _ = blocks("yaml")
     port = str(free_port())
     address = f"{server.host}:{server.port}"
-    file = tmp_path / "dispatcher.yaml"
-    file.write_text(settings.replace("db1:3306", address).replace("8085", port))
+    prepared = in_shell(init.replace("db1:3306", address), tmp_path)
+    said, _ = prepared.communicate(timeout=60)
+    assert prepared.returncode == 0, said
+    settings, mirror = blocks("yaml")
+    written = (tmp_path / "dispatcher.yaml").read_text()
+    assert (tmp_path / "mirror.yaml").read_text().endswith(mirror.replace("db1:3306", address))
+    with_spark = settings.replace("db1:3306", address)
+    assert set(without_comments(written)) < set(with_spark.splitlines())
+    (tmp_path / "dispatcher.yaml").write_text(with_spark.replace("8085", port))
     with ExitStack() as stack:
         daemon = in_shell(first, tmp_path)
         stack.callback(ended, daemon)
@@ -131,7 +145,7 @@ def test_the_steps_lead_to_a_reader(server_factory: ServerFactory, tmp_path: Pat
         shown, reading = (line.replace("8085", port) for line in look)
         table, _ = in_shell(shown, tmp_path).communicate(timeout=60)
         first_words = [line.split()[0] for line in table.splitlines()]
-        assert first_words == ["consumer", "shop", "spark", "mirror"]
+        assert first_words == ["consumer", "changes", "mirror", "spark"]
         lines = tmp_path / "lines"
         reader = in_shell(f"{reading} > {lines}", tmp_path)
         stack.callback(ended, reader)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dispatcher.cli import binlogs, check, consumers, read, settings, state
+from dispatcher.cli import binlogs, check, consumers, init, read, settings, state
 from dispatcher.cli.calls import (
     Config,
     PasswordEnv,
@@ -206,6 +206,7 @@ def inspect_command(  # noqa: PLR0913 - one parameter per option
     raise typer.Exit(code)
 
 
+app.command("init")(init.init_command)
 app.command("run")(run_command)
 app.command("check")(check.check_command)
 app.command("binlogs")(binlogs.binlogs_command)

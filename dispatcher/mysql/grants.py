@@ -1,4 +1,4 @@
-"""Parses SHOW GRANTS: the privileges of an account, as far as replication needs them.
+"""Parses SHOW GRANTS: the privileges of an account, as far as replication needs them, and finds those that it lacks.
 
 The lines are SQL, `GRANT <privileges> ON <level> TO <account> ...`, in the server's own quoting. Other queries for
 privileges need SELECT on the tables of the `mysql` database. Database names in the level of a GRANT may be patterns
@@ -9,10 +9,12 @@ privileges need SELECT on the tables of the `mysql` database. Database names in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.names import folded_name
+from dispatcher.mysql.answers import identifier
 
 _NAME = r"""(?:`(?:[^`]|``)*`|'(?:[^']|'')*'|"(?:[^"]|"")*"|\*)"""
 _LINE = re.compile(
@@ -87,6 +89,29 @@ def parse_grants(lines: Iterable[str]) -> Grants:
     # GRANT on *.*.
     select.sort(key=lambda entry: entry[2])
     return Grants(account, frozenset(everywhere), tuple(select), tuple(databases))
+
+
+def missing_privileges(
+    grants: Grants, databases: Sequence[str], lower_case_table_names: int = 0
+) -> Iterator[BinlogError]:
+    """Yield a finding for each privilege that the daemon's account lacks. `databases`: the databases that consumers
+    read."""
+
+    def finding(privilege: str, on: str) -> BinlogError:
+        return BinlogError(
+            ErrorKind.GRANT_MISSING,
+            f"the account lacks {privilege} on {on}",
+            remedy=f"GRANT {privilege} ON {on} TO {grants.account or 'the account'}",
+        )
+
+    if not grants.has("REPLICATION SLAVE", "REPLICATION REPLICA"):
+        yield finding("REPLICATION SLAVE", "*.*")
+    # MariaDB 10.5 renamed this privilege, and accepts the old name in GRANT.
+    if not grants.has("REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"):
+        yield finding("REPLICATION CLIENT", "*.*")
+    for database in dict.fromkeys(databases):
+        if not grants.may_select(database, lower_case_table_names):
+            yield finding("SELECT", f"{identifier(database)}.*")
 
 
 def _unquoted(name: str) -> str:

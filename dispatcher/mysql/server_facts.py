@@ -1,18 +1,15 @@
-"""Reads facts about a server, and finds what prevents complete replication from it.
+"""Reads facts about a server.
 
 Works on MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8. Variables are read as `@@GLOBAL.x`, because this form returns a
 whole GTID set: SHOW VARIABLES cuts values at 1024 characters from MySQL 5.7 on. A first query asks which of the
 variables exist, because not every server has all of them: MySQL 5.6 has no `binlog_row_metadata`, and MariaDB has no
 `gtid_mode`.
-
-`findings` returns everything that is wrong, each with the statement that corrects it. `examine` also works with an
-account that may not ask for the position of the log.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,7 +21,6 @@ from dispatcher.mysql.answers import (
     ask,
     ask_one,
     gtid_text,
-    identifier,
     log_file,
     log_offset,
     not_understood,
@@ -35,12 +31,11 @@ from dispatcher.mysql.answers import (
 )
 from dispatcher.mysql.driver import Connection, greeted_version
 from dispatcher.mysql.error_map import is_refusal
-from dispatcher.mysql.grants import Grants, parse_grants
+from dispatcher.mysql.grants import Grants, missing_privileges, parse_grants
 from dispatcher.mysql.services import OWN, VARIABLES, Service, service_of
 
 Flavour = Literal["mysql", "mariadb"]
 DATABASES_MAX = 10_000
-_NO_FAILOVER = "without GTIDs another host's log is another history"
 
 _VARIABLES = (
     "version",
@@ -118,7 +113,7 @@ def read_facts(connection: Connection) -> ServerFacts:
     without_log = _understood_facts(connection, variables)
     if not without_log.log_bin:
         return without_log
-    if error := _log_engine_finding(without_log):
+    if error := log_engine_finding(without_log):
         raise error
     try:
         file, offset, files = _log_status(connection, without_log.version)
@@ -126,12 +121,17 @@ def read_facts(connection: Connection) -> ServerFacts:
         if error.kind is not ErrorKind.GRANT_MISSING:
             raise
         # Raise the finding in place of the server's error, whose text depends on the version and contains no remedy.
-        missing = next(_grant_findings(without_log, read_grants(connection), ()), error)
+        missing = next(missing_privileges(read_grants(connection), ()), error)
         raise missing from error
     facts = replace(without_log, file=file, offset=offset, files=files)
     if table := facts.service.retention_table:
         facts = replace(facts, expire_seconds=_kept_seconds(connection, table))
     return facts if facts.flavour == "mariadb" else replace(facts, gtid_purged=_purged(connection))
+
+
+def read_variables(connection: Connection) -> ServerFacts:
+    """Return the facts that the server's variables tell, without the log's files and position. Needs no privilege."""
+    return _understood_facts(connection, _variables(connection))
 
 
 def _kept_seconds(connection: Connection, table: str) -> int | None:
@@ -153,7 +153,11 @@ def refuse_service(connection: Connection) -> None:
     understand the questions of the other functions."""
     service = service_of({"version": greeted_version(connection)})
     if service.refusal:
-        raise _finding(f"{service.name}: {service.refusal}", f"see docs/servers/{service.page}")
+        raise BinlogError(
+            ErrorKind.SERVER_SETTING,
+            f"{service.name}: {service.refusal}",
+            remedy=f"see docs/servers/{service.page}",
+        )
 
 
 def visible_databases(connection: Connection) -> frozenset[str] | None:
@@ -172,107 +176,16 @@ def read_grants(connection: Connection) -> Grants:
     return parse_grants(ask(connection, "SHOW GRANTS", lambda row: text_value(row[0])))
 
 
-def examine(
-    connection: Connection, databases: Sequence[str] = (), *, several: bool = False
-) -> list[BinlogError]:
-    """Return all findings about a server. `databases`: the databases that consumers read. `several`: True if the source
-    has standby hosts."""
-    facts = _understood_facts(connection, _variables(connection))
-    errors = findings(facts, read_grants(connection), databases)
-    if several and (error := several_hosts_finding(facts)):
-        errors.append(error)
-    return errors
-
-
-def several_hosts_finding(facts: ServerFacts) -> BinlogError | None:
-    """Return the finding that says why other hosts cannot replace this host; None if other hosts can replace it."""
-    if facts.flavour == "mariadb":
-        if facts.logs_replicated:
-            return None
-        return _finding(
-            "log_slave_updates=OFF: the server's log lacks what it replicates from the other hosts",
-            "start all hosts with --log-slave-updates, and rebuild their replicas' logs from a copy; or name one host",
-        )
-    if facts.gtid_mode != "ON":
-        remedy = "set gtid_mode=ON on all hosts, or name one host"
-        return _finding(f"gtid_mode={facts.gtid_mode or 'OFF'}: {_NO_FAILOVER}", remedy)
-    return None
-
-
-def findings(
-    facts: ServerFacts, grants: Grants, databases: Sequence[str] = ()
-) -> list[BinlogError]:
-    """Return everything that prevents complete replication from this server, worst first."""
-    return [*_setting_findings(facts), *_grant_findings(facts, grants, databases)]
-
-
-def _setting_findings(facts: ServerFacts) -> Iterator[BinlogError]:
-    def change(variable: str, value: str) -> str:
-        if facts.service.change:
-            return facts.service.change.format(variable=variable, value=value)
-        # SET PERSIST exists since MySQL 8.0.
-        if facts.flavour == "mysql" and version_numbers(facts.version) >= (8,):
-            return f"SET PERSIST {variable} = {value}"
-        return f"SET GLOBAL {variable} = {value}, and the same in the server's option file"
-
-    if not facts.log_bin:
-        remedy = facts.service.log_bin or "start the server with --log-bin"
-        yield _finding("log_bin=OFF: the server writes no binlog", remedy)
-    if error := _log_engine_finding(facts):
-        yield error
-    if facts.server_id == 0:
-        yield _finding("server_id=0: the server refuses replicas", change("server_id", "1"))
-    if facts.binlog_format != "ROW":
-        yield _finding(
-            f"binlog_format={facts.binlog_format}: statements instead of rows",
-            f"{change('binlog_format', 'ROW')}; sessions that are open keep their value",
-        )
-    if facts.row_image != "FULL":
-        yield _finding(
-            f"binlog_row_image={facts.row_image}: rows without all their columns",
-            f"{change('binlog_row_image', 'FULL')}; sessions that are open keep their value",
-        )
-    if facts.row_metadata not in ("FULL", ""):
-        yield _finding(
-            f"binlog_row_metadata={facts.row_metadata}: rows without their columns' names, which are then looked up;"
-            " consumers that begin before a table was altered stop there",
-            change("binlog_row_metadata", "FULL"),
-        )
-
-
-def _log_engine_finding(facts: ServerFacts) -> BinlogError | None:
+def log_engine_finding(facts: ServerFacts) -> BinlogError | None:
     """Return the finding about a log that the server keeps in InnoDB: a dump of it has no files and offsets (MariaDB
     documentation, "InnoDB-Based Binary Log")."""
     if not facts.log_engine:
         return None
-    return _finding(
+    return BinlogError(
+        ErrorKind.SERVER_SETTING,
         f"binlog_storage_engine={facts.log_engine}: the server's log has no files and offsets",
-        "start the server without binlog_storage_engine; it then begins a log in files",
+        remedy="start the server without binlog_storage_engine; it then begins a log in files",
     )
-
-
-def _finding(what: str, remedy: str) -> BinlogError:
-    return BinlogError(ErrorKind.SERVER_SETTING, what, remedy=remedy)
-
-
-def _grant_findings(
-    facts: ServerFacts, grants: Grants, databases: Sequence[str]
-) -> Iterator[BinlogError]:
-    def finding(privilege: str, on: str) -> BinlogError:
-        return BinlogError(
-            ErrorKind.GRANT_MISSING,
-            f"the account lacks {privilege} on {on}",
-            remedy=f"GRANT {privilege} ON {on} TO {grants.account or 'the account'}",
-        )
-
-    if not grants.has("REPLICATION SLAVE", "REPLICATION REPLICA"):
-        yield finding("REPLICATION SLAVE", "*.*")
-    # MariaDB 10.5 renamed this privilege, and accepts the old name in GRANT.
-    if not grants.has("REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"):
-        yield finding("REPLICATION CLIENT", "*.*")
-    for database in dict.fromkeys(databases):
-        if not grants.may_select(database, facts.lower_case_table_names):
-            yield finding("SELECT", f"{identifier(database)}.*")
 
 
 def log_end(connection: Connection) -> tuple[str, int]:

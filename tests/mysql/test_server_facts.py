@@ -13,14 +13,8 @@ from dispatcher.mysql import server_facts as server_module
 from dispatcher.mysql.driver import Connection
 from dispatcher.mysql.grants import parse_grants
 from dispatcher.mysql.login import connect
-from dispatcher.mysql.server_facts import (
-    BinlogFile,
-    ServerFacts,
-    examine,
-    findings,
-    read_facts,
-    read_grants,
-)
+from dispatcher.mysql.server_facts import BinlogFile, ServerFacts, read_facts, read_grants
+from dispatcher.mysql.server_settings import examine, findings
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Server
 from tests.support.accounts import REPLICATION, account

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.mysql.grants import parse_grants
-from dispatcher.mysql.server_facts import findings
+from dispatcher.mysql.server_settings import findings
 from dispatcher.mysql.services import OWN, SERVICES, service_of
 from tests.mysql.test_server_facts import WHOLE
 

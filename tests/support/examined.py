@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dispatcher.model.errors import BinlogError
 from dispatcher.mysql.login import Endpoint, connect
-from dispatcher.mysql.server_facts import examine
+from dispatcher.mysql.server_settings import examine
 
 
 def examine_hosts(

@@ -36,13 +36,8 @@ from dispatcher.mysql.replication_commands import (
     register_replica,
     socket_of,
 )
-from dispatcher.mysql.server_facts import (
-    findings,
-    read_facts,
-    read_grants,
-    several_hosts_finding,
-    visible_databases,
-)
+from dispatcher.mysql.server_facts import read_facts, read_grants, visible_databases
+from dispatcher.mysql.server_settings import findings, several_hosts_finding
 from dispatcher.source.mysql.identity_locks import IdentityLocks
 from dispatcher.source.mysql.log_probe import ServerLog
 from dispatcher.source.protocols import ViewRequest

@@ -30,13 +30,13 @@ from dispatcher.mysql.grants import Grants
 from dispatcher.mysql.login import Endpoint, connect
 from dispatcher.mysql.server_facts import (
     ServerFacts,
-    examine,
     lower_case_table_names,
     read_facts,
     read_grants,
     refuse_service,
     visible_databases,
 )
+from dispatcher.mysql.server_settings import examine
 from dispatcher.source.mysql.catalogue import Catalogue, read_catalogue
 from dispatcher.source.mysql.log_probe import ServerLog
 from dispatcher.source.protocols import ViewRequest
