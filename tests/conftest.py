@@ -125,6 +125,7 @@ SESSION_FILES = tuple(
         "mirror/test_taken_places",
         "mirror/test_schema_changes",
         "mirror/copy/test_copier",
+        "mirror/copy/test_large_rows",
         "mirror/copy/test_verify",
         "lines/test_contract",
     )

@@ -45,8 +45,6 @@ from spark_sink.mirror.values.settings import CopySettings
 from spark_sink.source.table_rows.chunks import (
     Bound,
     Chunk,
-    bound_of,
-    boundary_query,
     chunk_query,
     chunk_rows,
 )
@@ -58,9 +56,9 @@ from spark_sink.source.table_rows.session import (
 )
 from spark_sink.source.table_rows.source_table import SourceTable
 from spark_sink.source.table_rows.table_server import (
-    boundary_row,
     executed_position,
     locked_snapshot,
+    next_bound,
     wait_until_executed,
 )
 from spark_sink.source.table_rows.text_rows import TextDecoder
@@ -242,12 +240,10 @@ class _OneCopy:
         chunks: list[Chunk] = []
         with self._server.session() as connection:
             while len(chunks) < self._settings.parallel * CHUNKS_PER_TASK:
-                query = boundary_query(source, lower, rows)
                 try:
-                    texts = boundary_row(connection, query)
+                    upper = next_bound(connection, source, lower, rows)
                 except BinlogError as error:
                     raise _as_change(error, source) from error
-                upper = None if texts is None else bound_of(source, texts)
                 chunks.append(Chunk(lower, upper))
                 if upper is None:
                     break

@@ -39,9 +39,9 @@ from spark_sink.source.snapshot.rules import (
 )
 from spark_sink.source.snapshot.selected_tables import named_tables, selected_tables
 from spark_sink.source.snapshot_options import SnapshotSettings
-from spark_sink.source.table_rows.chunks import Chunk, bound_of, boundary_query, chunk_rows
+from spark_sink.source.table_rows.chunks import Chunk, chunk_rows
 from spark_sink.source.table_rows.source_table import SourceTable, read_source_table
-from spark_sink.source.table_rows.table_server import TableServer, boundary_row, wait_until_executed
+from spark_sink.source.table_rows.table_server import TableServer, next_bound, wait_until_executed
 
 _TABLES = """
 SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
@@ -264,10 +264,10 @@ class SnapshotServer:
             chunks: list[Chunk] = []
             lower = whole.lower
             while most is None or len(chunks) < most:
-                texts = boundary_row(connection, boundary_query(source, lower, rows, whole.upper))
-                upper = whole.upper if texts is None else bound_of(source, texts)
+                bound = next_bound(connection, source, lower, rows, whole.upper)
+                upper = whole.upper if bound is None else bound
                 chunks.append(Chunk(lower, upper))
-                if texts is None or upper == whole.upper:
+                if bound is None or upper == whole.upper:
                     break
                 lower = upper
             return chunks

@@ -48,10 +48,10 @@ class SourceTable:
     """A table on the server.
 
     `key`: indices in `columns` of the key that identifies rows, () without a key; `key_name`: the name of the index
-    over these columns, "" if there is none; `charsets`: the character set of each column, by the server's name; `rows`,
-    `row_bytes`: the server's estimates of the number of rows and the bytes of one row; `all_versions`: True to read all
-    versions of the rows of a system-versioned table, False to read the current rows; `generated`: its generated
-    columns; `order`: the names of all columns of the server's table in order, () if `columns` has all of them.
+    with the order of these columns, "" if there is none; `charsets`: the character set of each column, by the server's
+    name; `rows`, `row_bytes`: the server's estimates of the number of rows and the bytes of one row; `all_versions`:
+    True to read all versions of the rows of a system-versioned table, False to read the current rows; `generated`: its
+    generated columns; `order`: the names of all columns on the server in order, () if `columns` has all of them.
     """
 
     database: str
@@ -193,12 +193,12 @@ def _as_logged(column: Column, entry: Mapping[str, Any]) -> Column:
 
 def _index_of(connection: Connection, database: str, table: str, parts: list[str]) -> str:
     """Return the name of the unique index on these columns; "" if no index has exactly these columns, or only an index
-    over prefixes of them."""
+    over prefixes or a hash of them (MariaDB has hashes of long values)."""
     indexes: dict[str, list[str | None]] = {}
 
     def part(row: object) -> tuple[str, str | None]:
         assert isinstance(row, tuple)
-        whole = row[7] is None
+        whole = row[7] is None and text_value(row[10]) != "HASH"
         return text_value(row[2]), optional_text(row[4]) if whole else None
 
     statement = f"SHOW INDEX FROM {quoted_name(database)}.{quoted_name(table)} WHERE NOT Non_unique"

@@ -46,6 +46,7 @@ from dispatcher.mysql.server_facts import (
     server_version,
     version_numbers,
 )
+from spark_sink.source.table_rows.chunks import Bound, bound_of, boundary_query
 from spark_sink.source.table_rows.positions import is_mariadb_position, is_place, not_comparable
 from spark_sink.source.table_rows.session import open_session
 from spark_sink.source.table_rows.source_table import SourceTable, read_source_table
@@ -397,3 +398,22 @@ def boundary_row(connection: Connection, query: str) -> list[str] | None:
 
     rows = ask(connection, query, texts)
     return rows[0] if rows else None
+
+
+def next_bound(
+    connection: Connection,
+    source: SourceTable,
+    lower: Bound | None,
+    rows: int,
+    upper: Bound | None = None,
+) -> Bound | None:
+    """Return the key of the row that is `rows` rows behind `lower`; None if there is no such row before `upper`.
+
+    Also None if no index has the order of the key, as an index over prefixes of columns, or a hash: for each bound, the
+    server would sort all rows, and the bound could be a value that is longer than `max_allowed_packet`. Then one range
+    has all rows behind `lower`. Raises `BinlogError`.
+    """
+    if not source.key_name:
+        return None
+    texts = boundary_row(connection, boundary_query(source, lower, rows, upper))
+    return None if texts is None else bound_of(source, texts)
