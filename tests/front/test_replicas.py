@@ -30,11 +30,11 @@ class Replica:
         self._verb = "SLAVE" if self.mariadb else "REPLICA"
         server.execute("RESET MASTER" if self.mariadb else "RESET BINARY LOGS AND GTIDS")
 
-    def begin(self, port: int, heartbeat_s: float = 0.2) -> None:
+    def begin(self, port: int, heartbeat_s: float = 0.2, delay_s: int = 0) -> None:
         prefix = "MASTER" if self.mariadb else "SOURCE"
         settings = {
             "HOST": "'127.0.0.1'", "PORT": port, "USER": "'shop'", "PASSWORD": "''", "SSL": 0, "CONNECT_RETRY": 1,
-            "HEARTBEAT_PERIOD": heartbeat_s,
+            "HEARTBEAT_PERIOD": heartbeat_s, "DELAY": delay_s,
         } | ({"USE_GTID": "slave_pos"} if self.mariadb else {"AUTO_POSITION": 1})  # fmt: skip
         chosen = ", ".join(f"{prefix}_{name} = {value}" for name, value in settings.items())
         change = "MASTER" if self.mariadb else "REPLICATION SOURCE"
@@ -60,9 +60,9 @@ class Replica:
         return int(self.server.execute(received)[0][0])
 
     def until_rows(self, count: int) -> None:
-        until(lambda: self._has(count), f"the replica has {count} rows", timeout_s=DEADLINE_S)
+        until(lambda: self.has(count), f"the replica has {count} rows", timeout_s=DEADLINE_S)
 
-    def _has(self, count: int) -> bool:
+    def has(self, count: int) -> bool:
         process = self.server.process
         assert process is not None and process.poll() is None, self.server.error_log.read_text()
         return self.server.execute("SELECT COUNT(*) FROM shop.t") == ((count,),)
@@ -160,3 +160,22 @@ def test_a_replica_continues_a_transaction_after_a_cut(
             replica.until_rows(1 + 5 * (n + 1))
         replica.require_running()
         replica.end()
+
+
+@pytest.mark.deep
+def test_a_replica_that_applies_late_gets_what_follows_a_rotation(
+    read: tuple[Fronted, Replica],
+) -> None:
+    """The front is idle for a minute, then the log rotates, and the replica applies each transaction a minute late."""
+    fronted, replica = read
+    replica.begin(fronted.port, heartbeat_s=1, delay_s=60)
+    until(lambda: replica.heartbeats() >= 60, "a minute of heartbeats", timeout_s=3 * DEADLINE_S)
+    fronted.server.execute(
+        "INSERT INTO shop.t (v) VALUES ('a')", "FLUSH BINARY LOGS", "INSERT INTO other.t (v) VALUES ('b')",
+        "FLUSH BINARY LOGS", "INSERT INTO shop.t (v) VALUES ('c')",
+    )  # fmt: skip
+    before = replica.heartbeats()
+    until(lambda: replica.has(2), "the replica has both rows", timeout_s=4 * DEADLINE_S)
+    assert replica.heartbeats() > before
+    replica.require_running()
+    replica.end()
