@@ -21,7 +21,17 @@ from pymysql.constants import CR, ER
 from pymysql.cursors import Cursor
 
 from dispatcher.binlog.decode import delivered
-from tests.daemon.harness import DEADLINE_S, Json, Problem, Reader, tip_seq, until
+from tests.daemon.conftest import MakeDaemon
+from tests.daemon.harness import (
+    DEADLINE_S,
+    PASSWORD,
+    Daemon,
+    Json,
+    Problem,
+    Reader,
+    tip_seq,
+    until,
+)
 from tests.servers import Server
 from tests.support.repeated import repeated
 
@@ -207,6 +217,29 @@ class Copy:
             assert table == expected
             rows += len(expected)
         return rows
+
+
+def new_daemon(make_daemon: MakeDaemon, hosts: str, **more: Any) -> tuple[Daemon, list[Copy]]:
+    """Start a daemon with three consumers of the databases `a` and `b` of `hosts`, one of which has a small queue.
+    `more`: further settings of each consumer. Returns the daemon, and a copy for each consumer."""
+    consumers = {"a": ["a"], "both": ["a", "b"], "small": ["b"]}
+    daemon = make_daemon(
+        {
+            name: {
+                "mysql": f"reader@{hosts}",
+                "password": PASSWORD,
+                "databases": databases,
+                "heartbeat_milliseconds": 300,
+                "max_bytes_in_binlog_queue": 20_000 if name == "small" else "64MiB",
+                **more,
+            }
+            for name, databases in consumers.items()
+        }
+    )
+    daemon.start()
+    return daemon, [
+        Copy(Reader(daemon, name).open(), databases) for name, databases in consumers.items()
+    ]
 
 
 def read_all(copies: Iterable[Copy], wanted: int, *, timeout_s: float = DEADLINE_S) -> None:

@@ -18,8 +18,8 @@ import pytest
 
 from dispatcher.model.gtid import GtidSet
 from tests.daemon.conftest import MakeDaemon
-from tests.daemon.harness import PASSWORD, Daemon, Reader, dumps, until
-from tests.faults.churn import Copy, check_all, churn, create, reading
+from tests.daemon.harness import PASSWORD, dumps, until
+from tests.faults.churn import Copy, check_all, churn, create, new_daemon, reading
 from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
 from tests.support.proxy import STALLED, Proxy
@@ -34,6 +34,10 @@ class Pair:
     primary: Instance
     replica: Instance
     proxy: Proxy  # listed before the primary
+
+    @property
+    def hosts(self) -> str:
+        return f"127.0.0.1:{self.proxy.port},127.0.0.1:{self.replica.port}"
 
     def executed(self, server: Instance) -> GtidSet:
         return GtidSet.parse(str(server.execute("SELECT @@GLOBAL.gtid_executed")[0][0]))
@@ -89,26 +93,6 @@ def new_pair(server_factory: ServerFactory) -> Iterator[Pair]:
         yield pair
 
 
-def new_daemon(make_daemon: MakeDaemon, pair: Pair, **more: Any) -> tuple[Daemon, list[Copy]]:
-    consumers = {"a": ["a"], "both": ["a", "b"], "small": ["b"]}
-    settings = {
-        name: {
-            "mysql": f"reader@127.0.0.1:{pair.proxy.port},127.0.0.1:{pair.replica.port}",
-            "password": PASSWORD,
-            "databases": databases,
-            "heartbeat_milliseconds": 300,
-            "max_bytes_in_binlog_queue": 20_000 if name == "small" else "64MiB",
-            **more,
-        }
-        for name, databases in consumers.items()
-    }
-    daemon = make_daemon(settings)
-    daemon.start()
-    return daemon, [
-        Copy(Reader(daemon, name).open(), databases) for name, databases in consumers.items()
-    ]
-
-
 def stop_hearing(pair: Pair, copies: list[Copy]) -> GtidSet:
     """Cut the daemon off from the primary. Returns the GTIDs of everything that the daemon may have received."""
     pair.proxy.set(STALLED)
@@ -129,7 +113,7 @@ def test_consumers_go_on_with_the_promoted_replica(
     lagging: bool, server_factory: ServerFactory, make_daemon: MakeDaemon
 ) -> None:
     with new_pair(server_factory) as pair:
-        daemon, copies = new_daemon(make_daemon, pair)
+        daemon, copies = new_daemon(make_daemon, pair.hosts)
         with reading(copies):
             with churn(pair.primary, DATABASES) as writing:
                 writing.until_written(100)
@@ -170,7 +154,7 @@ def test_a_replica_that_never_catches_up_is_refused(
     server_factory: ServerFactory, make_daemon: MakeDaemon
 ) -> None:
     with new_pair(server_factory) as pair:
-        daemon, copies = new_daemon(make_daemon, pair, failover_wait_seconds=1)
+        daemon, copies = new_daemon(make_daemon, pair.hosts, failover_wait_seconds=1)
         pair.replica.execute("STOP REPLICA")
         with churn(pair.primary, DATABASES) as writing, reading(copies):
             writing.until_written(50)
@@ -194,7 +178,7 @@ def test_consumers_go_on_by_themselves_when_their_primary_is_back(
     """The consumers failed because the replica lacks transactions that they have read. They continue without a new copy
     and without a restart of the daemon."""
     with new_pair(server_factory) as pair:
-        daemon, copies = new_daemon(make_daemon, pair, failover_wait_seconds=1)
+        daemon, copies = new_daemon(make_daemon, pair.hosts, failover_wait_seconds=1)
         pair.replica.execute("STOP REPLICA")
         with churn(pair.primary, DATABASES) as writing, reading(copies):
             writing.until_written(50)

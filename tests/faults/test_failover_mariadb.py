@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from dispatcher.cli import app
 from tests.daemon.conftest import MakeDaemon
-from tests.daemon.harness import PASSWORD, Daemon, Reader, tip_seq, until
-from tests.faults.churn import Churn, Copy, churn, create, read_all, reading
+from tests.daemon.harness import Daemon, Reader, tip_seq, until
+from tests.faults.churn import Churn, Copy, churn, create, new_daemon, read_all, reading
 from tests.faults.mariadb_group import Group, Member, new_group
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory
@@ -29,27 +29,6 @@ pytestmark = pytest.mark.rotate(3, of="failover of MariaDB")
 
 DATABASES = {"a": 0, "b": 5}  # each database with the domain in which it is written
 KINDS: tuple[Kind, ...] = ("mariadb118", "mariadb1011")
-
-
-def new_daemon(make_daemon: MakeDaemon, group: Group, **more: Any) -> tuple[Daemon, list[Copy]]:
-    consumers = {"a": ["a"], "both": ["a", "b"], "small": ["b"]}
-    settings = {
-        name: {
-            "mysql": f"reader@{group.hosts}",
-            "password": PASSWORD,
-            "databases": databases,
-            "start": "earliest",
-            "heartbeat_milliseconds": 300,
-            "max_bytes_in_binlog_queue": 20_000 if name == "small" else "64MiB",
-            **more,
-        }
-        for name, databases in consumers.items()
-    }
-    daemon = make_daemon(settings)
-    daemon.start()
-    return daemon, [
-        Copy(Reader(daemon, name).open(), databases) for name, databases in consumers.items()
-    ]
 
 
 def in_domain(domain: int) -> str:
@@ -128,7 +107,7 @@ def go_on(
     rng = random.Random(kills)
     with new_group(server_factory, kind, f"--gtid-strict-mode={strict}") as group:
         create_all(group)
-        daemon, copies = new_daemon(make_daemon, group)
+        daemon, copies = new_daemon(make_daemon, group.hosts, start="earliest")
         primaries = rows = 0
         for kill in range(kills):
             primaries += fail_over(group, copies, rng, 10 * kill)
@@ -165,7 +144,9 @@ def two(
     """A primary that consumers have read to its end, and its replica, which has all of it."""
     with new_group(server_factory, kind, *options, count=2) as group:
         create_all(group)
-        daemon, copies = new_daemon(make_daemon, group, failover_wait_seconds=1, **more)
+        daemon, copies = new_daemon(
+            make_daemon, group.hosts, start="earliest", failover_wait_seconds=1, **more
+        )
         with writing(group) as churns, reading(copies):
             until_written(churns, 10)
         check_all(group, copies)
@@ -263,7 +244,9 @@ def test_a_replica_without_a_domain_is_refused(
             "STOP SLAVE", "CHANGE MASTER TO IGNORE_DOMAIN_IDS = (5)", "START SLAVE"
         )
         create_all(group)
-        daemon, copies = new_daemon(make_daemon, group, failover_wait_seconds=1)
+        daemon, copies = new_daemon(
+            make_daemon, group.hosts, start="earliest", failover_wait_seconds=1
+        )
         with writing(group) as churns, reading(copies):
             until_written(churns, 10)
         read_all(copies, len(group.primary.logged))
@@ -281,7 +264,7 @@ def test_a_host_that_does_not_log_what_it_replicates_is_refused(
         replica.server.stop()
         replica.server.start("--skip-log-slave-updates")
         replica.server.execute("START SLAVE")
-        daemon, copies = new_daemon(make_daemon, group)
+        daemon, copies = new_daemon(make_daemon, group.hosts, start="earliest")
         with writing(group) as churns, reading(copies):
             until_written(churns, 10)
         read_all(copies, len(group.primary.logged))
@@ -321,14 +304,14 @@ def test_a_consumer_of_one_host_goes_on_with_several_as_the_remedy_says(
     with new_group(server_factory, kind, count=2) as group:
         create_all(group)
         server = group.primary.server
-        one = f"reader@127.0.0.1:{group.primary.proxy.port}"
-        daemon, copies = new_daemon(make_daemon, group, mysql=one)
+        one = f"127.0.0.1:{group.primary.proxy.port}"
+        daemon, copies = new_daemon(make_daemon, one, start="earliest")
         with writing(group) as churns, reading(copies):
             until_written(churns, 10)
         read_all(copies, tip_seq(server))
-        for mysql, before in ((f"reader@{group.hosts}", "one host"), (one, "several")):
+        for hosts, before in ((group.hosts, "one host"), (one, "several")):
             for settings in daemon.settings["consumers"].values():
-                settings["mysql"] = mysql
+                settings["mysql"] = f"reader@{hosts}"
             daemon.restart()
             for copy in copies:
                 name = copy.reader.consumer
@@ -343,5 +326,5 @@ def test_a_consumer_of_one_host_goes_on_with_several_as_the_remedy_says(
                 copy.begins_anew()
             with writing(group, 2) as churns, reading(copies):
                 until_written(churns, 10)
-            read_all(copies, tip_seq(server) if mysql == one else len(group.primary.logged))
+            read_all(copies, tip_seq(server) if hosts == one else len(group.primary.logged))
             assert sum(copy.check(server) for copy in copies)
