@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from dispatcher.api.framework.openapi import EXAMPLES_PATH
+from dispatcher.api.calls.openapi import EXAMPLES_PATH
 from tests.daemon.harness import PASSWORD, Daemon, until
 from tests.servers import start_server
 

@@ -11,8 +11,7 @@ from typing import Any
 import httpx
 
 from dispatcher.api.app import Access, Api
-from dispatcher.api.framework.guarded_routes import SCOPES
-from dispatcher.api.framework.openapi import EXAMPLES_PATH
+from dispatcher.api.calls.openapi import EXAMPLES_PATH, SCOPES
 from dispatcher.settings.api import ApiLimitSettings
 from tests.support.fake_readers import FakeDeclarer, FakeReaders
 

@@ -1,1 +1,1 @@
-"""The HTTP API: FastAPI routes and models, access checks, limits and problem documents."""
+"""The HTTP API: routes and models, access checks, limits and problem documents."""

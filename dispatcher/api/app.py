@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from dispatcher.access.guesses import Guesses
 from dispatcher.access.tokens import Owners, Token, Tokens, no_owners
@@ -18,12 +17,16 @@ from dispatcher.api.answers.models import (
     GetRole,
     RenderMetrics,
 )
+from dispatcher.api.calls.administration import administration_routes
+from dispatcher.api.calls.declarations import declaration_routes
+from dispatcher.api.calls.docs_page import docs_routes
 from dispatcher.api.calls.feed import StatusFeed, StatusSource
-from dispatcher.api.calls.probes import Probes, Ready, SettingsDifferences
-from dispatcher.api.calls.reader_calls import ReaderCalls
-from dispatcher.api.middleware.direct_routes import DirectRoutes
+from dispatcher.api.calls.reader_calls import ReaderCalls, reader_routes
+from dispatcher.api.calls.route import Json
+from dispatcher.api.calls.router import Router
+from dispatcher.api.calls.status import Ready, SettingsDifferences, StatusCalls
+from dispatcher.api.calls.status_page import status_page_routes
 from dispatcher.api.middleware.guess_limit import GuessLimit
-from dispatcher.api.middleware.head_requests import HeadRequests
 from dispatcher.api.middleware.origin import OriginGuard
 from dispatcher.api.middleware.requests import RequestTimer
 from dispatcher.model.timings import RequestTimings
@@ -67,29 +70,23 @@ class Api:
         self.tokens = Tokens(access.tokens, guesses.wrong, owners)
         self._guard = Guard(self.tokens, limits, access.open)
         self._feed = StatusFeed(live, version, role)
-        calls = ReaderCalls(consumers, limits)
+        status = StatusCalls(consumers, self._guard, metrics, role, ready, settings_differences)
+        routes = [
+            *reader_routes(ReaderCalls(consumers, limits)),
+            *administration_routes(administrator),
+            *declaration_routes(declarer),
+            *status.routes(),
+            *status_page_routes(self._guard, live, self._feed),
+        ]
 
-        def load() -> ASGIApp:
-            from dispatcher.api.framework.framework import make_framework  # noqa: PLC0415 - see `OnDemand`
+        def document() -> Json:
+            from dispatcher.api.calls.openapi import describe  # noqa: PLC0415 - few daemons need it
 
-            return make_framework(
-                consumers,
-                self._guard,
-                calls,
-                self._feed,
-                administrator=administrator,
-                declarer=declarer,
-                role=role,
-                live=live,
-                metrics=metrics,
-                version=version,
-            )
+            return describe(routes, version)
 
-        probes = Probes(
-            HeadRequests(OnDemand(load)), consumers, self._guard, ready, role, settings_differences
-        )
-        direct = DirectRoutes(probes, self._guard, calls)
-        patient = GuessLimit(direct, guesses, lambda secret: self.tokens.find(secret) is not None)
+        routes += docs_routes(self._guard, document)
+        router = Router(routes, self._guard)
+        patient = GuessLimit(router, guesses, lambda secret: self.tokens.find(secret) is not None)
         self._origin = OriginGuard(patient, listen=listen, hosts=access.hosts, tokens=self.tokens)
         self._timer = RequestTimer(self._origin, timings or RequestTimings())
 
@@ -106,24 +103,3 @@ class Api:
         self.tokens.replace(access.tokens)
         self._guard.open = access.open
         self._origin.replace(access.hosts)
-
-
-class OnDemand:
-    """Passes requests to an ASGI application. At the first request, a thread calls `load`, which creates the
-    application.
-
-    The import of FastAPI and the creation of its routes would take a quarter of the daemon's start, and neither the
-    probes nor the calls of a reader's cycle need FastAPI.
-    """
-
-    def __init__(self, load: Callable[[], ASGIApp]) -> None:
-        self._load = load
-        self._loading = asyncio.Lock()
-        self._app: ASGIApp | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._app is None:
-            async with self._loading:
-                if self._app is None:
-                    self._app = await asyncio.to_thread(self._load)
-        await self._app(scope, receive, send)

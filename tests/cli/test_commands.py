@@ -37,7 +37,7 @@ def test_help_names_the_commands_and_loads_no_more_than_that() -> None:
     assert all(name in done.stdout for name in ("run", "check", "binlogs"))
     code = (
         "import sys, dispatcher.cli\n"
-        "print([m for m in ('pymysql', 'uvicorn', 'fastapi', 'pydantic', 'numba', 'rich') if m in sys.modules])"
+        "print([m for m in ('pymysql', 'uvicorn', 'starlette', 'pydantic', 'numba', 'rich') if m in sys.modules])"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -92,7 +92,7 @@ def test_the_daemon_of_the_wheel_runs(built: Path, tmp_path: Path) -> None:
     folder = tmp_path / "venv"
     packages = environment(folder, wheel_of(built))
     # A .pth file adds the dependencies, but not the editable install of the project, which is a .pth file itself.
-    dependencies = importlib.metadata.distribution("fastapi").locate_file("")
+    dependencies = importlib.metadata.distribution("starlette").locate_file("")
     (packages / "dependencies.pth").write_text(f"{dependencies}\n")
     assert run(folder, "binlog-dispatcher", "--version").stdout.split()[-1] == version()
     port = Daemon(tmp_path / "unused", {}).port  # a free port
@@ -150,7 +150,7 @@ def test_an_executor_needs_the_base_alone(built: Path, tmp_path: Path) -> None:
     program = (
         "import sys, spark_sink, spark_sink.source.data_source, spark_sink.source.rows, pyspark_binlog_dispatcher;"
         "assert pyspark_binlog_dispatcher.DefaultSource.name() == 'binlog';"
-        "print(spark_sink.__file__, *sorted({'fastapi', 'pydantic', 'pymysql', 'structlog'} & sys.modules.keys()))"
+        "print(spark_sink.__file__, *sorted({'starlette', 'pydantic', 'pymysql', 'structlog'} & sys.modules.keys()))"
     )
     answer = run(tmp_path / "venv", "python", "-c", program)
     assert answer.returncode == 0, answer.stderr

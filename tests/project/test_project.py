@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # Modules that an executor must not import, because they are large or open sockets.
 HEAVY = (
-    "asyncio.base_events", "asyncio.events", "fastapi", "pydantic", "pymysql", "starlette",
+    "asyncio.base_events", "asyncio.events", "pydantic", "pymysql", "starlette",
     "structlog", "uvicorn", "uvloop",
 )  # fmt: skip
 

@@ -1,35 +1,42 @@
-"""Checks the token and the size of a request before the framework reads its body."""
+"""The headers and the token of a request, and the parts of the API that need no token."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from typing import NamedTuple
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.types import Scope
 
-from dispatcher.access.tokens import Scope, Token, Tokens
+from dispatcher.access.tokens import Token, Tokens
 from dispatcher.api.access.logins import Logins, cookie_name
 from dispatcher.settings.api import ApiLimitSettings
 
+_WANTED = frozenset((b"authorization", b"content-type", b"content-length", b"user-agent"))
 
-class _BoundedRequest(Request):
-    """A request that raises HTTPException (413) as soon as the received part of its body exceeds `bytes_max`."""
 
-    bytes_max = 0
+class Headers(NamedTuple):
+    """The headers that every call uses. If a header occurs several times, its first value is used. `content_length`: 0
+    if the request does not have it."""
 
-    async def stream(self) -> AsyncGenerator[bytes]:
-        announced = self.headers.get("content-length", "")
-        received = int(announced) if announced.isdigit() else 0
-        if received <= self.bytes_max:
-            received = 0
-            async for chunk in super().stream():
-                received += len(chunk)
-                if received > self.bytes_max:
-                    break
-                yield chunk
-            else:
-                return
-        raise HTTPException(413, f"the body is larger than {self.bytes_max} bytes")
+    authorization: str | None
+    content_type: str
+    content_length: int
+    user_agent: str
+
+
+def request_headers(scope: Scope) -> Headers:
+    found: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name in _WANTED:
+            found.setdefault(name, value)
+    authorization = found.get(b"authorization")
+    length = found.get(b"content-length", b"")
+    return Headers(
+        None if authorization is None else authorization.decode("latin-1"),
+        found.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1"),
+        int(length) if length.isdigit() else 0,
+        found.get(b"user-agent", b"").decode("latin-1"),
+    )
 
 
 class Guard:
@@ -59,22 +66,3 @@ class Guard:
         if login is None or "authorization" in request.headers:
             return self.identify(request)
         return self.logins.identify(login)
-
-    async def admit(self, request: Request, scopes: tuple[Scope, ...]) -> Request:
-        """Check the token and read the body. Raises UserError, or HTTPException for a body that is too large."""
-        token = self.identify(request)
-        if (consumer := request.path_params.get("consumer")) is not None:
-            token.require_consumer(consumer)
-        if scopes:
-            token.require(*scopes)
-        bounded = _BoundedRequest(request.scope, request.receive)
-        bounded.bytes_max = self.limits.max_bytes_in_request
-        bounded.state.token = token
-        await bounded.body()  # `dispatcher.api.connections.protocol` limits the time
-        return bounded
-
-
-def token_of(request: Request) -> Token:
-    """The token of a request to a guarded route."""
-    token: Token = request.state.token
-    return token

@@ -80,7 +80,7 @@ def problem(error: BinlogError) -> JSONResponse:
 
 
 def refusal(status: int, what: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The answer to a request that the framework or the guard refuses."""
+    """The answer to a request that the router refuses."""
     body, own_headers = _refusal_parts(status, what)
     return JSONResponse(body, status, {**own_headers, **(headers or {})}, PROBLEM_JSON)
 
@@ -106,7 +106,7 @@ def defect(error: Exception) -> JSONResponse:
 
 
 def raw_refusal(status: int, what: str) -> bytes:
-    """Returns a refusal as HTTP/1.1 bytes, for use below the framework. The caller then closes the connection."""
+    """Returns a refusal as HTTP/1.1 bytes, for use below the router. The caller then closes the connection."""
     body, headers = _refusal_parts(status, what)
     data = json.dumps(body).encode()
     headers |= {

@@ -1,2 +1,1 @@
-"""The work of calls after their token and body are checked. The routes with FastAPI and the routes without it use this
-package."""
+"""The table of routes, the router, and what each call does."""

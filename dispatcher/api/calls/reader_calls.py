@@ -1,23 +1,44 @@
-"""The calls of a reader's cycle (poll, read, binlog and ack): their routes, and what they do after token and body are
-checked. `direct_routes` receives these calls, `routes` documents them."""
+"""The calls of readers: their routes, and what they do after token and body are checked."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dispatcher.access.tokens import Scope as TokenScope
-from dispatcher.access.tokens import Token
-from dispatcher.api.answers.models import AckRequest, Consumers, PollRequest, RangeRequest
+from dispatcher.api.answers.models import (
+    AckAnswer,
+    AckRequest,
+    Consumers,
+    PollAnswer,
+    PollRequest,
+    RangeRequest,
+    ResolvedAnswer,
+    ResolveRequest,
+    SessionAnswer,
+    SessionRequest,
+    SlicesAnswer,
+    SlicesRequest,
+    TableAnswer,
+)
+from dispatcher.api.calls.route import (
+    CONSUMER,
+    OF_CONSUMER,
+    Call,
+    Documented,
+    Json,
+    Route,
+    text_answer,
+)
 from dispatcher.api.connections.disconnects import while_connected
 from dispatcher.api.connections.limits import Holder, Slots
-from dispatcher.dispatch.queue.reader import Caller, PollBounds
+from dispatcher.dispatch.queue.reader import PollBounds
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 from dispatcher.settings.api import ApiLimitSettings
 from dispatcher.stream.segments import release_pages
@@ -26,17 +47,6 @@ Part = bytes | memoryview
 
 JOINED_BYTES_MAX = 1 << 14
 """If all parts together have at most this many bytes, they are joined, because a copy costs less than several sends."""
-
-
-class Call(NamedTuple):
-    """One call of a reader. `scope`, `receive`: the arguments of the ASGI application. From them the call learns that
-    the client has disconnected."""
-
-    consumer: str
-    token: Token
-    caller: Caller
-    scope: Scope
-    receive: Receive
 
 
 class ReaderCalls:
@@ -55,7 +65,26 @@ class ReaderCalls:
     def _is_newest_session(self, consumer: str, session: int) -> bool:
         return self._consumers().is_newest_session(consumer, session)
 
-    async def poll(self, call: Call, body: PollRequest) -> Response:
+    async def session(self, call: Call) -> Json:
+        """Open a reading session at `after`, or at the stored position if `after` is null.
+
+        The session fences all older sessions: the daemon refuses their calls. A read-only session does not fence other
+        sessions and cannot acknowledge. Sessions that are not read-only also need the scope `acknowledge`.
+        """
+        body: SessionRequest = call.body
+        if not body.read_only:
+            call.token.require(TokenScope.ACKNOWLEDGE)
+        consumers = self._consumers()
+        answer = await consumers.open_session(
+            call.consumer,
+            body.after.value() if body.after else None,
+            body.read_only,
+            unknown_definitions=body.unknown_definitions,
+        )
+        consumers.called(call.consumer, answer["session"], call.caller)
+        return answer
+
+    async def poll(self, call: Call) -> Json:
         """Acknowledge everything up to `after`, then wait up to `wait_ms` for new transactions.
 
         With `min_bytes` the call waits until the range has this many bytes, or until the range cannot grow because of
@@ -63,28 +92,54 @@ class ReaderCalls:
 
         A read-only session (0) acknowledges nothing; other sessions also need the scope `acknowledge`.
         """
-        return json_answer(await self._poll(call, body, body.after.value()))
+        return await self._poll(call, call.body.after.value())
 
-    async def read(self, call: Call, body: PollRequest) -> Response:
+    async def read(self, call: Call) -> Response:
         """Do what `poll` does, and return its answer as one line of JSON, with the range's binlog after the line feed.
 
         Without transactions the binlog is empty. The next `read` or `poll` acknowledges the range.
         """
-        after = body.after.value()
-        answer = await self._poll(call, body, after)
+        after = call.body.after.value()
+        answer = await self._poll(call, after)
         head = to_json(answer) + b"\n"
         if not answer["transactions"]:
             return BinlogAnswer([head])
         span = after, Position(**answer["end"])
-        return await self._range(call, body.session, span, head=head)
+        return await self._range(call, call.body.session, span, head=head)
 
-    async def binlog(self, call: Call, body: RangeRequest) -> Response:
+    async def resolve(self, call: Call) -> Json:
+        """Return the position of a place in the server's log, at which a session may be opened. Changes nothing.
+
+        The daemon asks the server, and searches the server's log for a time, a file or MariaDB's GTIDs.
+        """
+        with self.polls.hold(call.consumer, Holder.of(call.token)):
+            return {"position": await self._consumers().resolve(call.consumer, call.body.start)}
+
+    async def slices(self, call: Call) -> Json:
+        """Return at most `n` - 1 cuts that divide the range (start, end] for parallel reading.
+
+        A cut is a position. With `inside`, a cut may also be a point inside of the transaction that ends at the
+        position.
+        """
+        body: SlicesRequest = call.body
+        consumers = self._consumers()
+        consumers.called(call.consumer, body.session, call.caller)
+        span = body.start.value(), body.end.value()
+        with self.answers.hold(call.consumer, Holder.of(call.token, body.session), body.session):
+            return await consumers.slices(call.consumer, body.session, *span, body.n, body.inside)
+
+    async def table(self, call: Call) -> Json:
+        """Return the current columns and key of one of the consumer's tables."""
+        return await self._consumers().table(call.consumer, *table_of(call))
+
+    async def binlog(self, call: Call) -> Response:
         """Return the range (start, end] as a binlog file. The call can be repeated for any range after the acknowledged
         position.
 
         `start_event` and `end_event` are points that `slices` returned, inside of the transactions that end at `start`
         and `end`. With the header `Binlog-Gap: true`, the part of the range that the server has purged is missing.
         """
+        body: RangeRequest = call.body
         self._consumers().called(
             call.consumer,
             body.session,
@@ -96,15 +151,17 @@ class ReaderCalls:
         span = body.start.value(), body.end.value()
         return await self._range(call, body.session, span, events=(start_event, end_event))
 
-    async def ack(self, call: Call, body: AckRequest) -> Response:
+    async def ack(self, call: Call) -> Json:
         """Acknowledge everything up to `position` without polling."""
+        body: AckRequest = call.body
         consumers = self._consumers()
         consumers.called(call.consumer, body.session, call.caller)
         position = body.position.value()
         acknowledged = await consumers.acknowledge(call.consumer, body.session, position)
-        return json_answer({"acknowledged": acknowledged})
+        return {"acknowledged": acknowledged}
 
-    async def _poll(self, call: Call, body: PollRequest, after: Position) -> dict[str, Any]:
+    async def _poll(self, call: Call, after: Position) -> Json:
+        body: PollRequest = call.body
         if body.session:
             call.token.require(TokenScope.ACKNOWLEDGE)
         consumers = self._consumers()
@@ -158,36 +215,56 @@ class ReaderCalls:
         return BinlogAnswer([head, *parts] if head else parts, done, gap=gap)
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderRoute:
-    """The route of a call. `scope`: the scope that its token needs at least; `answer`: a method of `ReaderCalls`, whose
-    docstring is also published in the API's documents."""
+def reader_routes(calls: ReaderCalls) -> Iterator[Route]:
+    span = {
+        "session": "$request.body#/session",
+        "start": "$request.body#/after",
+        "end": "$response.body#/end",
+    }
+    opened = {
+        "session": "$response.body#/session",
+        "after": "$response.body#/position",
+        "wait_ms": 0,
+    }
+    polled = {
+        "binlog": span,
+        "slices": {**span, "n": 4},
+        "ack": {"session": "$request.body#/session", "position": "$response.body#/end"},
+    }
+    line = _binary("One line with the answer of `poll`, in JSON, then the binlog of the range")
+    read, acknowledge = [TokenScope.READ], [TokenScope.ACKNOWLEDGE]
 
-    name: str
-    body: type[BaseModel]
-    scope: TokenScope
-    answer: Callable[[ReaderCalls, Call, Any], Awaitable[Response]]
+    def documented(returns: Any, **links: Any) -> Documented:
+        return Documented("readers", returns, OF_CONSUMER, links)
 
-    @property
-    def path(self) -> str:
-        """The template of the path, which is also the label `route` of the metrics."""
-        return f"{CONSUMERS}/{{consumer}}/{self.name}"
-
-
-CONSUMERS = "/v1/consumers"
-READER_ROUTES = {
-    route.name: route
-    for route in (
-        ReaderRoute("poll", PollRequest, TokenScope.READ, ReaderCalls.poll),
-        ReaderRoute("read", PollRequest, TokenScope.READ, ReaderCalls.read),
-        ReaderRoute("binlog", RangeRequest, TokenScope.READ, ReaderCalls.binlog),
-        ReaderRoute("ack", AckRequest, TokenScope.ACKNOWLEDGE, ReaderCalls.ack),
-    )
-}
+    for answer, scopes, body, document in (
+        (calls.session, read, SessionRequest, documented(SessionAnswer, poll=opened)),
+        (calls.poll, read, PollRequest, documented(PollAnswer, **polled)),
+        (calls.read, read, PollRequest, documented(line)),
+        (calls.resolve, read, ResolveRequest, documented(ResolvedAnswer)),
+        (calls.ack, acknowledge, AckRequest, documented(AckAnswer)),
+        (calls.slices, read, SlicesRequest, documented(SlicesAnswer)),
+        (calls.binlog, read, RangeRequest, documented(_binary("A binlog file"))),
+    ):
+        yield Route("POST", f"{CONSUMER}/{answer.__name__}", answer, scopes, body, document)
+    path = f"{CONSUMER}/tables/{{name}}"
+    yield Route("GET", path, calls.table, read, documented=documented(TableAnswer))
 
 
-def json_answer(answer: dict[str, Any]) -> Response:
-    return Response(to_json(answer), media_type="application/json")
+def _binary(description: str) -> Json:
+    return text_answer(description, "application/octet-stream", format="binary")
+
+
+TABLE_NAME = r"^[^.]{1,64}\.[^/]{1,64}$"
+
+
+def table_of(call: Call) -> tuple[str, str]:
+    """Returns the database and the table that the path names. Raises UserError (REQUEST)."""
+    if re.fullmatch(TABLE_NAME, call.names["name"]) is None:
+        message = f"path.name: the name of a table should match {TABLE_NAME}"
+        raise UserError(ErrorKind.REQUEST, message)
+    database, _, table = call.names["name"].partition(".")
+    return database, table
 
 
 _BINARY = b"content-type", b"application/octet-stream"

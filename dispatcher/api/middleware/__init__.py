@@ -1,1 +1,1 @@
-"""ASGI middleware that handles a request before the framework does."""
+"""ASGI middleware that handles a request before the router does."""

@@ -85,7 +85,7 @@ async def test_a_number_beyond_64_bits_is_422(connect: Connect) -> None:
 async def test_a_surrogate_in_a_name_is_answered(connect: Connect) -> None:
     async with connect() as client:
         content = json.dumps({"after": {**PLACE.as_dict(), "\ud800": 1}}).encode()
-        problem(await client.post(SESSION, content=content, headers=JSON), 422)
+        problem(await client.post(SESSION, content=content, headers=JSON), 400)
 
 
 async def test_a_defect_is_500_without_details(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from fastapi import FastAPI
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message
 
+from dispatcher.access.tokens import Tokens
+from dispatcher.api.access.guard import Guard
+from dispatcher.api.calls.route import Call, Route
+from dispatcher.api.calls.router import Router
 from dispatcher.api.middleware.requests import ABORTED, UNMATCHED, RequestTimer
 from dispatcher.model.timings import RequestTimings
+from dispatcher.settings.api import ApiLimitSettings
 
 
 @pytest.fixture
@@ -16,16 +20,15 @@ def timings() -> RequestTimings:
     return RequestTimings()
 
 
-def routes() -> FastAPI:
-    app = FastAPI()
-
-    @app.get("/v1/consumers/{name}")
-    async def consumer(name: str) -> Response:
+def routes() -> Router:
+    async def consumer(call: Call) -> Response:
+        name = call.names["name"]
         if name == "gone":
             raise ConnectionError(name)
         return PlainTextResponse(name, 200 if name == "shop" else 410)
 
-    return app
+    guard = Guard(Tokens(()), ApiLimitSettings(), frozenset())
+    return Router([Route("GET", "/v1/consumers/{name}", consumer)], guard)
 
 
 async def ask(app: ASGIApp, path: str) -> None:

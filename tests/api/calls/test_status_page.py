@@ -19,8 +19,8 @@ from dispatcher.access.tokens import EVERYTHING, Scope, Token, Tokens
 from dispatcher.api.access import logins as logins_module
 from dispatcher.api.access.logins import LOGIN_S, LOGINS_MAX, Logins
 from dispatcher.api.app import Access, Api
+from dispatcher.api.calls import status_page
 from dispatcher.api.calls.feed import VIEWERS_MAX, StatusFeed
-from dispatcher.api.framework import status_page
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.runtime.status.timeline import Timeline
 from tests.api.conftest import ADMINISTER, FULL, READ, SCRAPE, TOKENS, Connect

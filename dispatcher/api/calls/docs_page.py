@@ -5,16 +5,15 @@ All scripts and styles come from the daemon. The content security policy forbids
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 
-from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
+from starlette.responses import Response
 
 from dispatcher.api.access.guard import Guard
 from dispatcher.api.answers.long_answer import LongAnswer, package_file
-from dispatcher.api.framework.openapi import describe
-
-_Endpoint = Callable[[Request], Awaitable[Response]]
+from dispatcher.api.calls.route import Call, Json, Route
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:;"
@@ -50,41 +49,23 @@ _FILES = {
     "swagger-ui.css": "text/css",
     "swagger-ui-bundle.js": "text/javascript",
     "favicon-32x32.png": "image/png",
-    "start.js": "text/javascript",
 }
 
 
-def page_routes(guard: Guard) -> APIRouter:
+def docs_routes(guard: Guard, document: Callable[[], Json]) -> Iterator[Route]:
     """GET /docs with its files, and GET /openapi.json. They require a token unless `api.open` contains docs."""
-    router = APIRouter(include_in_schema=False)
 
-    def admit(request: Request) -> None:
-        if not guard.is_open("docs"):
-            guard.identify_viewer(request)
+    def route(path: str, make: Callable[[], bytes], media_type: str) -> Route:
+        async def answer(call: Call) -> Response:
+            if not guard.is_open("docs"):
+                guard.identify_viewer(call.request)
+            return LongAnswer(make(), headers=_HEADERS, media_type=media_type)
 
-    @router.get("/openapi.json")
-    async def document(request: Request) -> Response:
-        admit(request)
-        app = request.app
-        if app.openapi_schema is None:
-            app.openapi_schema = describe(app)
-        return LongAnswer(to_json(app.openapi_schema), media_type="application/json")
+        return Route("GET", path, answer)
 
-    @router.get("/docs")
-    async def docs(request: Request) -> Response:
-        admit(request)
-        return Response(_HTML, headers=_HEADERS, media_type="text/html")
-
+    yield route("/openapi.json", cache(lambda: to_json(document())), "application/json")
+    yield route("/docs", _HTML.encode, "text/html")
+    yield route("/docs/start.js", _START.encode, "text/javascript")
     for name, media_type in _FILES.items():
-        router.add_api_route(f"/docs/{name}", _file(name, media_type, admit))
-    return router
-
-
-def _file(name: str, media_type: str, admit: Callable[[Request], None]) -> _Endpoint:
-    async def file(request: Request) -> Response:
-        admit(request)
-        if name == "start.js":
-            return Response(_START, media_type=media_type)
-        return LongAnswer(package_file("fastapi_swagger.resources", name), media_type=media_type)
-
-    return file
+        file = partial(package_file, "fastapi_swagger.resources", name)
+        yield route(f"/docs/{name}", file, media_type)

@@ -4,13 +4,12 @@ table before a declaration."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from dispatcher.access.tokens import Scope
-from dispatcher.api.access.guard import Guard, token_of
 from dispatcher.api.answers.models import (
     GetDeclarer,
     RequestBody,
@@ -21,10 +20,17 @@ from dispatcher.api.answers.models import (
     checked_start,
     printable_text,
 )
-from dispatcher.api.calls.reader_calls import CONSUMERS
-from dispatcher.api.framework.guarded_routes import route_class
-from dispatcher.api.framework.openapi import GUARDED, OF_CONSUMER, problems, scopes
-from dispatcher.api.framework.routes import ConsumerName, TableName
+from dispatcher.api.calls.reader_calls import table_of
+from dispatcher.api.calls.route import (
+    CONSUMER,
+    CONSUMERS,
+    GUARDED,
+    OF_CONSUMER,
+    Call,
+    Documented,
+    Json,
+    Route,
+)
 from dispatcher.dispatch.values.declaration import Declaration
 
 PATTERNS_MAX = 100
@@ -34,10 +40,6 @@ _Start = Literal["earliest", "latest"] | ToGtid | ToFile | ToTimestamp
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 _Pattern = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printable_text)]
 _Patterns = Annotated[list[_Pattern], Field(max_length=PATTERNS_MAX)]
-_SourceName = Annotated[
-    str | None,
-    Query(description="Name of a source; not needed if the token may use only one.", max_length=64),
-]
 
 
 class DeclareRequest(RequestBody):
@@ -100,62 +102,63 @@ class RemovedAnswer(BaseModel):
     removed: str
 
 
-def declaration_routes(declarer: GetDeclarer, guard: Guard) -> APIRouter:
-    router = APIRouter(tags=["declarations"], route_class=route_class(guard))
-
-    @router.post(
-        CONSUMERS,
-        operation_id="declare",
-        openapi_extra=scopes(Scope.DECLARE),
-        responses=problems(*GUARDED, 409),
-    )
-    async def declare(body: DeclareRequest, request: Request) -> DeclaredAnswer:
+def declaration_routes(declarer: GetDeclarer) -> Iterator[Route]:
+    async def declare(call: Call) -> Json:
         """Declare a consumer, within the limits of its source. From then on the token is valid for this consumer.
 
         If the consumer is declared already with equal content, the call changes nothing and returns the existing
         consumer. If its content differs, the daemon refuses the call (409). The daemon removes a declared consumer that
         no reader has called for the `max_days_unread` of its source.
         """
-        token = token_of(request)
-        declaration, created = await declarer().declare(body.declaration(token.name), token.sources)
-        return DeclaredAnswer(
-            name=declaration.name,
+        wanted = call.body.declaration(call.token.name)
+        declaration, created = await declarer().declare(wanted, call.token.sources)
+        return {
+            "name": declaration.name,
             **declaration.content,
-            declared_by=declaration.owner,
-            declared_at=declaration.declared_s,
-            created=created,
-        )
+            "declared_by": declaration.owner,
+            "declared_at": declaration.declared_s,
+            "created": created,
+        }
 
-    @router.delete(
-        f"{CONSUMERS}/{{consumer}}",
-        operation_id="remove",
-        openapi_extra=scopes(Scope.DECLARE, Scope.ADMINISTER),
-        responses=problems(*OF_CONSUMER),
-    )
-    async def remove(consumer: ConsumerName, request: Request) -> RemovedAnswer:
+    async def remove(call: Call) -> Json:
         """Remove a declared consumer, with its stored position.
 
         A token with the scope `declare` may remove the consumers that it has declared. A token with the scope
         `administer` may remove every declared consumer for which it is valid.
         """
-        token = token_of(request)
-        administers = Scope.ADMINISTER in token.scopes
-        await declarer().remove(consumer, None if administers else token.name)
-        return RemovedAnswer(removed=consumer)
+        administers = Scope.ADMINISTER in call.token.scopes
+        await declarer().remove(call.consumer, None if administers else call.token.name)
+        return {"removed": call.consumer}
 
-    @router.get(
-        "/v1/tables/{name}",
-        operation_id="table_of_source",
-        openapi_extra=scopes(Scope.DECLARE),
-        responses=problems(*GUARDED, 404),
-    )
-    async def table_of_source(
-        name: TableName, request: Request, source: _SourceName = None
-    ) -> TableAnswer:
+    async def table_of_source(call: Call) -> Json:
         """Return the current columns and key of a table that a declared consumer of a source may read."""
-        database, _, table = name.partition(".")
-        permitted = token_of(request).sources
-        answer = await declarer().table(source, permitted, database, table)
-        return TableAnswer.model_validate(answer)
+        source = call.request.query_params.get("source")
+        return await declarer().table(source, call.token.sources, *table_of(call))
 
-    return router
+    def documented(returns: type[BaseModel], *problems: int, **query: str) -> Documented:
+        return Documented("declarations", returns, problems, query=query)
+
+    source = "Name of a source; not needed if the token may use only one."
+    declare_scope, both_scopes = [Scope.DECLARE], [Scope.DECLARE, Scope.ADMINISTER]
+    yield Route(
+        "POST",
+        CONSUMERS,
+        declare,
+        declare_scope,
+        DeclareRequest,
+        documented(DeclaredAnswer, *GUARDED, 409),
+    )
+    yield Route(
+        "DELETE",
+        CONSUMER,
+        remove,
+        both_scopes,
+        documented=documented(RemovedAnswer, *OF_CONSUMER),
+    )
+    yield Route(
+        "GET",
+        "/v1/tables/{name}",
+        table_of_source,
+        declare_scope,
+        documented=documented(TableAnswer, *GUARDED, 404, source=source),
+    )

@@ -8,19 +8,20 @@ authors published them.
 from __future__ import annotations
 
 import html
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
-from starlette.exceptions import HTTPException
+from starlette.responses import Response, StreamingResponse
 
 from dispatcher.access.tokens import Token
 from dispatcher.api.access.guard import Guard
 from dispatcher.api.access.logins import LOGIN_REMEDY, LOGIN_S, VIEW_SCOPES, cookie_name
 from dispatcher.api.answers.long_answer import package_file
+from dispatcher.api.answers.problems import refusal
 from dispatcher.api.calls.feed import StatusFeed, StatusSource
+from dispatcher.api.calls.route import Call, Json, Route
+from dispatcher.api.calls.router import read_body
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
 _POLICY = (
@@ -41,84 +42,82 @@ FILES = (
 )  # fmt: skip
 
 
-def status_page_routes(guard: Guard, source: StatusSource, feed: StatusFeed) -> APIRouter:
+def status_page_routes(guard: Guard, source: StatusSource, feed: StatusFeed) -> Iterator[Route]:
     """The routes of the status page: GET /, and the files and data that the page loads. `/status/...` also accepts a
     token in the Authorization header."""
-    router = APIRouter(include_in_schema=False)
 
-    def viewer(request: Request) -> Token:
-        token = guard.identify_viewer(request)
+    def viewer(call: Call) -> Token:
+        token = guard.identify_viewer(call.request)
         token.require(*VIEW_SCOPES)
         return token
 
-    @router.get("/")
-    async def page(request: Request) -> Response:
+    async def page(call: Call) -> Response:
         try:
-            viewer(request)
+            viewer(call)
         except BinlogError:
             return _redirect("login")
         return Response(_file("page.html"), headers=_HEADERS, media_type="text/html")
 
-    @router.get("/status/viewer")
-    async def who(request: Request) -> Response:
-        token = viewer(request)
-        names = None if token.consumers is None else sorted(token.consumers)
-        return JSONResponse(
-            {
-                "login": bool(guard.tokens),
-                "consumers": names,
-                "viewers": feed.viewers,
-                "room": feed.has_room(token),
-            }
-        )
+    async def who(call: Call) -> Json:
+        token = viewer(call)
+        return {
+            "login": bool(guard.tokens),
+            "consumers": None if token.consumers is None else sorted(token.consumers),
+            "viewers": feed.viewers,
+            "room": feed.has_room(token),
+        }
 
-    @router.get("/status/events")
-    async def events(request: Request) -> Response:
-        return _EventStream(feed, viewer(request), lambda: viewer(request))
+    async def events(call: Call) -> Response:
+        return _EventStream(feed, viewer(call), lambda: viewer(call))
 
-    @router.get("/status/consumers/{name}")
-    async def consumer(name: str, request: Request) -> Response:
+    async def consumer(call: Call) -> Json:
         """The complete row of a consumer, and the samples of its last minutes."""
-        viewer(request).require_consumer(name)
-        return JSONResponse({"row": source.row(name), "history": source.history(name)})
+        viewer(call).require_consumer(call.consumer)
+        return {"row": source.row(call.consumer), "history": source.history(call.consumer)}
 
+    yield Route("GET", "/", page)
+    yield Route("GET", "/status/viewer", who)
+    yield Route("GET", "/status/events", events)
+    yield Route("GET", "/status/consumers/{consumer}", consumer)
     for name in FILES:
-        router.add_api_route(f"/static/{name}", _static(name))
-    _login_routes(router, guard)
-    return router
+        yield Route("GET", f"/static/{name}", _static(name))
+    yield from _login_routes(guard)
 
 
-def _login_routes(router: APIRouter, guard: Guard) -> None:
-    @router.get("/login")
-    async def form() -> Response:
+def _login_routes(guard: Guard) -> Iterator[Route]:
+    async def form(_: Call) -> Response:
         return _form("") if guard.tokens else _redirect("./")
 
-    @router.post("/login")
-    async def login(request: Request) -> Response:
+    async def login(call: Call) -> Response:
+        data = await read_body(call.receive, _FORM_BYTES_MAX)
+        if data is None:
+            return refusal(413, f"the form is larger than {_FORM_BYTES_MAX} bytes")
         try:
-            secret = await _token_of_form(request)
-            number = guard.logins.open(secret, client=request.scope.get("client"))
+            number = guard.logins.open(_token_of_form(data), client=call.scope.get("client"))
         except BinlogError as error:
             status = 401 if error.kind is ErrorKind.UNAUTHORIZED else 403
             return _form(str(error), status)
         answer = _redirect("./")
         answer.set_cookie(
-            cookie_name(request),
+            cookie_name(call.request),
             number,
             max_age=LOGIN_S,
-            secure=request.url.scheme == "https",
+            secure=call.request.url.scheme == "https",
             httponly=True,
             samesite="strict",
         )
         return answer
 
-    @router.post("/logout")
-    async def logout(request: Request) -> Response:
-        name = cookie_name(request)
-        guard.logins.close(request.cookies.get(name, ""))
+    async def logout(call: Call) -> Response:
+        name = cookie_name(call.request)
+        guard.logins.close(call.request.cookies.get(name, ""))
         answer = _redirect("login")
         answer.delete_cookie(name, httponly=True, samesite="strict")
         return answer
+
+    yield Route("GET", "/login", form)
+    yield Route("POST", "/login", login)
+    yield Route("POST", "/logout", logout)
 
 
 class _EventStream(StreamingResponse):
@@ -142,14 +141,9 @@ class _EventStream(StreamingResponse):
             self._viewing.__exit__(None, None, None)
 
 
-async def _token_of_form(request: Request) -> str:
-    """The field `token` of a form. Raises UserError, HTTPException (413)."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _FORM_BYTES_MAX:
-            raise HTTPException(413, f"the form is larger than {_FORM_BYTES_MAX} bytes")
-    fields = parse_qs(body.decode("utf-8", "replace"))
+def _token_of_form(data: bytes) -> str:
+    """The field `token` of a form. Raises UserError."""
+    fields = parse_qs(data.decode("utf-8", "replace"))
     if not fields.get("token"):
         raise UserError(ErrorKind.UNAUTHORIZED, "a token is required", remedy=LOGIN_REMEDY)
     return fields["token"][0].strip()
@@ -166,10 +160,10 @@ def _redirect(to: str) -> Response:
     return Response(status_code=303, headers={"Location": to, **_HEADERS})
 
 
-def _static(name: str) -> Callable[[Request], Awaitable[Response]]:
+def _static(name: str) -> Callable[[Call], Awaitable[Response]]:
     media_type = _TYPES[name.rpartition(".")[2]]
 
-    async def file(request: Request) -> Response:  # noqa: ARG001 - the framework passes it
+    async def file(_: Call) -> Response:
         return Response(_file(name), media_type=media_type)
 
     return file

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dispatcher.access.tokens import Scope, Token
-from dispatcher.api.framework.declarations import PATTERNS_MAX, START_BYTES_MAX
+from dispatcher.api.calls.declarations import PATTERNS_MAX, START_BYTES_MAX
 from dispatcher.dispatch.values.declaration import Declaration
 from tests.api.conftest import ADMINISTER, READ, TOKENS, Connect
 from tests.support.fake_readers import FakeDeclarer, FakeReaders

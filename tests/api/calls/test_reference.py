@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 
 from deploy import api_reference
 from dispatcher.api.answers import models
-from dispatcher.api.framework import administration, declarations
-from dispatcher.api.framework.openapi import EXAMPLES_PATH
+from dispatcher.api.calls import administration, declarations
+from dispatcher.api.calls.openapi import EXAMPLES_PATH
 
 EXAMPLES = json.loads(EXAMPLES_PATH.read_text(encoding="utf-8"))
 DOCUMENT = api_reference.openapi_document()
