@@ -135,7 +135,7 @@ class Leader:
     async def _check_store(self) -> None:
         """Check regularly whether the store's file was deleted or replaced, or whether another daemon leads. Without
         this check, the daemon would notice such a change only at the next acknowledgement."""
-        logged, rewritten = ("", ""), 0
+        logged = "", ""
         while True:
             await asyncio.sleep(STORE_CHECK_EVERY_S)
             await self.store.check()
@@ -146,16 +146,9 @@ class Leader:
             if stuck and stuck != logged[1]:
                 self._timeline.log(logging.ERROR, "state store cannot be checkpointed", error=stuck)
             logged = errors
-            if self._file is not None and self._file.rewritten != rewritten:
-                rewritten = self._file.rewritten
-                self._timeline.log(
-                    logging.ERROR,
-                    "state store was deleted and has been rewritten",
-                    file=self._label,
-                )
 
     def _tell_misplaced(self, error: str) -> None:
         if self._file is not None:
-            self._timeline.log(logging.ERROR, "state store was replaced", error=error)
+            self._timeline.log(logging.ERROR, "state store was deleted or replaced", error=error)
         else:
             self._timeline.log(logging.ERROR, "state store not reached", error=error)

@@ -2,10 +2,10 @@
 
 There are two locks, because a file can have several names, and another file can get the same name:
 
-* `StoreLock`, a `flock` on `<file>.lock`, keeps other processes out even while the store's file is deleted and
-  rewritten. The lock file contains the pid of the last owner and, once a store was opened, its installation id. With
-  this id the daemon recognises an empty file as a store that was truncated, not as a new store. The store resolves
-  symbolic links before it makes the name of the lock.
+* `StoreLock`, a `flock` on `<file>.lock`, keeps other processes out even if the store's file was deleted. The lock file
+  contains the pid of the last owner and, once a store was opened, its installation id. With this id the daemon
+  recognises an empty file as a store that was truncated, not as a new store. The store resolves symbolic links before
+  it makes the name of the lock.
 * `FileLock` locks the store's file itself, under any of its names. For example, a container can mount this file in
   another folder.
 

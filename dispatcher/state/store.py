@@ -24,12 +24,11 @@ SQLite, the folder or the lock is a `BinlogError` of `ErrorKind.STATE_STORE`.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -45,10 +44,9 @@ from dispatcher.state.declaration_rows import (
     note_reads,
     replace_declaration,
 )
-from dispatcher.state.files import beside, identity, make_private, resolved, sync_to_disk
+from dispatcher.state.files import beside, identity, make_private, resolved
 from dispatcher.state.lock import FileLock, StoreLock, refuse_hard_links
 from dispatcher.state.newest import EpochSeq, Loss, NewestPositions
-from dispatcher.state.private import FILE_MODE
 from dispatcher.state.schema import SCHEMA_VERSION, create
 from dispatcher.state.space import FULL_REMEDY, what_failed
 from dispatcher.state.statements import Statements
@@ -79,8 +77,8 @@ class StateStore:
     Raises `BinlogError` (STATE_STORE) if the file cannot be opened, is damaged, was written by a newer version, or is
     open in another process.
 
-    `clock`: seconds since 1970. `rewritten`: how often the file was deleted and rewritten. `exposed`: files that other
-    users can read and whose mode cannot be changed, because they belong to another user. `losses`: the consumers whose
+    `clock`: seconds since 1970. `exposed`: files that other users can read and whose mode cannot be changed, because
+    they belong to another user. `losses`: the consumers whose
     stored position was older than the newest known position when the store was opened. `unreadable`: how many lines of
     the file with the newest positions could not be read at that time.
     """
@@ -93,7 +91,6 @@ class StateStore:
         self._log_path = beside(path, "-wal")
         self._clock = clock
         self._mutex = threading.Lock()
-        self.rewritten = 0
         self._files: tuple[tuple[int, int] | None, ...] | None = None
         self._newest: NewestPositions | None = None
         self._file_lock: FileLock | None = None
@@ -219,7 +216,7 @@ class StateStore:
         self.checkpoint()
 
     def check(self) -> None:
-        """Rewrite the store's file if it was deleted. Raises BinlogError if another file has replaced it."""
+        """Raises BinlogError if the store's file was deleted, or replaced by another file."""
         with self._mutex, self._converted_errors():
             self._check_file()
             self._known.renew()
@@ -252,50 +249,19 @@ class StateStore:
         self._known.sync()
 
     def _check_file(self) -> None:
-        """Check that the path still names the open file; rewrite the file if it was deleted. Data that is written to a
-        deleted file is lost when this process ends. The caller holds `_mutex`."""
+        """Check that the paths still name the open files: what is written to a deleted file is lost when this process
+        ends. The caller holds `_mutex`."""
         if self._files is None:
             return  # the store is being opened
         store, log = self._files
-        current = identity(self._path)
+        current, current_log = identity(self._path), identity(self._log_path)
         if current is not None and current != store:
             raise self._error("the file was replaced by another one while it was open", _REPLACED)
-        current_log = identity(self._log_path)
-        if current is None or (log is not None and current_log != log):
-            try:
-                self._rewrite()
-            except OSError as error:
-                what, full = what_failed(error, self._path.parent)
-                what = f"the file was deleted and cannot be rewritten: {what}"
-                raise self._error(what, FULL_REMEDY if full else _remedy(error)) from error
-        elif log is None:
-            self._files = store, current_log
-
-    def _rewrite(self) -> None:
-        """Write a copy of the open store to its path. The open file was deleted, but its content is complete as long as
-        it is open."""
-        self._lock.renew()
-        fresh = beside(self._path, ".new")
-        fresh.unlink(missing_ok=True)
-        os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
-        with closing(sqlite3.connect(fresh)) as copy:
-            self._db.backup(copy)
-        sync_to_disk(fresh)
-        lock = FileLock(fresh)
-        # SQLite deletes the write-ahead log by name when it closes the store. So close the store before the new file
-        # gets this name.
-        self._db.close()
-        if self._file_lock is not None:
-            self._file_lock.close()
-        self._file_lock = lock
-        for end in ("-wal", "-shm"):
-            beside(self._path, end).unlink(missing_ok=True)
-        fresh.replace(self._path)
-        sync_to_disk(self._path.parent)
-        self._files = None
-        self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        self._set_up()
-        self.rewritten += 1
+        if current is None or log not in (None, current_log):
+            self._lock.renew()
+            name = self._path.name if current is None else self._log_path.name
+            raise self._error(f"{name} was deleted while it was open", _DELETED)
+        self._files = store, current_log
 
     def forget(self, consumer: str) -> None:
         """Delete the state of a consumer. This consumer, and all later new consumers, begin in a new epoch."""
@@ -467,13 +433,14 @@ def _row_of(
     return consumer, text, text if covered is acknowledged else covered.to_json(), created
 
 
-_WITHOUT = "consumers then begin at their 'start', or at the position that their readers pass"
+_WITHOUT = "consumers begin at their 'start', or at the position that their readers pass"
 _EMPTIED = f"restore the file from a backup, or delete it: {_WITHOUT}"
 _DAMAGED = f"the file is damaged: restore it from a backup, or move it away: {_WITHOUT}"
 _REPLACED = (
-    "restart the daemon to continue with the new file, or move the new file away: the daemon then rewrites its own."
-    " Nothing is acknowledged until then"
+    "restart the daemon to continue with the new file, or put back the file that was replaced. Nothing is acknowledged"
+    " until then"
 )
+_DELETED = f"restart the daemon, after you have restored a backup if there is one. Without a file, {_WITHOUT}"
 
 
 def _remedy(error: sqlite3.Error | OSError) -> str | None:

@@ -228,7 +228,9 @@ def test_a_state_store_that_cannot_be_written_is_a_problem_of_all(
             expect(problem).to_contain_text("the file was replaced by another one")
             expect(problem.locator(".remedy")).to_contain_text("restart the daemon")
             expect(seen.page.locator(".tiles")).to_contain_text("positions not stored")
-            happened = seen.page.locator("[data-kind=failed]", has_text="state store was replaced")
+            happened = seen.page.locator(
+                "[data-kind=failed]", has_text="state store was deleted or replaced"
+            )
             expect(happened).to_contain_text("the file was replaced by another one")
             seen.page.set_viewport_size({"width": 390, "height": 800})
             assert seen.page.evaluate(CUT) == []

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
+from dispatcher.state.copies import back_up
 from spark_sink.source.options import SourceOptions
 from spark_sink.source.readers.stream_reader import BinlogStreamReader
 from tests.daemon.harness import Problem, Reader, until
@@ -30,19 +31,33 @@ def test_a_new_store_begins_with_a_new_epoch(scene: Scene, reader: Reader) -> No
     scene.deliver_one(reader)
 
 
-def test_a_store_that_is_deleted_under_the_daemon_is_written_anew(
+def test_a_store_that_is_deleted_under_the_daemon_refuses_acknowledgements(
     scene: Scene, reader: Reader
 ) -> None:
-    daemon = scene.daemon
+    daemon, api, backup = scene.daemon, scene.daemon.api, scene.daemon.folder / "backup.db"
     scene.deliver_one(reader)
+    back_up(daemon.state, backup)
     daemon.state.unlink()
-    until(daemon.state.exists, "the file is there again")
+
+    def says_so() -> bool:
+        status, _, text = api.request("GET", "/readyz")
+        return status == 503 and b"state.db was deleted while it was open" in text
+
+    until(says_so, "/readyz says so")
+    scene.insert()
+    with refused(503, "STATE_STORE") as seen:
+        reader.step()
+        reader.acknowledge()
+    assert seen.problem and "restored a backup" in seen.problem.body["hint"]
+    assert "state store was deleted or replaced" in daemon.log
+    daemon.kill()
+    for end in ("-wal", "-shm"):
+        daemon.state.with_name(daemon.state.name + end).unlink(missing_ok=True)
+    shutil.copy(backup, daemon.state)
+    daemon.start()
+    reader.open(reader.position)
+    reader.read_to(scene.server)
     assert daemon.stored("d")["acknowledged"] == reader.position
-    until(lambda: "was deleted and has been rewritten" in daemon.log, "the log says so")
-    scene.deliver_one(reader)
-    daemon.restart(kill=True)
-    assert daemon.stored("d")["acknowledged"] == reader.position
-    scene.deliver_one(reader)  # in the session that was opened before the loss
 
 
 def test_a_log_that_was_removed_after_a_kill_is_reported_and_nothing_is_lost(
@@ -65,8 +80,10 @@ def test_a_store_that_is_replaced_under_the_daemon_refuses_acknowledgements(
     scene: Scene, reader: Reader
 ) -> None:
     daemon, api, away = scene.daemon, scene.daemon.api, scene.daemon.folder / "away.db"
-    shutil.copy(daemon.state, away)
-    away.replace(daemon.state)
+    copy = scene.daemon.folder / "copy.db"
+    shutil.copy(daemon.state, copy)
+    daemon.state.rename(away)
+    copy.rename(daemon.state)
 
     def says_so() -> bool:
         status, _, text = api.request("GET", "/readyz")
@@ -81,8 +98,8 @@ def test_a_store_that_is_replaced_under_the_daemon_refuses_acknowledgements(
         reader.step()
         reader.acknowledge()
     assert seen.problem and "restart the daemon" in seen.problem.body["hint"]
-    daemon.state.rename(away)
-    until(lambda: api.request("GET", "/readyz")[0] == 200, "the daemon writes its own again")
+    away.replace(daemon.state)
+    until(lambda: api.request("GET", "/readyz")[0] == 200, "the daemon has its own file again")
     assert api.row("d")["state_store_error"] is None
     reader.read_to(scene.server)
     assert daemon.stored("d")["acknowledged"] == reader.position

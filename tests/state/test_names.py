@@ -85,17 +85,7 @@ def test_a_store_behind_a_symbolic_link_has_its_companions_beside_the_file(
     behind.save([("shop", AT, AT, 0)])
     behind.check()
     assert [file.name for file in other.parent.iterdir()] == [other.name]
-    assert behind.rewritten == 0
     behind.close()
-
-
-def test_a_store_that_was_written_anew_is_locked_again(
-    path: Path, store: StateStore, other: Path
-) -> None:
-    path.unlink()
-    store.check()
-    path.rename(other)
-    assert "in use by another process" in refusal(other).what
 
 
 def test_links_that_form_a_circle_are_an_error_with_the_path(other: Path) -> None:

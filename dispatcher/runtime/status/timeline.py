@@ -38,7 +38,7 @@ KINDS = {
     "no other daemon has this state any more": "cleared",
     "state not stored": "failed",
     "state stored again": "stored",
-    "state store was replaced": "failed",
+    "state store was deleted or replaced": "failed",
     "state store not reached": "failed",
     "leading": "leading",
     "lease lost": "warning",
@@ -52,7 +52,6 @@ KINDS = {
     "state store cannot be checkpointed": "failed",
     "state store is older than what was acknowledged": "warning",
     "newest positions cannot be read": "warning",
-    "state store was deleted and has been rewritten": "warning",
 }
 """The kind of each event that the timeline keeps, by the event's text in the log."""
 
