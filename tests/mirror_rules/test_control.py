@@ -19,7 +19,6 @@ from spark_sink.mirror.rules.control_rows import (
     superseded,
 )
 from spark_sink.mirror.rules.records import (
-    doubled,
     find_record,
     name_at,
     renamed,
@@ -327,22 +326,6 @@ def test_a_dropped_table_loses_its_place_to_one_without_rows() -> None:
     }
     after = {r.table_id: r for r in records_after(known, [(U, T)], 9)}
     assert (after["u"].name, after["u"].folder, after["gone"].folder) == (T, "", "")
-
-
-def test_records_that_an_older_version_has_doubled_are_dropped_but_for_the_live_one() -> None:
-    waits = CatchingUp(Live(), passed=3)
-    tables = [
-        record("asked", table="t", state=Creating()),
-        record("lives", table="t", folder="db/t"),
-        record("waits", table="t", folder="db/t", state=waits, move=Move("_binlog/copies/w")),
-        record("gone", table="t", state=Dropped()),
-        record("y", state=Creating()),
-    ]
-    superfluous = doubled(tables)
-    assert {r.table_id for r in superfluous} == {"asked", "waits"}
-    assert {(r.state, r.folder) for r in superfluous} == {(Dropped(), "")}
-    by_hand = [record("new", table="t", serial=2), record("old", table="t", serial=1)]
-    assert [r.table_id for r in doubled(by_hand)] == ["new"]
 
 
 def test_an_entry_is_of_the_table_that_was_dropped_behind_it() -> None:

@@ -142,10 +142,3 @@ def test_an_answered_request_stays_so_when_the_table_is_renamed_and_asked_for_ag
     assert job.rows().named == {}
     assert [r.name for r in job.live()] == [("shop", "y")]
     assert job.live()[0].answered == {"shop.x": "r1", "shop.y": "r2"}
-
-
-def test_records_that_an_older_version_has_doubled_are_dropped_when_the_job_begins() -> None:
-    job = Job(table("asked", Creating()), table("lives", Live()), table("y", Live(), ("shop", "y")))
-    assert sorted(r.table_id for r in job.live()) == ["lives", "y"]
-    job.start()
-    assert sorted(r.table_id for r in job.live()) == ["lives", "y"]

@@ -203,13 +203,6 @@ _RECORDS = (
         tests=_RULES + "test_a_work_that_begins_in_an_answer_is_answered",
     ),
     _mutant(
-        "two records of an older version",
-        "of several records of a name the best one stays",
-        "mirror.Mirror._start",
-        If("doubled(state.tables())", "False"),
-        tests=_RULES + "test_of_two_records_of_a_name_the_live_one_stays",
-    ),
-    _mutant(
         "a failure is tried again at once",
         "a failure is tried again with backoff",
         "tasks.task.pause_s",

@@ -40,7 +40,7 @@ from spark_sink.mirror.rules.events import (
 from spark_sink.mirror.rules.mirror_state import MirrorOptions, MirrorState
 from spark_sink.mirror.rules.plan import RenameBarrier
 from spark_sink.mirror.rules.queues import WaitingTable
-from spark_sink.mirror.rules.records import doubled, without_old_names
+from spark_sink.mirror.rules.records import without_old_names
 from spark_sink.mirror.rules.requests import after_request
 from spark_sink.mirror.rules.retries import LASTING_AFTER, backoff_s
 from spark_sink.mirror.rules.states import (
@@ -177,8 +177,6 @@ class Mirror:
         if started.end is not None and started.end.position is not None:
             state.server = started.end.position.server
         self._watermark_at = state.now + state.options.watermark_s
-        if superfluous := doubled(state.tables()):
-            state.save(*superfluous, why="another record of this table exists")
         self._repair = RepairTask(state, self._repaired)
 
     def _repaired(self) -> None:

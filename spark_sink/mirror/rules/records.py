@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from spark_sink.mirror.rules.remedies import naming
-from spark_sink.mirror.rules.states import CatchingUp, Dropped, Failing, Live
-from spark_sink.mirror.rules.table_record import FormerName, TableRecord, forgetting
+from spark_sink.mirror.rules.states import CatchingUp, Failing, Live
+from spark_sink.mirror.rules.table_record import FormerName, TableRecord
 from spark_sink.mirror.values.names import TableName, table_label
 
 
@@ -79,18 +79,3 @@ def without_old_names(record: TableRecord, watermark: int) -> TableRecord:
     """Returns the record without the former names that ended at or before the watermark."""
     names = tuple(former for former in record.names if former.until > watermark)
     return record if names == record.names else replace(record, names=names)
-
-
-def doubled(records: Iterable[TableRecord]) -> list[TableRecord]:
-    """Returns, marked as dropped, all but the best of several records with the same name. Older versions of the mirror
-    created such records. The rows of their Delta tables do not change."""
-    best: dict[TableName, TableRecord] = {}
-
-    def precedence(record: TableRecord) -> tuple[bool, bool, int]:
-        return record.is_live, record.lies_at == record.folder != "", -record.serial
-
-    existing = (record for record in records if not record.is_dropped)
-    ordered = sorted(existing, key=precedence, reverse=True)
-    others = [record for record in ordered if best.setdefault(record.name, record) is not record]
-    reason = "another record of this table exists"
-    return [replace(forgetting(r), state=Dropped(), folder="", reason=reason) for r in others]
