@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from spark_sink.mirror.copy.progress import CopyProgress
 from spark_sink.mirror.rules.states import TableState
-from spark_sink.mirror.runtime.progress import TABLES_MAX, ConsumerProgress, CopyState
+from spark_sink.mirror.runtime.progress import TABLES_MAX, ConsumerProgress
 from spark_sink.mirror.values.names import table_label
 
 PREFIX = "binlog_mirror_"
@@ -50,7 +51,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
     ("steps", "Steps of tables that were applied.", lambda p: p.steps),
     ("failures", "Steps that failed, each attempt counted.", lambda p: p.failures),
 )
-_COPY_GAUGES: tuple[tuple[str, str, Callable[[CopyState], float | None]], ...] = (
+_COPY_GAUGES: tuple[tuple[str, str, Callable[[CopyProgress], float | None]], ...] = (
     ("copy_rows", "Rows that the copy of the table has.", lambda c: c.rows),
     ("copy_rows_estimated", "Rows of the table by the server's statistics.", lambda c: c.rows_estimated),
     ("copy_bytes", "Bytes of rows that were received.", lambda c: c.bytes),
@@ -87,7 +88,7 @@ class MirrorCollector(Collector):
             for row in rows:
                 for copy in row.copies:
                     if (value := of_copy(copy)) is not None:
-                        gauge.add_metric([row.consumer, copy.table], value)
+                        gauge.add_metric([row.consumer, copy.label], value)
             yield gauge
 
     def _stages(self, rows: Iterable[ConsumerProgress]) -> Metric:

@@ -20,9 +20,10 @@ from deploy.demo.watch import (
     mirror_progress,
 )
 from dispatcher.model.gtid import GtidSet
+from spark_sink.mirror.copy.progress import CopyProgress
 from spark_sink.mirror.metrics import MirrorCollector
 from spark_sink.mirror.rules.states import TableState
-from spark_sink.mirror.runtime.progress import ConsumerProgress, CopyState
+from spark_sink.mirror.runtime.progress import ConsumerProgress
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 CONSUMERS = (
@@ -153,7 +154,7 @@ def test_how_far_a_consumer_is_behind() -> None:
 
 
 def test_the_progress_of_the_mirror_is_read_from_its_metrics() -> None:
-    copies = (CopyState("stock.parts", 30, 100, 9, 1, None),)
+    copies = (CopyProgress("stock.parts", 30, 100, 9, 1, 3.0, None),)
     tables = {TableState.COMPLETE: 3, TableState.COPYING: 1}
     shop = ConsumerProgress("shop", applied_seq=8, rows=920, steps=5, tables=tables, copies=copies)
     registry = CollectorRegistry()

@@ -20,9 +20,10 @@ import yaml
 from deploy.grafana import dashboard
 from deploy.metrics_reference import of_daemon, of_mirror, of_streams
 from spark_sink.metrics_server import serve_metrics
+from spark_sink.mirror.copy.progress import CopyProgress
 from spark_sink.mirror.metrics import MirrorCollector
 from spark_sink.mirror.rules.states import TableState
-from spark_sink.mirror.runtime.progress import ConsumerProgress, CopyState, TableSteps
+from spark_sink.mirror.runtime.progress import ConsumerProgress, TableSteps
 from spark_sink.source.listener import BinlogListener, StreamCollector
 from tests.daemon.harness import PASSWORD, Daemon, Problem, Reader, until
 from tests.daemon.scene import consumer_settings
@@ -133,7 +134,9 @@ class Watched:
 
 
 def mirror_progress() -> list[ConsumerProgress]:
-    copy = CopyState("d.t", rows=5, rows_estimated=10, bytes=500, chunks=1, rest_s=3.0)
+    copy = CopyProgress(
+        "d.t", rows=5, rows_estimated=10, bytes=500, chunks=1, seconds=3.0, rest_s=3.0
+    )
     now = time.time()
     return [
         ConsumerProgress(

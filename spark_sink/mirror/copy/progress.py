@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.position import Position
 from spark_sink.mirror.schema.recomputed import Generated
 from spark_sink.mirror.schema.signature import Signature
-from spark_sink.source.table_rows.source_table import SourceTable
+
+if TYPE_CHECKING:
+    from spark_sink.source.table_rows.source_table import SourceTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ a Delta table waits for the moves of this folder only (`busy_folders`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from spark_sink.mirror.rules.effects import MoveFolders
 from spark_sink.mirror.rules.events import (
@@ -21,24 +20,11 @@ from spark_sink.mirror.rules.events import (
     TableCopied,
 )
 from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.runtime.catalog import CatalogEntries
 from spark_sink.mirror.runtime.works import ConsumerWorks, Work
 
 # The answers of works that change Delta tables.
 _CHANGES = (TableChanged, RowsCommitted, FoldersMoved, TableCopied, HistoryWritten)
-
-
-class RegisteringCatalog(Protocol):
-    """The methods of `CatalogEntries` that `CatalogTurns` calls."""
-
-    @property
-    def moves_wait(self) -> bool: ...
-    @property
-    def is_running(self) -> bool: ...
-    def pause(self) -> None: ...
-    def touch(self) -> None: ...
-    def forward(
-        self, snapshots: Mapping[str, tuple[TableRecord, ...]], *, at_rest: bool = False
-    ) -> bool: ...
 
 
 class CatalogTurns:
@@ -46,7 +32,7 @@ class CatalogTurns:
     may call this object. `catalog`: None if the settings name no catalog."""
 
     def __init__(
-        self, catalog: RegisteringCatalog | None, submit: Callable[[ConsumerWorks, Work], None]
+        self, catalog: CatalogEntries | None, submit: Callable[[ConsumerWorks, Work], None]
     ) -> None:
         self._catalog, self._submit = catalog, submit
         self._moves_wait = catalog is not None and catalog.moves_wait

@@ -8,52 +8,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dispatcher.model.position import Position
+from spark_sink.mirror.copy.progress import CopyProgress, CopyResult
 from spark_sink.mirror.rules.effects import CopyTable
 from spark_sink.mirror.rules.events import TableCopied
 from spark_sink.mirror.rules.states import Copying
 from spark_sink.mirror.rules.table_record import TableRecord
-from spark_sink.mirror.runtime.progress import CopyState, ProgressCounter
-from spark_sink.mirror.schema.recomputed import Generated
+from spark_sink.mirror.runtime.progress import ProgressCounter
 from spark_sink.mirror.values.entries import LogEnd, append_of
 
 _NOWHERE = Position("", "", "", 0, 0, 0)
-
-
-class CopiedTable(Protocol):
-    """The result of a copy.
-
-    `executed`: R, the position that the server had executed after the last row was read; `signature`: the columns as
-    JSON; `exact`: True if the rows show exactly the transactions of R, so the replay must not apply them again;
-    `complete`: False if the copy was stopped before its end; `generated`: the table's generated columns.
-    """
-
-    @property
-    def exact(self) -> bool: ...
-    @property
-    def complete(self) -> bool: ...
-    @property
-    def executed(self) -> Position: ...
-    @property
-    def signature(self) -> str: ...
-    @property
-    def generated(self) -> Generated: ...
-
-
-class CopiedRows(Protocol):
-    """The progress of a copy, see `CopyState`."""
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def rows_estimated(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def chunks(self) -> int: ...
-    @property
-    def rest_s(self) -> float | None: ...
 
 
 class TableCopier(Protocol):
@@ -64,9 +27,9 @@ class TableCopier(Protocol):
         record: TableRecord,
         *,
         begin: LogEnd,
-        progress: Callable[[CopiedRows], None],
+        progress: Callable[[CopyProgress], None],
         stopping: Callable[[], bool],
-    ) -> CopiedTable: ...
+    ) -> CopyResult: ...
 
 
 @dataclass
@@ -92,7 +55,7 @@ class Copies:
         begin = LogEnd(append_of(record.from_lsn), record.state.begin)
         try:
             result = self.copier.copy(
-                record, begin=begin, progress=self._progress, stopping=stopping
+                record, begin=begin, progress=self.counter.copying, stopping=stopping
             )
         finally:
             self.counter.copied(record.label)
@@ -112,9 +75,3 @@ class Copies:
 
     def stop_all(self) -> None:
         self._ended.set()
-
-    def _progress(self, rows: CopiedRows) -> None:
-        state = CopyState(
-            rows.label, rows.rows, rows.rows_estimated, rows.bytes, rows.chunks, rows.rest_s
-        )
-        self.counter.copying(state)

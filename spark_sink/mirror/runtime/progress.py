@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 
+from spark_sink.mirror.copy.progress import CopyProgress
 from spark_sink.mirror.rules.queues import WaitingTable
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import TableRecord
@@ -18,19 +19,6 @@ from spark_sink.source.raw_entries import EntryKind
 # At most so many tables have separate counts; the steps of all other tables are counted together.
 TABLES_MAX = 200
 OTHER_TABLES = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CopyState:
-    """A copy that is running. `rows_estimated`: the rows of the table by the server's statistics; `rest_s`: the time
-    that is left at the speed so far, None if it is not known."""
-
-    table: str
-    rows: int
-    rows_estimated: int
-    bytes: int
-    chunks: int
-    rest_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +63,7 @@ class ConsumerProgress:
     failures: int = 0
     waiting: int = 0
     tables: Mapping[TableState, int] = field(default_factory=Counter)
-    copies: tuple[CopyState, ...] = ()
+    copies: tuple[CopyProgress, ...] = ()
     failed: bool = False
     failing: int = 0
     stopped: Mapping[str, float] = field(default_factory=dict)
@@ -102,7 +90,7 @@ class ProgressCounter:
         self._now = ConsumerProgress(consumer)
         self._ahead: deque[_LogPoint] = deque()  # appends that were read and are not applied yet
         self._at = 0.0
-        self._copies: dict[str, CopyState] = {}
+        self._copies: dict[str, CopyProgress] = {}
         self._steps: dict[str, TableSteps] = {}
 
     def read(self, entries: Iterable[LogEntry]) -> None:
@@ -130,9 +118,9 @@ class ProgressCounter:
         with self._lock:
             self._now = replace(self._now, failures=self._now.failures + 1)
 
-    def copying(self, state: CopyState) -> None:
+    def copying(self, state: CopyProgress) -> None:
         with self._lock:
-            self._copies[state.table] = state
+            self._copies[state.label] = state
 
     def copied(self, table: str) -> None:
         """Remove the progress of a copy that has ended."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from spark_sink.mirror.rules.effects import ClearCopy, MoveFolders
 from spark_sink.mirror.rules.events import (
@@ -51,7 +51,9 @@ class Scene:
     def __init__(self, *, moves_wait: bool = True) -> None:
         self.catalog, self.begun = Catalog(), list[tuple[str, int]]()
         self.catalog.moves_wait = moves_wait
-        self.turns = CatalogTurns(self.catalog, lambda w, e: self.begun.append((w.consumer, e.run)))
+        self.turns = CatalogTurns(
+            cast(Any, self.catalog), lambda w, e: self.begun.append((w.consumer, e.run))
+        )
 
 
 def move(run: int) -> MoveFolders:

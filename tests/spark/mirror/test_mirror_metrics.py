@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from prometheus_client.parser import text_string_to_metric_families
 
 from spark_sink.metrics_server import serve_metrics
+from spark_sink.mirror.copy.progress import CopyProgress
 from spark_sink.mirror.metrics import PREFIX, MirrorCollector
 from spark_sink.mirror.rules.queues import WaitingTable, WaitReason
 from spark_sink.mirror.rules.states import Creating, Live, Stopped, TableState
@@ -17,7 +18,6 @@ from spark_sink.mirror.runtime.progress import (
     OTHER_TABLES,
     TABLES_MAX,
     ConsumerProgress,
-    CopyState,
     ProgressCounter,
     TableSteps,
 )
@@ -26,7 +26,9 @@ from spark_sink.mirror.values.step_clock import StepClock, StepPhase
 
 def test_a_scrape() -> None:
     now = time.time()
-    copy = CopyState("shop.orders", rows=5, rows_estimated=10, bytes=500, chunks=1, rest_s=None)
+    copy = CopyProgress(
+        "shop.orders", rows=5, rows_estimated=10, bytes=500, chunks=1, seconds=3.0, rest_s=None
+    )
     rows = [
         ConsumerProgress(
             "shop", logged_seq=7, applied_seq=5, logged_at=now, applied_at=now - 60, rows=3,

@@ -188,7 +188,7 @@ def test_a_copy_begins_at_the_end_of_the_log_that_its_record_names_and_is_counte
     thread.start()
     assert copier.chunk.wait(60)
     (state,) = counter.progress(0, 0, []).copies
-    assert (state.table, state.rows, state.rows_estimated) == ("shop.t", 5, 9)
+    assert (state.label, state.rows, state.rows_estimated) == ("shop.t", 5, 9)
     copier.complete = True
     thread.join(60)
     assert answers == [TableCopied(3, True, BEGIN, True, "columns", ())]
