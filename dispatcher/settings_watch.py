@@ -58,8 +58,8 @@ class SettingsWatch:
             try:
                 await self._look()
             except BinlogError:
-                # The next round tries again. The log tells what is wrong with the database: each term and each request
-                # about the lease needs it, too.
+                # The next round tries again. Other log lines say what is wrong with the database, because each term and
+                # each request about the lease needs it, too.
                 self.differences = None
             await asyncio.sleep(EVERY_S)
 

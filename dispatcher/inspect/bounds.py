@@ -166,7 +166,7 @@ class Range:
         return self._numbers.setdefault(file, len(self._numbers))
 
     def _reached(self, bound: Bound, default_number: int, entry: InspectEntry) -> bool:
-        """True if the event is at or behind the bound. `default_number`: the number of the file of a position that
+        """True if the event is at or after the bound. `default_number`: the number of the file of a position that
         names no file."""
         if isinstance(bound, PositionBound):
             number = self._number(entry.file)

@@ -239,7 +239,7 @@ def put_double(bits: Int, out: U8, o: Int) -> Int:
     while digits % np.uint64(10) == np.uint64(0):
         digits //= np.uint64(10)
         exponent += 1
-    start = o + 8  # behind the longest prefix
+    start = o + 8  # after the longest prefix
     count = number_format.unsigned(digits, out, start) - start
     point = count + exponent
     if -6 < point <= 0:
@@ -535,7 +535,7 @@ def put_rows(  # noqa: PLR0913 - numbers that live in registers
     out: U8,
     o: Int,
 ) -> Int:
-    """Write the rows of an event that `count_rows` has accepted. Returns the offset behind the rows, REFUSED or FULL.
+    """Write the rows of an event that `count_rows` has accepted. Returns the offset after the rows, REFUSED or FULL.
     `pair`: the line of `extras.cuts` with the first extra column of its first row."""
     first, columns = tables.tables[table, FIRST], tables.tables[table, COLUMNS]
     widths = tables.widths[first : first + columns]

@@ -81,7 +81,7 @@ class EntryFilter:
     """Selects the rows and statements of some databases or tables, and the control events of their transactions.
 
     Events that may concern a selected table are also shown: an INCIDENT, and a statement that cannot be parsed. Names
-    are compared without regard to case, because a log does not tell the server's `lower_case_table_names`.
+    are compared without regard to case, because a log does not contain the server's `lower_case_table_names`.
     """
 
     def __init__(self, databases: Sequence[str], tables: Sequence[str]) -> None:

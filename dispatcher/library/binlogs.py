@@ -273,7 +273,7 @@ class Binlog:
             raise UserError(
                 ErrorKind.UNKNOWN_CONSUMER,
                 f"the binlog {self._name!r} is closed",
-                remedy="create it again, to go on from what was acknowledged",
+                remedy="create it again, to continue after what was acknowledged",
             )
 
 

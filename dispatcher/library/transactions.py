@@ -77,7 +77,7 @@ class Transaction:
 
     @property
     def position(self) -> Position:
-        """The position behind the transaction. A program can acknowledge it, or begin a binlog at it.
+        """The position after the transaction. A program can acknowledge it, or begin a binlog at it.
 
         If GTID sets are large, this property takes longer than the others, so read it only as often as you acknowledge.
         """
@@ -207,7 +207,7 @@ class DecodeGroup:
         return self._decoded.pop(index, None)
 
     def _end(self, first: int) -> int:
-        """Returns the index behind the last transaction that is decoded together with the transaction `first`."""
+        """Returns the index after the last transaction that is decoded together with the transaction `first`."""
         left, end = _GROUP_BYTES, first
         while end < len(self.singles) and left >= 0:
             left -= sum(map(len, self.singles[end].parts))

@@ -107,7 +107,7 @@ POLICY: dict[ErrorKind, Policy] = {
     ErrorKind.MALFORMED_EVENT: Policy(
         Action.FATAL,
         "the log is damaged or of an unknown version; inspect the position with mysqlbinlog, then move the consumer"
-        f" behind it: {SEEK}",
+        f" past it: {SEEK}",
     ),
     ErrorKind.CHECKSUM_MISMATCH: Policy(
         Action.RETRY,
@@ -115,7 +115,7 @@ POLICY: dict[ErrorKind, Policy] = {
     ),
     ErrorKind.UNSUPPORTED_EVENT: Policy(
         Action.FATAL,
-        "disable the server feature that writes this event, then move the consumer behind the event:"
+        "disable the server feature that writes this event, then move the consumer past the event:"
         f" {SEEK}",
     ),
     ErrorKind.UNSUPPORTED_TYPE: Policy(
@@ -129,7 +129,7 @@ POLICY: dict[ErrorKind, Policy] = {
     ),
     ErrorKind.STATEMENT_FORMAT: Policy(
         Action.FATAL,
-        "set binlog_format=ROW on the server and for every session, then move the consumer behind the statement:"
+        "set binlog_format=ROW on the server and for every session, then move the consumer past the statement:"
         f" {SEEK}",
     ),
     ErrorKind.PREPARED: Policy(

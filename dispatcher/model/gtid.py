@@ -226,7 +226,7 @@ class GtidSet:
     @classmethod
     def decode(cls, data: bytes) -> GtidSet:
         """Decode both forms of `encode`. Raises `UserError` for an invalid form, for missing bytes, and for bytes
-        behind the set."""
+        after the set."""
         sources: dict[str, list[Interval]] = {}
         try:
             at, count = 8, _u64(data, 0)
@@ -414,7 +414,7 @@ def domain_of(source: str) -> int:
 
 
 def _source(data: bytes, at: int, *, tagged: bool) -> tuple[str, int]:
-    """Return the source at offset `at` of the binary form, and the offset behind it."""
+    """Return the source at offset `at` of the binary form, and the offset after it."""
     if at + 16 + tagged > len(data):
         raise IndexError(at)
     uuid, at = str(UUID(bytes=data[at : at + 16])), at + 16

@@ -129,7 +129,7 @@ class EventPoint:
     transaction.
 
     `index`: the number of the event in the delivered transaction. `offset`: the number of delivered bytes from the
-    first event behind BEGIN to this event. The daemon checks the `offset`, because the transaction may have other
+    first event after BEGIN to this event. The daemon checks the `offset`, because the transaction may have other
     events if the daemon reads it again from another server. Without this check, a reader that already has parts of the
     transaction could miss rows.
     """

@@ -190,7 +190,7 @@ def _check_tables(
     patterns = wanted.table_patterns
     allowed = source.table_patterns
     if allowed is not None and patterns is None:
-        what = f"sources.{declaration.source} permits some tables only, and the request names none"
+        what = f"sources.{declaration.source} permits only some tables, and the request names none"
         remedy = f"set tables to some of {', '.join(source.tables or ())}"
         raise UserError(ErrorKind.FORBIDDEN, what, remedy=remedy)
     for text, (database, table) in zip(wanted.tables or (), patterns or (), strict=True):

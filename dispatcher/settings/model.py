@@ -214,7 +214,7 @@ class FilesSettings(SettingsSection):
 
 
 class StartSettings(SettingsSection):
-    """Where a consumer without a stored position begins. `at` tells which of the other fields apply."""
+    """Where a consumer without a stored position begins. `at` decides which of the other fields apply."""
 
     at: Literal["earliest", "latest", "gtid", "file", "timestamp"] = "latest"
     gtid: str = ""  # executed GTID set, canonical; MariaDB: domain-server-sequence per domain

@@ -12,7 +12,7 @@ backwards, because a clock was set or a statement took long. In that case older 
 are delivered, too, and the search does not find a matching transaction in a file before the file that the binary search
 has found.
 
-**A file and offset** mean the position behind all transactions that end at the offset or before. The offset must be the
+**A file and offset** mean the position after all transactions that end at the offset or before. The offset must be the
 offset of a transaction's first event, the end of a transaction, or the beginning of a file.
 
 **MariaDB's GTIDs**, with one host, mean the position before the first transaction, in the order of the log, whose
@@ -242,7 +242,7 @@ def at_gtids(log: SearchableLog, text: str) -> ExecutedPosition:
     index = bisect_left(names, True, key=beyond)
     if not index:
         oldest = log.previous_gtids(names[0])
-        what = f"the oldest file begins behind {gtids}: {oldest}"
+        what = f"the oldest file begins after {gtids}: {oldest}"
         raise BinlogError(ErrorKind.POSITION_PURGED, what)
 
     def not_executed(batch: Batch) -> NDArray[np.bool_]:
@@ -275,7 +275,7 @@ def proven(log: SearchableLog, text: str) -> ExecutedPosition:
 
     index = bisect_left(names, True, key=beyond)
     if not index:
-        what = f"the oldest file, {names[0]}, begins behind {text or 'the first transaction'}: {log.purged}"
+        what = f"the oldest file, {names[0]}, begins after {text or 'the first transaction'}: {log.purged}"
         raise BinlogError(ErrorKind.POSITION_PURGED, what)
     wanted = gtids.domains()
     listed = lists.get(names[index - 1]) or DomainGtids()
@@ -325,7 +325,7 @@ class _Reading:
             self._gtids = parse_gtids(log.mode, str(previous))
 
     def skip(self, batch: Batch, count: int) -> None:
-        """Move behind the first `count` transactions of a batch."""
+        """Move after the first `count` transactions of a batch."""
         if batch.file != self.file:
             self.file, self.offset = batch.file, FIRST_OFFSET
         steps = BatchGtids.of(batch)

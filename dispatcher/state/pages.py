@@ -24,7 +24,7 @@ def rows_in_pages(
     db: Statements, table: str, columns: str, key: str, *, client: str | None = None
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the columns of all rows, or of a client's rows, in the order of `key`: the primary key, or the part of it
-    behind the client. `columns` has ", " between the names. Keys are texts if `key` is `name`, else positive
+    after the client. `columns` has ", " between the names. Keys are texts if `key` is `name`, else positive
     numbers."""
     last: Any = "" if key == "name" else 0
     owner, values = ("", ()) if client is None else ("client = ? AND ", (client,))

@@ -170,7 +170,7 @@ class BatchBuilder:
         )
 
     def flush(self, out: Batches, fault: Fault | None = None) -> None:
-        """Close the batch that is being built, and begin the next batch behind it."""
+        """Close the batch that is being built, and begin the next batch after it."""
         self.record_listed()
         st = self.state
         hi, txs = int(st[k.N_EVENTS]), int(st[k.N_TXS])

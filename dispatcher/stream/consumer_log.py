@@ -86,7 +86,7 @@ class ConsumerLog:
     """
 
     SEGMENT_MIN = 1 << 14
-    # A new spilled segment is as large as the bytes that were copied of the transaction until now, within these bounds.
+    # A new spilled segment is as large as the bytes that were copied of the transaction so far, within these bounds.
     # So a transaction has few spilled segments.
     SPILLED_MIN, SPILLED_MAX = 1 << 22, 1 << 26
     # A reader sends a spilled segment in pieces of this size, and releases the pages of each piece after sending it.

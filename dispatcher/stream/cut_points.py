@@ -78,7 +78,7 @@ class CutPoints:
         return point if point is not None and point.value == value else None
 
     def cut_back(self, end: int, beginning_end: int) -> int:
-        """Drop the points at `end` and behind it. Return the offset from which the distance to the open transaction's
+        """Drop the points at `end` and after it. Return the offset from which the distance to the open transaction's
         next point is measured. `beginning_end`: the end of the open transaction's record, GTID and BEGIN."""
         del self._points[self._first(end) :]
         return max(beginning_end, self._points[-1].at) if self._points else beginning_end

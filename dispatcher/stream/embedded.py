@@ -35,7 +35,7 @@ SMALL_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedTransaction:
-    """The events of `rows`, and behind them the event `last`; no event has a checksum.
+    """The events of `rows`, and after them the event `last`; no event has a checksum.
 
     `begun`: True if the transaction's BEGIN was read already, because MariaDB's GTID event implies it. `faults`: errors
     for some consumers, which stop before this transaction.
@@ -70,7 +70,7 @@ class _Frame:
 
     `buf`, `fill`: the buffer with the event that holds the transaction. `at`, `stop`, `packets`, `counted_to`: values
     of the kernel's state and the batch builder, restored when the transaction has been read. `start`, `end`: offsets in
-    the file before and behind that event. `opened`: how many transactions had begun when the event was read. `runs`:
+    the file before and after that event. `opened`: how many transactions had begun when the event was read. `runs`:
     events that are not in the buffer yet; None for a small transaction, because all its events are in the buffer.
     """
 
@@ -107,12 +107,12 @@ class EmbeddedReader:
 
     def payload(self) -> EmbeddedTransaction:
         """The transaction in the TRANSACTION_PAYLOAD_EVENT for which the kernel returned. Raises BinlogError if the
-        event is malformed, stands inside a transaction, or is itself embedded."""
+        event is malformed, occurs inside a transaction, or is itself embedded."""
         st = self._builder.state
         if self.active:
             raise malformed(transaction_payload.NAME, "holds another one")
         if st[k.TX] != k.TX_STARTED:
-            raise malformed(transaction_payload.NAME, "stands where no transaction begins")
+            raise malformed(transaction_payload.NAME, "occurs where no transaction begins")
         start, end = int(st[k.OFF]) + HEADER_SIZE, int(st[k.STOP])
         body = memoryview(self._buffer.bytes)[start:end]  # type: ignore[arg-type]
         return EmbeddedTransaction(transaction_payload.parse_payload(body))
@@ -169,7 +169,7 @@ class EmbeddedReader:
         self._leave()
 
     def locate(self) -> None:
-        """Set the log position: before the replaced event while the embedded transaction is open, behind that event
+        """Set the log position: before the replaced event while the embedded transaction is open, after that event
         afterwards."""
         if not self._frames:
             return

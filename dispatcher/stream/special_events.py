@@ -82,7 +82,7 @@ _IGNORED = {
     EventType.DELETE_FILE: "that statement failed",
 }
 _BEFORE_RELEASE = (
-    f"the log is one of MySQL 5.1 before its release; move the consumer behind it: {SEEK}"
+    f"the log is one of MySQL 5.1 before its release; move the consumer past it: {SEEK}"
 )
 _REMEDIES = {
     EventType.INCIDENT: "the server says that its log lacks changes here: copy the tables afresh, then"
@@ -99,7 +99,7 @@ _MARIADB_STATEMENT = (
     " transaction-precise system versioning (its row times are BIGINT UNSIGNED), MariaDB logs it as a statement,"
     " whatever binlog_format is: give the table row times of the type TIMESTAMP(6), by SET SESSION"
     " system_versioning_alter_history = KEEP, ALTER TABLE ... DROP SYSTEM VERSIONING, DROP COLUMN (both row times),"
-    f" and ALTER TABLE ... ADD SYSTEM VERSIONING. Then move the consumer behind the statement: {SEEK}"
+    f" and ALTER TABLE ... ADD SYSTEM VERSIONING. Then move the consumer past the statement: {SEEK}"
 )
 _ELSEWHERE = (
     "the log does not say which databases the statement changed. If no trigger, view, MERGE table or stored function"
@@ -144,7 +144,7 @@ class SpecialEvents:
         self._savepoints_set = 0  # how many savepoints all transactions have set
 
     def read(self, out: Batches) -> EmbeddedTransaction | None:
-        """Process the event for which the kernel returned, and let the kernel continue behind this event.
+        """Process the event for which the kernel returned, and let the kernel continue after this event.
 
         If an embedded transaction replaces the event, return that transaction. The kernel's position is then still the
         beginning of the event.
@@ -277,7 +277,7 @@ class SpecialEvents:
         `us`: the commit time in microseconds since 1970 UTC; None if the event has only its timestamp.
         """
         if self._builder.state[k.TX] != k.NO_TX:
-            raise malformed(type_name(event.type), "stands inside a transaction")
+            raise malformed(type_name(event.type), "occurs inside a transaction")
         if name not in self._named:
             self._named[name] = self.new_source(b"", name)
         self._builder.open_transaction(

@@ -52,11 +52,11 @@ _ROWS_51 = (
     *(EventType.TABLE_MAP, EventType.WRITE_ROWS_V1, EventType.UPDATE_ROWS_V1, EventType.DELETE_ROWS_V1),
 )  # fmt: skip
 _WITHOUT_BEGIN = (
-    "stands outside a transaction: MySQL 5.1 logs changes of tables without transactions (MyISAM) as rows without BEGIN"
+    "occurs outside a transaction: MySQL 5.1 logs changes of tables without transactions (MyISAM) as rows without BEGIN"
     " and COMMIT"
 )
 _REMEDY_51 = (
-    "logs of MySQL 5.5 and later hold them as transactions: upgrade the server, and begin behind these files"
+    "logs of MySQL 5.5 and later hold them as transactions: upgrade the server, and begin after these files"
     f" ({SEEK}); binlog-dispatcher inspect prints them"
 )
 
@@ -249,7 +249,7 @@ class Splitter:
             return False
         if code == k.NEW_TABLE:
             self._work += 1
-            table = off + size + 2  # behind a zero byte and the table name's length
+            table = off + size + 2  # after a zero byte and the table name's length
             self.routes.table(
                 bytes(buf[off : off + size]), bytes(buf[table : table + int(buf[table - 1])])
             )
@@ -298,7 +298,7 @@ class Splitter:
     def _join_packets(self) -> bool:
         """Join the pieces of an event that comes in several packets. Returns False until all pieces have arrived.
 
-        The joined event ends at the end of its last packet, so the kernel continues behind it as behind any event.
+        The joined event ends at the end of its last packet, so the kernel continues after it as after any event.
         """
         st, buf = self._builder.state, self._buffer.bytes
         at = int(st[k.AT])
@@ -326,7 +326,7 @@ class Splitter:
         for start, n in reversed(pieces):
             buf[end - n : end] = buf[start : start + n].copy()
             end -= n
-        st[k.AT] = st[k.JOINED] = end + 1  # behind the status byte
+        st[k.AT] = st[k.JOINED] = end + 1  # after the status byte
         return True
 
     def _bad_event(self, code: int) -> BinlogError:

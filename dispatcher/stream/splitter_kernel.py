@@ -36,9 +36,9 @@ WHY = (
     "",
     "has a size that does not fit its packet",
     "is cut short",
-    "stands outside a transaction",
+    "occurs outside a transaction",
     "refers to a table map that is missing",
-    "stands inside a transaction",
+    "occurs inside a transaction",
     "is one more table map than a statement may have",
     "names no table",
     "is larger than any that a server writes",
@@ -64,7 +64,7 @@ N_TXS = 12
 # The event for which the kernel returned.
 OFF = 13
 SIZE = 14
-NEXT = 15  # offset behind the event
+NEXT = 15  # offset after the event
 REASON = 16  # index in WHY
 TIMESTAMP = 17  # timestamp of the last event
 TX_FIRST = 18  # index of the open transaction's first event
@@ -83,7 +83,7 @@ STATE_SIZE = 26
 NO_TX, TX_STARTED, TX_BEGUN, TX_XA = 0, 1, 2, 3
 EVENTS_MAX = 1 << 16
 MAPS_MAX = 4096
-SLACK = MAPS_MAX + 64  # room for the carried events, which are listed again behind a full batch
+SLACK = MAPS_MAX + 64  # room for the carried events, which are listed again after a full batch
 SOURCES_MAX = 1024
 PACKET_MAX = 0xFFFFFF
 TABLE_ID_MASK = (1 << 48) - 1

@@ -49,7 +49,7 @@ from dispatcher.stream.xa_store import LogPoint, XaFault, XaStore
 
 _NOT_READ = (
     f"move the consumer before the transaction's XA PREPARE, where its rows stand ({SEEK}), or copy its tables afresh"
-    " from a position behind this XA COMMIT, and move it there"
+    " from a position after this XA COMMIT, and move it there"
 )
 _NO_ROOM = (
     "raise state.max_bytes_in_prepared and restart; XA RECOVER on the server lists what is prepared for long, XA COMMIT"
@@ -98,12 +98,12 @@ class XaRecorder:
     def prepare(self, event: EventHeader, body: bytes, out: Batches) -> EmbeddedTransaction | None:
         """Read an XA_PREPARE event. Return the transaction if the event commits it in one phase.
 
-        Raises BinlogError if the event stands outside an XA transaction.
+        Raises BinlogError if the event occurs outside an XA transaction.
         """
         prepare = control.parse_xa_prepare(body)
         recording = self._builder.recording
         if recording is None:
-            raise malformed("XA_PREPARE_EVENT", "stands outside a transaction")
+            raise malformed("XA_PREPARE_EVENT", "occurs outside a transaction")
         if prepare.one_phase:
             return self.commit(recording, str(prepare), event, out)
         self._builder.record_listed()

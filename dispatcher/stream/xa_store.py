@@ -5,7 +5,7 @@ another GTID: it may come in a much later file, from another session, and after 
 daemon. An `XaStore` keeps the prepared transactions of one connection key. The splitters of all dispatchers of the key
 share the store, though they read different parts of the log.
 
-* An xid may be used again. So a transaction is identified by its xid and its *mark*: the file and the offset behind the
+* An xid may be used again. So a transaction is identified by its xid and its *mark*: the file and the offset after the
   GTID event of its prepare. If a dispatcher reads a part of the log again, the store adds no second entry for a
   transaction, and an entry that has ended stays ended.
 * An XA COMMIT or XA ROLLBACK ends the last prepare that has the same xid and lies before this event in the log. So a
@@ -48,7 +48,7 @@ class XaFault:
 
 @dataclass(frozen=True, slots=True)
 class LogPoint:
-    """The place of a prepare or of its end: the offset behind the GTID event, the GTID ("" and 0 = none), the server's
+    """The place of a prepare or of its end: the offset after the GTID event, the GTID ("" and 0 = none), the server's
     uuid."""
 
     mark: LogPosition

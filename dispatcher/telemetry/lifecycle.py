@@ -20,7 +20,7 @@ EVENTS = {
     "consumer failed": "failed",
     "consumer waits": "waiting",
     "consumer removed": "removed",
-    "went on behind a gap": "gap",
+    "purge gap skipped": "gap",
     "sought": "moved",
     "merged": "merged",
     "streaming": "connected",  # or reconnected

@@ -130,7 +130,7 @@ CONSUMER_METRICS: tuple[MetricSpec[ConsumerStatus], ...] = (
                "Time since the newest poll of the newest session; no sample: none since the daemon started.",
                lambda c: c.row["poll_age_seconds"]),
     MetricSpec("consumer_acknowledgement_age_seconds",
-               "Time since the newest session acknowledged a newer position; no sample: not since the daemon started.",
+               "Time since the newest session acknowledged a newer position; no sample: none since the daemon started.",
                lambda c: c.row["acknowledgement_age_seconds"]),
 )  # fmt: skip
 STATE_METRIC = "consumer_state"

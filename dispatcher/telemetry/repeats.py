@@ -136,7 +136,7 @@ class Repeats:
     # -- the two ways to the log -----------------------------------------------------------------------------
 
     def process(self, _logger: Any, _method: str, event: Any) -> Any:
-        """A processor of structlog, behind `add_log_level`. Raises DropEvent for a repetition."""
+        """A processor of structlog, after `add_log_level`. Raises DropEvent for a repetition."""
         if "repeated" not in event:
             if self.is_repeat(_without_error(event)):
                 raise structlog.DropEvent

@@ -83,7 +83,7 @@ class ServiceManager:
             if not self._reported:
                 self._reported = True
                 log = structlog.get_logger("dispatcher")
-                log.warning("service manager cannot be told", error=str(error))
+                log.warning("service manager not reached", error=str(error))
 
 
 def states_in_words(states: Iterable[tuple[str, str]]) -> str:

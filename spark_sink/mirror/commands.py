@@ -54,7 +54,7 @@ def request_resolution(
     if wish is not Wish.RECOPY and any(record.history for record in chosen):
         raise UserError(
             ErrorKind.REQUEST,
-            f"a history cannot go on as {wish}",
+            f"a history cannot continue as {wish}",
             remedy="--as recopy: its current versions become the rows that the table has now",
         )
     if not chosen:

@@ -117,9 +117,9 @@ def _of_tables(rows: Sequence[ConsumerProgress]) -> Iterator[Metric]:
     yield stopped
     waiting = GaugeMetricFamily(
         PREFIX + "table_waiting_entries",
-        "Entries of the log that wait for a step of the table (the 200 tables with most); reason: failing (the step has"
-        " failed), interval (seconds_between_steps), rename (a RENAME waits for another table), step (the step runs, or"
-        " is one of the next).",
+        "Entries of the log that wait for a step of the table (only the 200 tables with the most entries); reason:"
+        " failing (the step has failed), interval (seconds_between_steps), rename (a RENAME waits for another table),"
+        " step (the step runs, or is one of the next).",
         labels=["consumer", "table", "reason"],
     )
     for row in rows:

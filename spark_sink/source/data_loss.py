@@ -11,12 +11,12 @@ def data_loss(consumer: str, after: Position, goes_on: Position | None) -> Binlo
     begin; `goes_on`: the position at which the consumer continues, None if it is not known."""
     what = f"the server has purged changes after {position_text(after)}"
     if goes_on is not None:
-        what += f", or the consumer was moved: it goes on at {position_text(goes_on)}"
+        what += f", or the consumer was moved: it continues at {position_text(goes_on)}"
     return BinlogError(
         ErrorKind.POSITION_PURGED,
         what,
         where=f"consumer {consumer}",
-        remedy="copy the tables afresh and start there; or set the option failOnDataLoss to false to go on without"
+        remedy="copy the tables afresh and start there; or set the option failOnDataLoss to false to continue without"
         " these changes",
     )
 

@@ -42,7 +42,7 @@ KEYS = {
     "tables": "names or patterns, like shop.*, billing.invoices: only their rows, and statements that touch them",
     "columns": "names or patterns: with table like id, ship_*, else like shop.orders.id; others are not decoded",
     "select": "names of the stream's columns, like seq, op, after; others are not made; default all",
-    "flat": "after: with table, its columns at top level in place of before and after; of a deletion those of before",
+    "flat": "after: with table, the columns of after at top level, and for a deletion those of before",
     "flatPrefix": "with flat=after: a text like __, put before the names of the stream's own columns",
     "ops": "kinds of changes, some of insert, update, delete, ddl; rows of other kinds are not decoded; default all",
     "schemaChanges": "fail (default) or project: with table, what becomes of columns that it did not have at the start",
@@ -56,7 +56,7 @@ KEYS = {
     "endingOffsets": "of a batch: latest (default), or as startingOffsets",
     "endingTimestamp": "of a batch, in place of endingOffsets: the last transaction before the first one committed at"
     " this time or later",
-    "failOnDataLoss": "true (default): stop if the server has purged changes that were not read; false: go on",
+    "failOnDataLoss": "true (default): stop if the server has purged changes that were not read; false: continue",
     "maxBytesPerTrigger": "bytes in a batch, like 16MiB; default half of the queue's limit",
     "maxTransactionsPerTrigger": "transactions in a batch; default no limit",
     "minBytesPerTrigger": "bytes that a batch waits for, like 4MiB, at most maxTriggerDelay; default 0",

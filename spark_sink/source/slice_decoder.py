@@ -65,7 +65,7 @@ class SliceDecoder:
 
 
 def slice_ends(slice_: bytes) -> tuple[Position, Position]:
-    """Returns the positions between which a slice lies: its rows belong to the transactions behind the first position,
+    """Returns the positions between which a slice lies: its rows belong to the transactions after the first position,
     up to the second position. If a slice begins or ends within a transaction, that position is the end of this
     transaction."""
     part = _part(slice_)

@@ -238,7 +238,7 @@ def test_compressed_events_and_sequences(
     assert not share.faults
     assert inserted(printed(server, share.data, tmp_path), "t") == list(range(500))
     # No daemon has asked the server whether `s` is a sequence.
-    with pytest.raises(BinlogError, match=r"does not tell whether d\.s is a table"):
+    with pytest.raises(BinlogError, match=r"does not show whether d\.s is a table"):
         list(delivered.changes(share.data))
     parts = list(delivered.changes(share.data, all_versions=True))
     queries = [

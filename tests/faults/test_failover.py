@@ -188,7 +188,7 @@ def test_consumers_go_on_by_themselves_when_their_primary_is_back(
         for copy in copies:
             row = daemon.api.until_state(copy.reader.consumer, "failed")
             assert "server history differs" in row["last_error"]
-            assert "goes on by itself" in row["last_error_remedy"]
+            assert "continues by itself" in row["last_error_remedy"]
         pair.proxy.accept()
         for copy in copies:
             copy.reopen()  # the daemon surveys its hosts, as it does every 30 seconds

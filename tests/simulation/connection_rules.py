@@ -111,7 +111,7 @@ class ConnectionRules:
                 f"{consumer.name} went on in another log, at {queue.queued}"
             )
             assert queue.queued.offset in history.offsets[queue.queued.file], (
-                f"{consumer.name} stands inside a transaction of its log, at {queue.queued}"
+                f"{consumer.name} is inside a transaction of its log, at {queue.queued}"
             )
 
     def is_near(self, dispatcher: Dispatcher, consumer: Consumer) -> None:

@@ -37,7 +37,7 @@ def test_a_transaction_inside_another_one_is_refused(again: int) -> None:
     log.begin()
     body = e.mariadb_gtid_body(9) if log.gtid == "mariadb" else e.gtid_body(e.SERVER, 9)
     log.add(again, body)
-    with pytest.raises(BinlogError, match=r"stands inside a transaction \(binlog.000001:\d+\)"):
+    with pytest.raises(BinlogError, match=r"occurs inside a transaction \(binlog.000001:\d+\)"):
         feed(splitter(), [log.stream()])
 
 
@@ -52,7 +52,7 @@ def test_a_transaction_inside_another_one_is_refused(again: int) -> None:
 def test_rows_outside_a_transaction_are_refused(kind: int, body: bytes) -> None:
     log = e.LogWriter()
     log.add(kind, body)
-    with pytest.raises(BinlogError, match="stands outside a transaction") as info:
+    with pytest.raises(BinlogError, match="occurs outside a transaction") as info:
         feed(splitter(), [log.stream()])
     assert info.value.kind is ErrorKind.MALFORMED_EVENT
     assert info.value.where.startswith("binlog.000001:")
@@ -142,7 +142,7 @@ def test_rows_without_begin_are_named_as_those_of_mysql_51(version: str, kind: E
         split.feed(e.event_packet(e.event(EventType.TABLE_MAP, body, checksum=False)))
     assert caught.value.kind is kind
     assert ("MySQL 5.1 logs" in caught.value.what) is old
-    assert "TABLE_MAP_EVENT stands outside a transaction" in caught.value.what
+    assert "TABLE_MAP_EVENT occurs outside a transaction" in caught.value.what
 
 
 @pytest.mark.parametrize("packets", [True, False])

@@ -80,7 +80,7 @@ def test_a_manager_that_is_gone_is_said_once(tmp_path: Path) -> None:
         manager.ready()
         manager.stopping()
     (line,) = lines
-    assert line["event"] == "service manager cannot be told" and "No such file" in line["error"]
+    assert line["event"] == "service manager not reached" and "No such file" in line["error"]
 
 
 @pytest.mark.parametrize(

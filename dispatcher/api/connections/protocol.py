@@ -5,7 +5,7 @@ and then the body, must arrive, the number of connections, and the time in which
 protocol answers a refused request with a problem document if an answer is still possible.
 
 The memory of a connection is bounded by the size of one read of its socket (256 KB), the limits of headers, and one
-body of `api.max_bytes_in_request`. uvicorn parses all requests of a read, and queues the requests behind the one that
+body of `api.max_bytes_in_request`. uvicorn parses all requests of a read, and queues the requests after the one that
 is being processed. So the protocol accepts at most `PIPELINED_MAX` queued requests, and reads nothing more until the
 queue is empty. The parser keeps an incomplete header, trailer or chunk size without reporting it, so the protocol
 counts the bytes of reads.

@@ -54,7 +54,7 @@ _BLOCK_EVENTS_MAX = 16_384
 _FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 _START_ENCRYPTION = int(EventType.MARIADB_START_ENCRYPTION)
 _CUT, _FULL, _APART, _BAD_SIZE, _BAD_CHECKSUM = range(5)
-_REMEDY = "everything before it was read; copy the file again from the server, or go on behind it"
+_REMEDY = "everything before it was read; copy the file again from the server, or continue after it"
 _ARCHIVES = (
     (b"\x1f\x8b", "gzip", "zcat"),
     (b"\x28\xb5\x2f\xfd", "zstd", "zstdcat"),

@@ -14,7 +14,7 @@ class SessionVariables:
     `sql_mode`: MySQL's bit mask. `client`, `connection`, `server`: collation ids of `character_set_client`, in which
     the statement's text is, of `collation_connection` and of `collation_server`. `database_collation`: id of
     `collation_database`. `time_zone`: the text of `time_zone`. `unknown_variable`: the code of the first status
-    variable that the parser does not know; the variables behind it are not read.
+    variable that the parser does not know; the variables after it are not read.
     """
 
     sql_mode: int = 0

@@ -59,7 +59,7 @@ class ParsedAlter:
 
 
 def altered_table(tokens: SqlTokens, *, ignore: bool) -> ParsedAlter:
-    """Consume the rest of an ALTER TABLE statement behind the word TABLE. Raises NotUnderstoodError if the table has no
+    """Consume the rest of an ALTER TABLE statement after the word TABLE. Raises NotUnderstoodError if the table has no
     name. The time is linear in the statement's length."""
     tokens.if_exists()
     parsed = ParsedAlter(tokens.name(), ignore=ignore)
@@ -90,7 +90,7 @@ def _position(tokens: SqlTokens) -> ColumnPosition:
 
 
 def _order(tokens: SqlTokens) -> None:
-    """Consume the columns of ORDER BY. A comma may also end the clause: behind it, a column is a name that a comma, the
+    """Consume the columns of ORDER BY. A comma may also end the clause: after it, a column is a name that a comma, the
     end, a point or a direction follows."""
     tokens.column_name()
     tokens.accept_either("ASC", "DESC")

@@ -131,7 +131,7 @@ def _calls_no_stored_function(tokens: SqlTokens) -> bool:
 
 
 def _may_open(before: SqlToken | None, last: SqlToken | None, bracket: SqlToken) -> bool:
-    """True if a bracket behind the tokens `before` and `last` calls no stored function."""
+    """True if a bracket after the tokens `before` and `last` calls no stored function."""
     if last is None or (last.kind == "sign" and last.text != "."):
         return True
     if before is not None and before.keyword == ".":

@@ -43,7 +43,7 @@ class ParsedCreate:
 
 
 def created_table(tokens: SqlTokens, *, replaces: bool) -> ParsedCreate:
-    """Consume the rest of a CREATE TABLE statement behind the word TABLE."""
+    """Consume the rest of a CREATE TABLE statement after the word TABLE."""
     exists = tokens.accept("IF", "NOT", "EXISTS")
     made = ParsedCreate(tokens.name(), replaces=replaces, if_not_exists=exists)
     start = tokens.offset

@@ -7,7 +7,7 @@ bracket before it, and `<x>, ...` is a list with commas. `<x>` is a slot: a func
 uses the form, consumes it and returns its value.
 
 A form is matched without a step back: each choice is made by the next words. So the time is linear, and a form must be
-written such that these words tell its alternatives apart.
+written such that these words distinguish its alternatives.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PIECES = re.compile(r"\[|\]|\{|\}|\||\.\.\.|<[a-z ]+>|,|[^ \n\[\]{}|<>,]+")
 class Slot(NamedTuple):
     """`read`: consumes the slot, and returns its value. `starts`: True if the token that `peek` returns for a number
     may begin the slot; it decides whether an optional slot is there. `width`: returns how many tokens the slot has
-    there; needed if the words that tell forms apart stand behind it."""
+    there; needed if the words that distinguish forms stand after it."""
 
     read: Callable[[SqlTokens], Any]
     starts: Callable[[SqlTokens, int], bool]
@@ -195,7 +195,7 @@ class _Choice:
 
 
 class Form:
-    """One form. `text`: as it is written; documents list it."""
+    """One form. `text`: the form as this module's docstring describes it; docs/schema-changes.md lists it."""
 
     def __init__(self, text: str, slots: Mapping[str, Slot]) -> None:
         self.text = text

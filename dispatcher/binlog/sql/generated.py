@@ -1,6 +1,6 @@
 """Finds the generated columns that a CREATE TABLE defines, and the columns from which each is computed.
 
-The log does not tell which columns are generated. The server computes their values again if a statement changes the
+The log does not show which columns are generated. The server computes their values again if a statement changes the
 type of a column from which they are computed.
 
 Sources: MySQL 9.7 manual, "CREATE TABLE and Generated Columns"; MariaDB knowledge base, "Generated Columns".
@@ -27,7 +27,7 @@ class GeneratedColumn:
 def generated_in(
     statement: LoggedStatement, create: ParsedCreate
 ) -> tuple[GeneratedColumn, ...] | None:
-    """Returns the generated columns of the table that a CREATE TABLE makes; None if the statement does not tell them,
+    """Returns the generated columns of the table that a CREATE TABLE makes; None if the statement does not show them,
     as with LIKE."""
     if create.columns_at is None:
         return None
@@ -44,7 +44,7 @@ def generated_in(
 
 
 def _item(tokens: SqlTokens) -> tuple[GeneratedColumn | None, bool]:
-    """Consume a column or a key, and the comma or the bracket behind it. Returns the column if it is generated, and
+    """Consume a column or a key, and the comma or the bracket after it. Returns the column if it is generated, and
     True if a comma follows. `AS` outside brackets begins the expression of a generated column."""
     first, column = tokens.advance(), None
     while (token := tokens.advance()) is not None:

@@ -12,7 +12,7 @@ from dispatcher.binlog.event.session_variables import SessionVariables
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts(SessionVariables):
-    """What the log and the server tell about the session that executed a statement.
+    """What the log and the server show about the session that executed a statement.
 
     `thread_specific`: True if the event has LOG_EVENT_THREAD_SPECIFIC_F, the flag of statements that may have used a
     temporary table. `takes_effect`: False for the START ALTER and ROLLBACK ALTER of MariaDB, see `logged_kind`.

@@ -163,7 +163,7 @@ def _other(raw_map: RawTableMap, why: str) -> BinlogError:
         ErrorKind.METADATA_MISSING,
         f"the known definition of table {raw_map.database}.{raw_map.table} does not match the event: {why}",
         remedy="the table was altered without a trace in the log (sql_log_bin=0, or the position is older than the"
-        f" alteration): move the consumer behind the alteration ({SEEK}), and copy the table afresh",
+        f" alteration): move the consumer past the alteration ({SEEK}), and copy the table afresh",
     )
 
 
@@ -271,7 +271,7 @@ class _Fields:
                     ErrorKind.METADATA_MISSING,
                     f"table {self.table}, column {entry['name']!r}: a label holds '?' or a character that the server's"
                     " schema shows as '?'",
-                    remedy=f"{full_metadata()}, and move the consumer behind the change ({SEEK}), or leave the table"
+                    remedy=f"{full_metadata()}, and move the consumer past the change ({SEEK}), or leave the table"
                     " out of its tables",
                 )
             labels = [bytes.fromhex(label) for label in entry.get("labels", ())]

@@ -125,7 +125,7 @@ class TableMap:
             raise BinlogError(
                 ErrorKind.METADATA_MISSING,
                 f"the definition of table {self.label} is not known here: {self.unknown}",
-                remedy=f"copy {self.label} afresh, begin behind the last statement that altered it, or leave the table"
+                remedy=f"copy {self.label} afresh, begin after the last statement that altered it, or leave the table"
                 f" out; {full_metadata()}, which lets later events name the columns",
             )
         if not self.named:
@@ -140,14 +140,14 @@ class TableMap:
         return replace(self, kind=TableKind.TABLE, row_end=NOT_VERSIONED)
 
     def require_kind(self) -> None:
-        """Raise `BinlogError` METADATA_MISSING if the log does not tell whether this is a sequence, a system-versioned
+        """Raise `BinlogError` METADATA_MISSING if the log does not show whether this is a sequence, a system-versioned
         table or another table."""
         if self.kind is TableKind.DOUBT:
             raise BinlogError(
                 ErrorKind.METADATA_MISSING,
-                f"the log does not tell whether {self.label} is a table with columns like those of a sequence or of a"
+                f"the log does not show whether {self.label} is a table with columns like those of a sequence or of a"
                 " system-versioned table of MariaDB, or is one, and its definition at this position is not known",
-                remedy=f"leave {self.label} out if it is a sequence; otherwise copy it afresh, or begin behind the last"
+                remedy=f"leave {self.label} out if it is a sequence; otherwise copy it afresh, or begin after the last"
                 " statement that altered it, and let the daemon read from the server (mysql:) with SELECT on it",
             )
 
@@ -160,7 +160,7 @@ class TableMap:
 
 
 def _kind(raw_map: RawTableMap, optional: OptionalMetadata) -> TableKind:
-    """Returns the kind of a table whose event does not tell it."""
+    """Returns the kind of a table whose event does not show it."""
     if not optional.mariadb or not optional.names:
         return TableKind.TABLE
     special = may_be_special(optional.types, raw_map.nullable, optional.names, optional.key)

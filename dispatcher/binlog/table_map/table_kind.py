@@ -7,7 +7,7 @@ A TABLE_MAP does not say what kind of table it describes:
 * A system-versioned table is logged with all versions of its rows. A statement that ends a version changes the column
   ROW END of the current row, or inserts a copy of the old row. The TABLE_MAP does not say which column is ROW END.
 
-The server's schema tells the kind. The daemon writes it into the field TABLE_KIND of each TABLE_MAP that could describe
+The server's schema shows the kind. The daemon writes it into the field TABLE_KIND of each TABLE_MAP that could describe
 such a table (`may_be_special`): the kind (1 byte), and for a versioned table the index of ROW END (packed integer). If
 the kind at this point of the log is not known, the field is absent, and readers refuse the rows (`TableKind.DOUBT`).
 
@@ -39,7 +39,7 @@ class TableKind(IntEnum):
     TABLE = 0
     SEQUENCE = 1
     VERSIONED = 2
-    DOUBT = 3  # never written: the log does not tell the kind
+    DOUBT = 3  # never written: the log does not show the kind
 
 
 NOT_VERSIONED = -1  # in place of the index of ROW END
@@ -109,7 +109,7 @@ def _sequence_column(name: str) -> dict[str, Any]:
 
 
 def encode_kind(definition: Mapping[str, Any]) -> bytes:
-    """Returns the value of TABLE_KIND for a definition; b"" if the definition does not tell the kind."""
+    """Returns the value of TABLE_KIND for a definition; b"" if the definition does not show the kind."""
     match definition.get("kind"):
         case "table":
             return bytes((TableKind.TABLE,))

@@ -352,7 +352,7 @@ class Client:
         return [Note("info", text, {"consumer": event.consumer}), Wake(event.consumer)]
 
     def _reader_declared(self, event: ReaderDeclared, now: float) -> list[Effect]:
-        """If the new reader understands marked TABLE_MAPs, a consumer that failed at one goes on. If it does not, the
+        """If the new reader understands marked TABLE_MAPs, a consumer that failed at one continues. If it does not, the
         marked TABLE_MAPs in the queue are read again, and fail the consumer."""
         consumer = self.consumers[event.consumer]
         consumer.takes_unknown = event.takes_unknown
@@ -365,7 +365,7 @@ class Client:
         consumer.failed = consumer.error = None
         consumer.failed_at_mark = False
         fields = {"consumer": consumer.name, "reason": "its reader stops single tables"}
-        return [Note("info", "consumer goes on", fields), Wake(consumer.name)]
+        return [Note("info", "consumer continues", fields), Wake(consumer.name)]
 
     def _removed(self, event: Removed, now: float) -> list[Effect]:
         self._dispatcher_set.detach(self.consumers.pop(event.consumer), now)

@@ -37,7 +37,7 @@ def explained(consumer: Consumer, view: ServerView, error: BinlogError) -> Binlo
     if position is None or not is_elsewhere(consumer, view, error):
         return error
     remedy = (
-        f"if server {position.server} comes back with its binlogs, the consumer goes on by itself; otherwise:"
+        f"if server {position.server} comes back with its binlogs, the consumer continues by itself; otherwise:"
         f" {error.remedy}"
     )
     return BinlogError(error.kind, f"{error.what} (server {view.server})", remedy=remedy)
@@ -77,7 +77,7 @@ def recover(
         consumer.failed_elsewhere = False
         consumer.verified = False
         fields = {"consumer": consumer.name, "reason": f"its server {view.server} is back"}
-        effects += [Note("info", "consumer goes on", fields), Wake(consumer.name)]
+        effects += [Note("info", "consumer continues", fields), Wake(consumer.name)]
     return effects
 
 

@@ -2,7 +2,7 @@
 
 A reader whose position lies outside of its consumer's queue *seeks*: back, to read again, or forward, because its own
 checkpoint is newer than the stored position. An administrator *relocates* a consumer to a start, in an epoch that was
-never used before. Only the server can tell whether it has the position. So, after either kind of request has come, the
+never used before. Only the server knows whether it has the position. So, after either kind of request has come, the
 daemon asks the server for a `ServerView`, and passes both to this module. If the view does not prove that the server
 has the position, this module refuses the request with an error and changes nothing. The proof depends on the kind of
 position:
@@ -45,7 +45,7 @@ from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import EPOCH_MAX, MARIADB_SERVER, Position
 
 _SEEK_REFUSED = (
-    "nothing was changed: a session without a position goes on at the stored one (Spark: a new checkpoint with"
+    "nothing was changed: a session without a position continues at the stored one (Spark: a new checkpoint with"
     " startingOffsets 'stored'); what lies between must be copied afresh"
 )
 _RELOCATION_REFUSED = (

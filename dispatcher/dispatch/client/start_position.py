@@ -25,7 +25,7 @@ def establish(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]
     """Give a consumer its position in this server's log, or check the position that it has. Raises BinlogError.
 
     The returned effects store a new position. The caller puts them before the effect that starts the dump, so the
-    position is stored before any transaction behind it is delivered.
+    position is stored before any transaction after it is delivered.
     """
     try:
         effects = _in_history(consumer, view, new_epoch)
@@ -150,7 +150,7 @@ def _skip_purged(
     queue.skip_to(view.server, view.mode, end, view.created.get(end.file, 0))
     consumer.gaps += 1
     fields = {"consumer": consumer.name, "error": str(error), "to": str(end)}
-    return [consumer.store_progress(), Note("warning", "went on behind a gap", fields)]
+    return [consumer.store_progress(), Note("warning", "purge gap skipped", fields)]
 
 
 def lacking_transactions(

@@ -490,7 +490,7 @@ class Dispatcher:
         ]
 
     def _is_past(self, queued: ExecutedPosition, batch: Batch) -> bool:
-        """True if a queued position lies behind the faulty event that follows the batch."""
+        """True if a queued position lies after the faulty event that follows the batch."""
         assert self.read is not None
         if not self.mode.by_gtid:
             return queued.seq > packed_seq(batch.file, batch.offset)

@@ -182,11 +182,11 @@ def history_error(view: ServerView, positions: Iterable[QueuedPosition]) -> Binl
 
 
 def may_skip(held: Gtids, written: ExecutedSet) -> bool:
-    """True if a dump from the set `held` may leave out a transaction that lies behind another transaction that it
+    """True if a dump from the set `held` may leave out a transaction that lies after another transaction that it
     sends.
 
     `written`: the transactions that the log may hold (`ServerView.written`). The executed set does not suffice: a dump
-    may send a transaction that is still being committed, and a transaction of `held` may lie behind it.
+    may send a transaction that is still being committed, and a transaction of `held` may lie after it.
 
     Transactions of one source lie in the order of their numbers. The order of transactions of several sources is not
     known; it does not matter if `held` lacks no transaction of the log.

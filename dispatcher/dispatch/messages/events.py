@@ -13,7 +13,7 @@ itself causes, without Notes.
 | SeekRequested, RelocationRequested | Store; none if the reader's position lies in the queue |
 | Tick | Store and StoreVersions, at most once a second |
 | DeliveryChanged | Wake |
-| ReaderDeclared | Wake, if a failed consumer goes on |
+| ReaderDeclared | Wake, if a failed consumer continues |
 | Added, Removed | none |
 | Acknowledged | none; Store if the queue was evicted while the position was being stored |
 

@@ -183,7 +183,7 @@ class Queue(QueueContents):
         if transactions_max is not None:
             last = min(last, first + transactions_max)
         last = max(last, first + 1)
-        # If the range contains the queue's last transaction, the range also contains the markers behind that
+        # If the range contains the queue's last transaction, the range also contains the markers after that
         # transaction.
         end = self.queued if last == index.count else index.executed_after(last - 1)
         range_end = FoundPosition(self.position(end), end, last, index.end(last - 1))
@@ -193,7 +193,7 @@ class Queue(QueueContents):
     def deliver(self, end: Position) -> None:
         """Record that `end` of the newest readable range was returned to a reader."""
         self.delivered_seq = max(self.delivered_seq, end.seq)
-        # For a position behind markers, this is the only record.
+        # For a position after markers, this is the only record.
         recorded = self._delivered[-1].seq if self._delivered else -1
         if recorded < end.seq == self.queued.seq:
             self._delivered.append(self.queued)

@@ -431,7 +431,7 @@ def _compare(version: Version, derived: Definition, fetched: Definition) -> None
         ErrorKind.METADATA_MISSING,
         f"the statements in the log and the server show different columns: {what}",
         remedy="a statement was executed without a trace in the log (sql_log_bin=0), or this is a fault of the daemon:"
-        f" please report the statement; move the consumer behind the alteration ({SEEK}), and copy the table afresh",
+        f" please report the statement; move the consumer past the alteration ({SEEK}), and copy the table afresh",
     )
 
 

@@ -27,7 +27,7 @@ KINDS = {
     "merged": "merged",
     "consumer failed": "failed",
     "consumer waits": "failed",
-    "went on behind a gap": "gap",
+    "purge gap skipped": "gap",
     "sought": "moved",
     "consumer changed": "changed",
     "consumer removed": "removed",

@@ -69,7 +69,7 @@ class FileHead:
     """
 
     format: FormatDescription
-    start: int  # offset behind the FORMAT_DESCRIPTION
+    start: int  # offset after the FORMAT_DESCRIPTION
     previous_gtids: Gtids | None
     first: str  # "gtid", "anonymous", ""
     first_offset: int

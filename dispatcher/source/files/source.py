@@ -61,7 +61,7 @@ class FilesSource:
 
     @property
     def lower_case_table_names(self) -> int | None:
-        return 0  # files do not tell it
+        return 0  # files do not show it
 
     def next_host(self, dispatcher: int) -> None:
         """Do nothing: there is only one folder."""
@@ -69,7 +69,7 @@ class FilesSource:
     def server(self) -> SchemaServer:
         raise BinlogError(
             ErrorKind.METADATA_MISSING,
-            "a folder of binlog files does not tell the columns of a table",
+            "a folder of binlog files does not contain the columns of tables",
             where=self.label,
             remedy=f"{full_metadata()}; the files that it writes later name the columns",
         )

@@ -200,7 +200,7 @@ def _check_large(parts: Sequence[bytes], beginning: bytes, label: str) -> None:
     first = parts[0] if parts else beginning
     if len(first) < 1 + HEADER_SIZE:
         return
-    header = EventHeader.read(first, 1)  # behind the status byte
+    header = EventHeader.read(first, 1)  # after the status byte
     received = sum(len(part) for part in parts) + _PACKET_MAX
     if first[0] or header.size > EVENT_BYTES_MAX or received > header.size + 1:
         name = type_name(header.type) if not first[0] else "a packet"

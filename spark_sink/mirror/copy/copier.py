@@ -157,7 +157,7 @@ class _OneCopy:
         earlier = self._staging.state()
         if earlier is not None and earlier.layout == layout and (source.key or earlier.executed):
             self._state = earlier
-            log.info("%s: the copy goes on behind %d rows", source.label, earlier.rows)
+            log.info("%s: the copy continues after %d rows", source.label, earlier.rows)
         else:
             self._staging.create(decoder.schema)
             self._state = StagedCopy(layout=layout, rows_estimated=source.rows)

@@ -275,7 +275,7 @@ class IcebergCatalog:
         if metadata["partitionColumns"]:
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_TYPE,
-                "the Delta table has partitions, and the mirror publishes tables without partitions only",
+                "the Delta table has partitions, and the mirror publishes only tables without partitions",
                 where=path,
             )
         return _DeltaState(transaction.version, transaction.table_id, metadata["fields"], files)

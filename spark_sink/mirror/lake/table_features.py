@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 # TIMESTAMP_NTZ, the type of DATETIME. Delta switches it on for a new table with such a column, but for no other table.
 _NTZ = "timestampNtz"
 NTZ_FEATURE = {f"delta.feature.{_NTZ}": "supported"}
-# A column has a name in the files that is independent of its name in the table: a column is renamed or dropped, and may
-# have any name, without a rewrite. A table with column mapping alone would have reader version 2. Measured: delta-rs
-# 1.6 accepts this version, and returns NULL for a renamed column. With a feature for which there is no version, Delta
-# lists all features of the table, so delta-rs refuses the table.
+# With column mapping, a column's name in the files is independent of its name in the table. So a column can be renamed
+# or dropped without a rewrite, and can have any name. A table with column mapping alone would have reader version 2.
+# Measured: delta-rs 1.6 accepts this version, and returns NULL for a renamed column. With a feature for which there is
+# no version, Delta lists all features of the table, so delta-rs refuses the table.
 COLUMN_MAPPING = {"delta.columnMapping.mode": "name", **NTZ_FEATURE}
 # Files may have narrower types than the table.
 TYPE_WIDENING = {"delta.enableTypeWidening": "true"}

@@ -121,7 +121,7 @@ class LogAppender:
         if loss is None or behind_loss is None:
             return LogEnd(number, end.position if end else None)
         log.warning(
-            "%s: %s (%s): goes on without the lost entries", consumer, loss.what, loss.where
+            "%s: %s (%s): continues without the lost entries", consumer, loss.what, loss.where
         )
         goes_on = behind_loss()
         self.append_entries([end_row(goes_on, 0, gap=True)], consumer, number + 1)

@@ -104,7 +104,7 @@ def parse_commit(text: str) -> LogCommit:
 
 @dataclass(slots=True)
 class _Known:
-    """All files of a consumer with entries behind the lsn `floor`, in version `version` of the log's table."""
+    """All files of a consumer with entries after the lsn `floor`, in version `version` of the log's table."""
 
     version: int
     floor: int

@@ -232,7 +232,7 @@ class AppliedConsumer:
 
     @property
     def needed(self) -> int:
-        """The lsn behind which the log is still needed."""
+        """The lsn after which the log is still needed."""
         return self._mirror.needed_to
 
 

@@ -39,7 +39,7 @@ from spark_sink.mirror.values.names import OWN_FOLDER, TableName, aside_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-AGAIN = "the table then goes on within a minute"
+AGAIN = "the table then continues within a minute"
 GATHERED, CLEARED = 1, 2  # `Move.step` of object stores: the files are aside; the place is empty
 
 

@@ -55,7 +55,7 @@ def _bound_listing(session: SparkSession) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MaintainedTables:
-    """The tables and histories of one consumer. `needed`: the lsn (number of an entry) behind which the consumer's log
+    """The tables and histories of one consumer. `needed`: the lsn (number of an entry) after which the consumer's log
     is still needed."""
 
     consumer: str

@@ -141,7 +141,7 @@ def change_rows(
 def _rows(
     changes: pa.RecordBatch, lsn: int, position: int, schema: pa.Schema, following: int | None
 ) -> pa.RecordBatch:
-    """Returns the rows of `changes`. `following`: the `seq` of the change behind these; None if that change belongs to
+    """Returns the rows of `changes`. `following`: the `seq` of the change after these; None if that change belongs to
     another transaction."""
     count = changes.num_rows
     seq = changes.column("seq").to_numpy()

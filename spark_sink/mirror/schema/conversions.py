@@ -114,14 +114,14 @@ def _negative(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, st
 
 def _integer_to_decimal(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     if new.meta >> 8 > _DIGITS_MAX:
-        return "more than 38 digits are text in the mirror"
+        return "a DECIMAL of more than 38 digits is text in the mirror"
     digits = len(str(max(map(abs, integer_range(old)))))
     return _fits_decimal(digits, new, rules) + _negative(old, new, rules)
 
 
 def _decimal_to_integer(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     if old.meta >> 8 > _DIGITS_MAX:
-        return "more than 38 digits are text in the mirror"
+        return "a DECIMAL of more than 38 digits is text in the mirror"
     rounded = [("{c} <> round({c}, 0)", "a value has a fraction")] if old.meta & 0xFF else []
     low, high = integer_range(new)
     # MySQL cuts larger values to (1 << 63) - 1 even if the new type is BIGINT UNSIGNED.
@@ -133,7 +133,7 @@ def _decimal_to_decimal(old: Column, new: Column, rules: ValueRules) -> list[tup
     if max(old.meta, new.meta) >> 8 > _DIGITS_MAX:
         both = min(old.meta, new.meta) >> 8 > _DIGITS_MAX
         kept = both and scale == new_scale and old.meta <= new.meta and old.unsigned == new.unsigned
-        return [] if kept else "more than 38 digits are text in the mirror"
+        return [] if kept else "a DECIMAL of more than 38 digits is text in the mirror"
     predicates = _fits_decimal(_whole_digits(old), new, rules) + _negative(old, new, rules)
     if new_scale < scale:
         predicates.append((f"{{c}} <> round({{c}}, {new_scale})", "a value has more decimals"))
@@ -168,12 +168,14 @@ def _fraction(old: Column, new: Column, micros: str) -> list[tuple[str, str]]:
     """Returns a predicate for values that lose digits. `micros`: Spark SQL for the microseconds within a second."""
     if new.meta >= old.meta:
         return []
-    return [(f"{micros} % {10 ** (6 - new.meta)} <> 0", "a value has more digits of a second")]
+    return [(f"{micros} % {10 ** (6 - new.meta)} <> 0", "a value has more fractional digits")]
 
 
 def _instant(old: Column, new: Column, rules: ValueRules) -> list[tuple[str, str]] | str:
     if rules.invalid_dates is InvalidDates.TEXT:
-        return [] if old.meta == new.meta else "dates are text in the mirror, with their digits"
+        return (
+            [] if old.meta == new.meta else "dates are text, with fractional digits, in the mirror"
+        )
     return _fraction(old, new, "CAST(date_format({c}, 'SSSSSS') AS INT)")
 
 

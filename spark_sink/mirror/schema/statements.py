@@ -30,7 +30,7 @@ class CreateTable:
     """`like`: the table whose columns, but not rows, the new table gets; `replaces`: True for OR REPLACE, which first
     drops a table with this name; `if_not_exists`: True if the statement does nothing when there is a table with this
     name; `cascades`: foreign keys with ON DELETE or ON UPDATE actions, whose changes a server may not log; `generated`:
-    the table's generated columns, None if the statement does not tell them."""
+    the table's generated columns, None if the statement does not show them."""
 
     name: Name
     like: Name | None = None
@@ -129,7 +129,7 @@ def effects_of(statement: LoggedStatement) -> list[TableEffect]:
         raise UnclearTablesError(
             ddl.tables,
             f"{_beginning(statement)} ... was executed on this table or on a temporary table of its name: the log does"
-            " not tell",
+            " not show which",
         )
     if statement.facts.error not in (0, _UNKNOWN_TABLE) and ddl.kind not in HARMLESS:
         what = f"failed with error {statement.facts.error} after it may have changed this table"

@@ -138,7 +138,8 @@ class TableWorks:
         if not change.marked:
             table.empty(session, change.lsn)
         elif table.exists(spark):
-            # Rows of a copy, and of the time before soft deletes, have no metadata: the column is missing, or NULL.
+            # Rows that a copy has read, or that are older than the setting of soft deletes, have no metadata: the
+            # column is missing, or NULL.
             if deleted not in table.columns(spark).names:
                 table.add_columns(spark, StructType([StructField(deleted, BooleanType())]))
             name = quoted(deleted)

@@ -61,7 +61,7 @@ def lsn_of_commit(text: str, app_id: str) -> int | None:
 
 
 def version_at(newest: int, recorded: Callable[[int], int | None], lsn: int) -> int:
-    """Returns the last version of a Delta table before the first step behind `lsn`; -1 if this step made the first
+    """Returns the last version of a Delta table before the first step after `lsn`; -1 if this step made the first
     version.
 
     `newest`: the newest version of the Delta table; `recorded`: returns the lsn of the step that made a version, None

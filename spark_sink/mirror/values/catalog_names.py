@@ -16,7 +16,7 @@ SESSION_CATALOG = "spark_catalog"  # Spark's name for its default catalog
 
 _PLACEHOLDERS = ("{database}", "{table}")
 _PART = re.compile(r"(?:[A-Za-z0-9_]|\{database\}|\{table\})+\Z")
-# An underscore is escaped, too, if the characters behind the underscore look like an escape.
+# An underscore is escaped, too, if the characters after the underscore look like an escape.
 _ESCAPED = re.compile(r"[^a-z0-9_]|_(?=x[0-9a-f]{4,6}[^a-z0-9])")
 
 

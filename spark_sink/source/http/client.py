@@ -66,7 +66,7 @@ _KIND_OF_STATUS = {
 @dataclass(frozen=True, slots=True)
 class Session:
     """A session of one consumer. `head`: the server's newest position when the session was opened; `gap`: True if the
-    server had purged transactions after the requested position, so that the consumer continues behind these
+    server had purged transactions after the requested position, so that the consumer continues after these
     transactions, at `position`; `lower_case_table_names`: the setting of the server, None if the daemon does not know
     it yet."""
 
@@ -83,7 +83,7 @@ class PolledRange:
     """The range after the polled position, up to `end`. It has `transactions` transactions with `bytes` of delivered
     binlog.
 
-    `gap`: True if the server had purged the transactions behind the polled position, so that the consumer continues at
+    `gap`: True if the server had purged the transactions after the polled position, so that the consumer continues at
     `end`; `lag`: how far `end` is behind the server; `paused`: True if an administrator has paused the delivery.
     """
 
@@ -210,7 +210,7 @@ class ConsumerClient:
         min_bytes: int = 0,
         max_transactions: int | None = None,
     ) -> PolledRange:
-        """Acknowledge everything up to `after`, then wait up to `wait_ms` for changes behind `after`. With `min_bytes`,
+        """Acknowledge everything up to `after`, then wait up to `wait_ms` for changes after `after`. With `min_bytes`,
         the daemon waits until the range has so many bytes or cannot grow."""
         body = {
             "session": session,

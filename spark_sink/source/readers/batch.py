@@ -198,7 +198,7 @@ class BinlogBatchReader(DataSourceReader):
                     raise
                 begins = self._queue_begin()
                 at = part.start.position
-                # A slice that begins inside of a transaction names the position behind this transaction. The other
+                # A slice that begins inside of a transaction names the position after this transaction. The other
                 # part of the transaction is gone once this position is acknowledged.
                 inside = part.start.inside is not None
                 if begins.epoch == at.epoch and (

@@ -69,7 +69,7 @@ class SnapshotStreamReader(BinlogStreamReader):
         self._planner = SnapshotPlanner(self)
         self._server: SnapshotServer | None = None
         self._limit: ReadLimit | None = None
-        # The chunk that was planned last: its table, the key behind which it begins, and its ranges.
+        # The chunk that was planned last: its table, the key after which it begins, and its ranges.
         self._ranges: tuple[TableName, Bound | None, list[Chunk]] | None = None
         self._due_at = 0.0  # when the next chunk may be read, by the monotonic clock
         self._ends_at_target = False

@@ -14,7 +14,7 @@ A query with `Trigger.AvailableNow` has a target: the server's newest position w
 has failed, the daemon does not know that position. If the options then name a place where the stream begins, or if the
 stream begins with a snapshot, the reader opens the session at this place. The daemon restarts the failed consumer, and
 the session's head becomes the target. The query ends when `latestOffset` returns its own `start`. So `latestOffset`
-waits until there are changes to read or the target is reached. If a batch would end behind the target, `latestOffset`
+waits until there are changes to read or the target is reached. If a batch would end after the target, `latestOffset`
 returns the target.
 """
 
@@ -73,7 +73,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batched_at = (
             -math.inf
         )  # when the last batch with data was planned, by the monotonic clock
-        self._gap_at: Position | None = None  # the position behind the newest gap
+        self._gap_at: Position | None = None  # the position after the newest gap
         self._initial: Position | None = None  # the position of the place that the options name
         self._paused = False  # the answer to the newest poll: the delivery is paused
 
@@ -104,7 +104,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         If the start lies before a gap, this method returns the start unchanged. The first batch then goes from this
         start to the position at which the consumer continues. So the gap is a separate batch, even if there is no
-        change behind the gap yet.
+        change after the gap yet.
 
         If the options name a place, such as `latest`, this method opens no session; `latestOffset` does. After a crash
         Spark calls `partitions` instead, for a batch that an earlier process has planned.
@@ -137,7 +137,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             polled = self._poll(session, after, limit)
         end = polled.end
         if polled.gap:
-            # The batch ends behind the gap, where the consumer continues. It does not end at the target, because the
+            # The batch ends after the gap, where the consumer continues. It does not end at the target, because the
             # target may be of an older epoch.
             end = newest_form(end, polled.head)
         elif self._target is not None and end.order >= self._target.order:
@@ -288,7 +288,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             and start != self._initial
         ):
             log.warning(
-                "consumer %s: goes on at the checkpoint, %s; startingOffsets (%s) is for a query without one",
+                "consumer %s: continues at the checkpoint, %s; startingOffsets (%s) is for a query without one",
                 self._options.consumer,
                 position_text(start),
                 self._options.start,

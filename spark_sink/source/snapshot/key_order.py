@@ -1,7 +1,7 @@
-"""Decides whether a key of the log lies behind the end of a chunk, by the order of the table's index. Pure.
+"""Decides whether a key of the log lies after the end of a chunk, by the order of the table's index. Pure.
 
 The server determines that order. This module knows the order of integers, decimal numbers and bytes. It does not know
-the order of text, which depends on the collation, so it treats every key with text as not behind the end.
+the order of text, which depends on the collation, so it treats every key with text as not after the end.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _order(part: KeyPart) -> str:
 
 def are_comparable(key: Sequence[KeyPart], other: Sequence[KeyPart]) -> bool:
     """True if values of the two keys can be compared with each other. The keys have equally many columns. If an ALTER
-    TABLE makes a column's INT a VARCHAR, the values before and behind it cannot be compared."""
+    TABLE makes a column's INT a VARCHAR, the values before and after it cannot be compared."""
     return all(_values(a) == _values(b) for a, b in zip(key, other, strict=True))
 
 
@@ -91,7 +91,7 @@ class KeyLimit:
             self._bound = tuple(_comparable(order, _value(literal)) for order, literal in pairs)
 
     def includes(self, key: Sequence[Any]) -> bool:
-        """True if a key (decoded values) is not behind the limit, or if this module cannot compare it."""
+        """True if a key (decoded values) is not after the limit, or if this module cannot compare it."""
         if self._bound is None:
             return True
         pairs = zip(self._orders, key, strict=True)

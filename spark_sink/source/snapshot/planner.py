@@ -21,13 +21,13 @@ class Sources(Protocol):
         """Returns the number of this process's session. Opens the session at the position if it is not open yet."""
 
     def backlog(self, position: Position) -> Backlog:
-        """Returns the backlog behind a position."""
+        """Returns the backlog after a position."""
 
     def is_due(self) -> bool:
         """True if the limit of rows per second allows the stream to read a chunk now."""
 
     def changes(self, position: Position) -> Position:
-        """Returns the end of a batch of changes behind `position`; returns `position` if there are no changes yet."""
+        """Returns the end of a batch of changes after `position`; returns `position` if there are no changes yet."""
 
     def tables(self, after: TableName | None) -> Sequence[TableName]:
         """Returns the server's tables that the stream selects and the consumer reads: at least the first one whose name

@@ -225,7 +225,7 @@ class _Reading:
 def _changed_keys(
     options: SourceOptions, part: RowRange, executed: Position
 ) -> dict[Any, frozenset[str]]:
-    """Returns the keys in all images of the changes behind the range's position, up to a position that covers
+    """Returns the keys in all images of the changes after the range's position, up to a position that covers
     `executed`. For each key: the names of the columns of which the changes do not show the values."""
     client = ConsumerClient(
         options.address, options.consumer, first=part.address, pool=PROCESS_POOL

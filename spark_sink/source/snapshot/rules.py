@@ -6,7 +6,7 @@ two kinds of batches:
 - *Changes* move P forward. The stream omits a change if the changed row is not read yet, because it will read this row
   later in a state that contains the change.
 - *Rows* are the rows of one chunk, a range of a table's key, in their state at P. The server returns the rows in their
-  state at a later position E. So the stream omits the rows that have changed between P and E. Their changes lie behind
+  state at a later position E. So the stream omits the rows that have changed between P and E. Their changes lie after
   P, and later batches deliver them.
 
 So the stream delivers each row once, in its state at some P, and each later change of this row once, in order. If a
@@ -64,7 +64,7 @@ class SnapshotState:
 
     `table`: the table that is being read, None before the first table; `key`: the table's key when its first chunk was
     planned; `after`: the table's rows up to this key are read, None if no row is read; `whole`: True if all rows of the
-    table are read; `chunk`: the chunk behind `after` if it is planned but not settled; `rows`: True if the batch that
+    table are read; `chunk`: the chunk after `after` if it is planned but not settled; `rows`: True if the batch that
     ends with this state consists of the rows of `chunk`; `until`: when all tables are read, the place at which the
     snapshot ends.
     """
@@ -145,7 +145,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The log behind a position. `changes`: True if there are changes that can be read now; `servable`: True if the
+    """The log after a position. `changes`: True if there are changes that can be read now; `servable`: True if the
     queue can hold all changes up to the server's newest position, and still has room for new changes; `quiet_to`: a
     position up to which there are no changes for the stream."""
 
@@ -178,7 +178,7 @@ def is_settled(state: SnapshotState, session: int, read_here: bool | None) -> bo
 
 
 def settled(state: SnapshotState, *, read: bool) -> SnapshotState:
-    """Returns the state behind a committed batch. `read`: for a batch of rows, True if the rows of its chunk are known
+    """Returns the state after a committed batch. `read`: for a batch of rows, True if the rows of its chunk are known
     to be delivered; ignored for a batch of changes. If `read` is False, the chunk stays in the state, and is read
     again."""
     if not state.rows or state.chunk is None or not read:
@@ -244,7 +244,7 @@ class Delivers(Enum):
 
 def delivered(state: SnapshotState, table: TableName) -> Delivers | Bound:
     """Returns which changes of a table are delivered by a batch that ends with `state`: all changes, no change, or the
-    changes of rows whose key is not behind the returned bound.
+    changes of rows whose key is not after the returned bound.
 
     Rows of a chunk that is not settled count as read, because a sink may have these rows. If the chunk is read again, a
     change that was delivered before does no harm, because the rows then have a later state.
@@ -302,6 +302,6 @@ def snapshot_failure(table: TableName | None, why: str) -> BinlogError:
     label = ".".join(table or ("", ""))
     return BinlogError(
         ErrorKind.UNSUPPORTED_CHANGE,
-        f"the snapshot cannot go on at table {label}: {why}",
+        f"the snapshot cannot continue at table {label}: {why}",
         remedy="begin the snapshot again: start the query with a new checkpoint, and empty what it has written",
     )

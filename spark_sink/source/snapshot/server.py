@@ -251,7 +251,7 @@ class SnapshotServer:
     def next_chunks(
         self, name: TableName, after: Bound | None, size: int, n: int
     ) -> tuple[list[Chunk], int]:
-        """Returns the next `n` ranges behind `after` (fewer if the table ends) and the number of rows per range.
+        """Returns the next `n` ranges after `after` (fewer if the table ends) and the number of rows per range.
         `size`: the approximate number of bytes of a range."""
         source = self.table(name)
         rows = chunk_rows(source, size)

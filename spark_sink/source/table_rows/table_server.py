@@ -315,7 +315,7 @@ def _gtids_at(connection: Connection, file: str, offset: int) -> str:
 
 def _is_committing(connection: Connection) -> bool:
     """True if the log may have a transaction whose rows no session sees yet, such as one that waits for a
-    semisynchronous replica. MySQL without GTIDs does not tell."""
+    semisynchronous replica. MySQL without GTIDs does not show this."""
     return ask_one(connection, "SELECT @@GLOBAL.gtid_owned", lambda row: text_value(row[0]) != "")
 
 

@@ -102,7 +102,7 @@ def find_cells(buf: U8, state: I64, at: I32, size: I32) -> Int:
     """Find the cells of the rows in `buf[state[NEXT] : state[END]]`. `at` and `size` are arrays of the shape (columns,
     rows).
 
-    Returns MORE, FULL, DONE, FAILED or MALFORMED. `state[NEXT]` moves behind the rows that were found. With DONE and
+    Returns MORE, FULL, DONE, FAILED or MALFORMED. `state[NEXT]` moves after the rows that were found. With DONE and
     FAILED, it is at the packet that ends the rows or reports the error.
     """
     p, end, row = state[NEXT], state[END], state[ROWS]
@@ -192,7 +192,7 @@ def parse_integers(
 @njit
 def decimal_digits_of(buf: U8, p: Int, end: Int, scale: Int) -> Int:
     """Returns the number of significant digits of the decimal without a sign in buf[p:end]; -1 if it is no decimal with
-    `scale` digits behind the point."""
+    `scale` digits after the point."""
     point = end - scale - 1 if scale else end
     if point < p or end == p:
         return np.int64(-1)
@@ -211,7 +211,7 @@ def decimal_digits_of(buf: U8, p: Int, end: Int, scale: Int) -> Int:
 
 @njit
 def parse_decimals(buf: U8, at: I32, size: I32, scale: Int, most: Int, out: U64) -> Int:
-    """Parse decimals with `scale` digits behind the point, and write them to `out` as 128-bit two's complement:
+    """Parse decimals with `scale` digits after the point, and write them to `out` as 128-bit two's complement:
     out[row] = (low, high).
 
     `most`: the number of digits of the type. A text may have more digits, because ZEROFILL adds zeros in front.
@@ -252,7 +252,7 @@ def parse_decimals(buf: U8, at: I32, size: I32, scale: Int, most: Int, out: U64)
 
 @njit
 def strip_zeros(buf: U8, at: I32, size: I32) -> None:
-    """Move the start of each cell behind the zeros that ZEROFILL adds in front of the number. One zero before the point
+    """Move the start of each cell after the zeros that ZEROFILL adds in front of the number. One zero before the point
     stays."""
     for i in range(len(at)):
         if at[i] < 0:
@@ -277,7 +277,7 @@ def number_at(buf: U8, p: Int, end: Int) -> Int:
 
 @njit
 def clock_at(buf: U8, p: Int, end: Int, hour_digits: Int) -> Int:
-    """Returns the microseconds of `hh:mm:ss` with up to 6 digits behind a point; -1 if the bytes do not have this
+    """Returns the microseconds of `hh:mm:ss` with up to 6 digits after a point; -1 if the bytes do not have this
     form."""
     minutes = p + hour_digits + 1
     behind = minutes + 5

@@ -93,7 +93,7 @@ COMPRESSED = zstandard.ZstdCompressor().compress(RAW)
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (c.payload_body(inner(*GOOD, XID)), "XID_EVENT stands outside"),
+        (c.payload_body(inner(*GOOD, XID)), "XID_EVENT occurs outside"),
         (c.payload_body(inner(BEGIN, MAP, ROWS)), "something else than one transaction"),
         (c.payload_body(inner(*GOOD, BEGIN)), "something else than one transaction"),
         (c.payload_body(inner(*GOOD, *GOOD)), "something else than one transaction"),
@@ -133,7 +133,7 @@ def test_a_payload_with_wrong_fields_is_a_typed_error(body: bytes, why: str, sma
 def test_a_payload_outside_a_transaction() -> None:
     log = e.LogWriter(gtid="none")
     log.add(EventType.TRANSACTION_PAYLOAD, c.payload_body(RAW))
-    with pytest.raises(BinlogError, match="stands where no transaction begins"):
+    with pytest.raises(BinlogError, match="occurs where no transaction begins"):
         list(transactions(log))
 
 

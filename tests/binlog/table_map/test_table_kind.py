@@ -68,7 +68,7 @@ def test_only_a_table_that_could_be_special_lacks_its_kind(
 def test_a_table_in_doubt_is_refused() -> None:
     parsed = TableMap.parse(table_map(SEQUENCE, key=()))
     with pytest.raises(
-        BinlogError, match=r"does not tell whether shop\.orders is a table"
+        BinlogError, match=r"does not show whether shop\.orders is a table"
     ) as refused:
         parsed.require_kind()
     assert refused.value.kind is ErrorKind.METADATA_MISSING

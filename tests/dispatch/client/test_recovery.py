@@ -92,7 +92,7 @@ def test_the_remedy_names_the_server_that_may_come_back() -> None:
     consumer = consumer_at(12)
     error = BinlogError(ErrorKind.HISTORY_DIFFERS, "the server never executed some")
     explained = recovery.explained(consumer, view(3, server=REPLICA), error)
-    assert consumer.queue.server in explained.remedy and "goes on by itself" in explained.remedy
+    assert consumer.queue.server in explained.remedy and "continues by itself" in explained.remedy
     assert recovery.explained(consumer, view(3), error) is error
 
 

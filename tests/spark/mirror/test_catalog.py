@@ -314,7 +314,7 @@ def test_what_the_rules_were_told_counts_before_they_have_taken_it_in(tables: Ta
     tables.change("orders", state=Dropped())
     tables.synchronize()
     assert tables.catalog.entries == {}
-    # Another table has the name in the catalog by now; the records are from before this change.
+    # Another table has the name in the catalog by now; the records are older than this.
     tables.catalog.entries["shop.orders"] = "file:/lake/shop/orders"
     tables.records = {
         "orders": replace(before["shop"][0], state=Dropped(), registered="shop.orders")

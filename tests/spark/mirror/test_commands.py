@@ -58,7 +58,7 @@ def test_a_resolution_is_asked_of_tables_that_are_stopped(
     for pattern, wish, why in (
         ("db.live", Wish.SKIP, "is stopped"),
         ("db.left", Wish.RECOPY, "the settings leave out db.left"),
-        ("db.live__history", Wish.SKIP, "a history cannot go on as skip"),
+        ("db.live__history", Wish.SKIP, "a history cannot continue as skip"),
     ):
         with pytest.raises(UserError, match=why):
             request_resolution(spark, target, [pattern], wish)

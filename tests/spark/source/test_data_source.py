@@ -325,7 +325,7 @@ def test_a_checkpoint_wins_over_a_place_and_one_line_says_so(
         assert reader.latestOffset(one.as_dict(), ALL) == two.as_dict()
     (record,) = caplog.records
     assert record.getMessage() == (
-        "consumer shop: goes on at the checkpoint, epoch 1, seq 1 (binlog.000001:5); startingOffsets (earliest)"
+        "consumer shop: continues at the checkpoint, epoch 1, seq 1 (binlog.000001:5); startingOffsets (earliest)"
         " is for a query without one"
     )
     assert daemon.acknowledged == one
@@ -414,7 +414,7 @@ def test_a_gap_that_a_poll_finds_is_an_error(daemon: FakeDaemon, new_reader: Any
     assert caught.value.kind is ErrorKind.POSITION_PURGED
     text = str(caught.value)
     assert f"purged changes after epoch {one.epoch}, seq {one.seq} (binlog.000001:" in text
-    assert f"goes on at epoch {behind.epoch}, seq {behind.seq}" in text
+    assert f"continues at epoch {behind.epoch}, seq {behind.seq}" in text
     assert "failOnDataLoss" in text
 
 
@@ -481,7 +481,7 @@ def test_a_consumer_that_was_moved_is_like_one_behind_a_gap(
     refused = problem(400, ErrorKind.POSITION_UNKNOWN, "it belongs to another epoch")
     daemon.faults["session"] = [refused]
     start = {"raw": "true", "startingOffsets": one.to_json()}
-    with pytest.raises(BinlogError, match="or the consumer was moved: it goes on at epoch"):
+    with pytest.raises(BinlogError, match="or the consumer was moved: it continues at epoch"):
         new_reader(**start).initialOffset()
     daemon.faults["session"] = [refused]
     reader = new_reader(failOnDataLoss="false", **start)

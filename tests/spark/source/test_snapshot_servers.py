@@ -252,7 +252,7 @@ def test_an_alter_is_followed_and_a_rename_ends_the_snapshot(
         rows = [row for table in query.kept.values() for row in table.to_pylist()]
         assert {'"more":5' in row["after"] for row in rows if row["op"] == "read"} == {False, True}
         mysql97.execute("RENAME TABLE t TO s", database=database)
-        with pytest.raises(BinlogError, match="the snapshot cannot go on at table") as caught:
+        with pytest.raises(BinlogError, match="the snapshot cannot continue at table") as caught:
             query.run()
         assert caught.value.kind is ErrorKind.UNSUPPORTED_CHANGE
 

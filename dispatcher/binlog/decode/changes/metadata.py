@@ -37,7 +37,7 @@ COUNTED = frozenset({Metadata.TRANSACTION_ROWS, Metadata.TRANSACTION_END})
 class CutTransaction:
     """The facts that a part of a transaction does not contain. `rows`: how many selected rows and statements the whole
     transaction has; `last_ordinal`: the ordinal of the last of these rows and statements. `query`: text of the
-    statement in which the part begins; None if the transaction begins in the bytes, or the text is unknown."""
+    statement in which the part begins; None if the part begins with the transaction, or if the text is unknown."""
 
     epoch: int
     seq: int

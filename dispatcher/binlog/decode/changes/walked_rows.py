@@ -94,7 +94,7 @@ def _without_row_end(walked: WalkedRows, table_map: TableMap, row: int) -> Binlo
     return BinlogError(
         ErrorKind.ROW_IMAGE,
         f"a row of the system-versioned table {table_map.label} lacks its column"
-        f" {table_map.columns[table_map.row_end].name!r}, so the log does not tell whether it is current",
+        f" {table_map.columns[table_map.row_end].name!r}, so the log does not show whether it is current",
         where=f"before {log.files[int(txn[FILE])]}:{int(txn[POSITION])}",
         remedy="SET GLOBAL binlog_row_image=FULL, and copy the table afresh",
     )
