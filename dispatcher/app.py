@@ -23,18 +23,16 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
-from socket import socket
-from typing import NamedTuple
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 import structlog
 import uvloop
 
-from dispatcher.access.listening import open_sockets
+from dispatcher.access.listening import ListenerSockets, listener_sockets
 from dispatcher.announcements import Announcements
 from dispatcher.api.app import Api
 from dispatcher.api.listener import Listener, api_access, api_limits
@@ -45,11 +43,12 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.timings import Durations, StoreTimings
 from dispatcher.runtime.client.from_settings import client_decls
 from dispatcher.runtime.client_registry import RegistryChanges
+from dispatcher.runtime.kernels import Kernels
 from dispatcher.runtime.live_status import LiveStatus
 from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.runtime.loop.time_slices import in_slices
-from dispatcher.runtime.process import prepare_process, warm_up_kernels
+from dispatcher.runtime.process import prepare_process
 from dispatcher.runtime.status.timeline import Timeline
 from dispatcher.serving import Serving
 from dispatcher.settings.model import Settings
@@ -61,6 +60,7 @@ from dispatcher.state.leader_settings import read_leader_settings
 from dispatcher.state.lease import LeaseTable, answer_time_s
 from dispatcher.state.spill import Spill
 from dispatcher.state.store import StateStore
+from dispatcher.stream.warmup import KERNEL_LOADS, KERNEL_PACKAGES
 from dispatcher.telemetry import logs
 from dispatcher.telemetry.exposition import ScrapeSamples
 from dispatcher.telemetry.metrics import FrontTotals, Measured, Metrics
@@ -91,13 +91,24 @@ def run_daemon(settings: Settings, load: LoadSettings) -> int:
     signal.signal(signal.SIGHUP, lambda *_: reload_requested.set())
     _warn(settings)
     manager = ServiceManager()
-    with _open_file(settings) as store, _open_sockets(settings) as sockets:
+    # Bind the addresses before anything that takes time, so that an address in use is reported at once.
+    with _open_file(settings) as store, listener_sockets(settings) as sockets:
         manager.status("loading kernels")
-        warm_up_kernels(*((load_dump_kernels,) if settings.front is not None else ()))
+        kernels = _kernels(with_dumps=settings.front is not None)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(
-                Daemon(settings, load, store, manager, repeats, sockets).serve(reload_requested)
+                Daemon(settings, load, store, kernels, manager, repeats, sockets).serve(
+                    reload_requested
+                )
             )
+
+
+def _kernels(*, with_dumps: bool) -> Kernels:
+    """Load the daemon's kernels, or begin to compile them."""
+    *large, small = KERNEL_LOADS
+    dumps = [load_dump_kernels] if with_dumps else []
+    packages = (*KERNEL_PACKAGES, "dispatcher.front") if with_dumps else KERNEL_PACKAGES
+    return Kernels([*large, *dumps, small], packages, structlog.get_logger("dispatcher"))
 
 
 @contextlib.contextmanager
@@ -116,31 +127,6 @@ def _open_file(settings: Settings) -> Iterator[StateStore | None]:
         yield store
 
 
-class _Sockets(NamedTuple):
-    """The bound sockets of the listeners."""
-
-    api: list[socket]
-    front: list[socket]
-
-
-@contextlib.contextmanager
-def _open_sockets(settings: Settings) -> Iterator[_Sockets]:
-    """Bind the addresses of the listeners, before kernels are loaded and servers are asked, so that an address in use
-    is reported at once. Raises BinlogError."""
-    with contextlib.ExitStack() as stack:
-        sockets = _Sockets(open_sockets(settings.api.listen, "api.listen"), [])
-        stack.callback(_close, sockets.api)
-        if settings.front is not None:
-            sockets.front.extend(open_sockets(settings.front.listen, "front.listen"))
-            stack.callback(_close, sockets.front)
-        yield sockets
-
-
-def _close(sockets: Iterable[socket]) -> None:
-    for each in sockets:
-        each.close()
-
-
 def _warn(settings: Settings) -> None:
     log = structlog.get_logger("dispatcher")
     for warning in settings.warnings:
@@ -155,11 +141,13 @@ class Daemon:
         settings: Settings,
         load: LoadSettings,
         state: StateStore | None,
+        kernels: Kernels,
         manager: ServiceManager,
         repeats: Repeats,
-        sockets: _Sockets,
+        sockets: ListenerSockets,
     ) -> None:
         """`state`: None if the state is in a database."""
+        self._kernels = kernels
         self._sockets = sockets
         self._settings = settings  # the settings at the start
         self._newest = settings  # the settings of the last reload
@@ -171,7 +159,7 @@ class Daemon:
         # If the state is in a file, the spill files are next to it. The lock of the state file also protects the spill
         # files from other daemons.
         self._spill = spill = Spill(settings.state.spill_folder, settings.state.max_bytes_in_spill)
-        self._serving = serving = Serving()
+        self._serving = serving = Serving(kernels=lambda: kernels.status)
         self._announcements = Announcements(
             self._log, _name_of_state(settings, state), self._on_task_error, serving.role
         )
@@ -278,19 +266,26 @@ class Daemon:
         self._announcements.log.daemon("started", version=version("binlog-dispatcher"))
         if self._serving.leader is not None:
             self._serving.leader.start()
-        if self._serving.standby is not None:
-            self._serving.standby.start()
-            self._tasks.start("settings of the leader", self._watch.run())
+        self._tasks.start("kernels", self._kernels.run())
+        self._tasks.start("begin", self._begin())
         self._tasks.start("reload", self._reload_on_request())
         self._tasks.start("history", self._live.sample_regularly())
         self._tasks.start("loop lag", measure_loop_lag(self._measured.loop_lag))
         self._tasks.start("repeated faults", self._repeats.say_regularly())
         self._tasks.start("service manager", self._manager.keep_informed(self._serving.status))
-        if self._front is not None:
-            await self._front.listen(self._sockets.front)
         address = str(self._settings.api.listen)
         self._log.info("starting", listen=address, consumers=len(self._settings.consumers))
         await self._server.listen(self._sockets.api)
+
+    async def _begin(self) -> None:
+        """Begin what needs the kernels at once: the front's dumps, and the reign of a daemon that shares its state,
+        which would keep readers waiting."""
+        await self._kernels.wait()
+        if self._serving.standby is not None and not self._ending:
+            self._serving.standby.start()
+            self._tasks.start("settings of the leader", self._watch.run())
+        if self._front is not None:
+            await self._front.listen(self._sockets.front)
 
     async def _end(self) -> None:
         try:
@@ -366,6 +361,7 @@ class Daemon:
             self._timeline,
             self._on_task_error,
             timings=self._timings,
+            kernels_loaded=self._kernels.wait,
             on_refused=on_refused,
         )
 

@@ -17,6 +17,7 @@ from dispatcher.dispatch.client.client import Client
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.timings import ConnectionTimings, StoreTimings
 from dispatcher.runtime.administration import Administration
+from dispatcher.runtime.client.dispatcher_task import KernelsLoaded
 from dispatcher.runtime.client.from_settings import client_decls, source_at
 from dispatcher.runtime.client_registry import ClientRegistry, RegistryChanges
 from dispatcher.runtime.consumer_sessions import ConsumerSessions, Refusal
@@ -40,7 +41,7 @@ class Leader:
     """Runs the clients and the state store for one term. `store`: the thread that makes all calls of the state
     store."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each part of the daemon that it uses
         self,
         settings: StateSettings,
         state: OpenStore,
@@ -49,6 +50,7 @@ class Leader:
         on_error: Callable[[str, BaseException], None],
         *,
         timings: StoreTimings,
+        kernels_loaded: KernelsLoaded,
         on_refused: Callable[[], None] = lambda: None,
     ) -> None:
         """`allocate`: see `Client`; `on_error` is called with the name and error of each task that ends because of a
@@ -65,7 +67,9 @@ class Leader:
         self._label = settings.label
         self._timeline = timeline
         self._tasks = Tasks(on_error)
-        self._clients = ClientRegistry(self.store, allocate, timeline, on_error)
+        self._clients = ClientRegistry(
+            self.store, allocate, timeline, on_error, kernels_loaded=kernels_loaded
+        )
         self.administration = Administration(self.sessions, self.store)
         installation = self.store.installation_id
         self.declarations = Declarations(

@@ -3,7 +3,7 @@ supervisors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +22,12 @@ from dispatcher.telemetry.systemd import states_in_words
 
 @dataclass(slots=True)
 class Serving:
-    """`standby`: None if the state is in a file; `leader`: None while this daemon stands by."""
+    """`standby`: None if the state is in a file; `leader`: None while this daemon stands by; `kernels`: returns what is
+    being done to load the kernels, "" once they are loaded."""
 
     standby: Standby | None = None
     leader: Leader | None = None
+    kernels: Callable[[], str] = str
 
     # -- for the calls of the API, which raise NotLeaderError on a standby -----------------------------------
 
@@ -74,6 +76,8 @@ class Serving:
     def status(self) -> str:
         """Return a line for the service manager."""
         role = self.role()
+        if kernels := self.kernels():
+            return kernels
         if self.leader is None:
             return str(role)
         states = states_in_words(self.leader.sessions.states())
@@ -81,10 +85,12 @@ class Serving:
 
     def not_ready(self) -> list[str]:
         """Return the reasons why this daemon cannot serve readers; an empty list if it can."""
-        role = self.role()
+        role, kernels = self.role(), list(filter(None, [self.kernels()]))
         if role is not None and not role.leads:
-            return [str(role), *self.store_faults()]
-        return ["it begins to lead"] if self.leader is None else self.store_faults()
+            return [str(role), *kernels, *self.store_faults()]
+        if self.leader is None:
+            return ["it begins to lead", *kernels]
+        return [*kernels, *self.store_faults()]
 
     def store_faults(self) -> list[str]:
         """Return the reasons why nothing can be stored. A leader does not report errors of its lease, because it

@@ -8,14 +8,12 @@ time. So a cache is valid only for the files from which it was made, and only on
 made. Without a cache, each worker process compiles the kernels for itself.
 
 Which kernels run depends on the types of columns. So this module decodes a delivered binlog that has one column of each
-type: the file kernels.binlog, which the daemon delivered from a MySQL 9.7. Kernels of rarer character sets are compiled
-when they are first needed.
+type (`dispatcher.binlog.kernel.sample`). Kernels of rarer character sets are compiled when they are first needed.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import numpy as np
 
@@ -23,12 +21,11 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.changes.json_render import json_text
 from dispatcher.binlog.decode.delivered import TableSlice
 from dispatcher.binlog.decode.events import row_walk
+from dispatcher.binlog.kernel.sample import SAMPLE
 from dispatcher.binlog.table_map.parse import TableMap
 from spark_sink.mirror.verify.row_checksums import Buckets
 from spark_sink.source.table_rows import text_kernels
 from spark_sink.source.table_rows.text_rows import TextDecoder
-
-SAMPLE = Path(__file__).with_name("kernels.binlog")
 
 
 def load_kernels() -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,25 +18,6 @@ def cut_fractions(folder: Path) -> None:
     for path in folder.rglob("*.py"):
         seconds = int(path.stat().st_mtime)
         os.utime(path, (seconds, seconds))
-
-
-def inspect_each_type() -> None:
-    """Inspect the binlog with one column of each type, so that numba compiles the kernels that decode rows.
-
-    The mirror's kernels are compiled from the same binlog.
-    """
-    from dispatcher.inspect.command import parse_options, run_inspection  # noqa: PLC0415
-    from dispatcher.mysql.server_address import Login  # noqa: PLC0415
-
-    spec = find_spec("spark_sink")
-    assert spec is not None and spec.origin is not None
-    sample = Path(spec.origin).with_name("kernels.binlog")
-    options = parse_options(
-        as_json=False, summary=False, hexdump=False, databases=(), tables=(), bounds=(None, None), invalid_dates="text"
-    )  # fmt: skip
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
-        code = run_inspection([str(sample)], options, Login(), follow=False)
-    assert code == 0, f"{sample} was not shown"
 
 
 def main(image: str) -> None:
@@ -52,12 +32,9 @@ def main(image: str) -> None:
 
         load_decoding_kernels()
     else:
-        from dispatcher.front.dump.warmup import load_dump_kernels  # noqa: PLC0415
-        from dispatcher.stream.warmup import load_kernels  # noqa: PLC0415
+        from dispatcher.cli.compile import compile_kernels  # noqa: PLC0415
 
-        load_kernels()
-        load_dump_kernels()
-        inspect_each_type()
+        assert compile_kernels(), "numba has no folder for the kernels"
 
 
 if __name__ == "__main__":

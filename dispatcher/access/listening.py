@@ -6,13 +6,17 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.settings.api import ListenerTlsSettings
+from dispatcher.settings.model import Settings
 from dispatcher.yaml_settings.section import HostPort
 
 _REMEDIES = {
@@ -38,8 +42,7 @@ def open_sockets(listen: HostPort, key: str) -> list[socket.socket]:
                 opened[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             opened[-1].bind(address)
     except OSError as error:
-        for each in opened:
-            each.close()
+        _close(opened)
         remedy = _UNKNOWN_HOST if isinstance(error, socket.gaierror) else ""
         remedy = remedy or _REMEDIES.get(error.errno or 0, "set another address in {key}")
         raise BinlogError(
@@ -48,6 +51,30 @@ def open_sockets(listen: HostPort, key: str) -> list[socket.socket]:
             remedy=remedy.format(key=key, port=listen.port),
         ) from None
     return opened
+
+
+class ListenerSockets(NamedTuple):
+    """The bound sockets of the daemon's listeners."""
+
+    api: list[socket.socket]
+    front: list[socket.socket]
+
+
+@contextmanager
+def listener_sockets(settings: Settings) -> Iterator[ListenerSockets]:
+    """Bind the addresses of the listeners. The sockets are closed at the end of the block. Raises BinlogError."""
+    with ExitStack() as stack:
+        sockets = ListenerSockets(open_sockets(settings.api.listen, "api.listen"), [])
+        stack.callback(_close, sockets.api)
+        if settings.front is not None:
+            sockets.front.extend(open_sockets(settings.front.listen, "front.listen"))
+            stack.callback(_close, sockets.front)
+        yield sockets
+
+
+def _close(sockets: Iterable[socket.socket]) -> None:
+    for each in sockets:
+        each.close()
 
 
 def tls_of_listener(tls: ListenerTlsSettings | None, section: str) -> ssl.SSLContext | None:

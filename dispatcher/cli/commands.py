@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dispatcher.cli import binlogs, check, consumers, init, read, settings, state
+from dispatcher.cli import compile as compile_kernels
 from dispatcher.cli.calls import (
     Config,
     PasswordEnv,
@@ -209,6 +210,7 @@ def inspect_command(  # noqa: PLR0913 - one parameter per option
 app.command("init")(init.init_command)
 app.command("run")(run_command)
 app.command("check")(check.check_command)
+app.command("compile")(compile_kernels.compile_command)
 app.command("binlogs")(binlogs.binlogs_command)
 app.command("top")(binlogs.top_command)
 app.add_typer(consumers.app, name="consumers")

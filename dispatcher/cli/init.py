@@ -25,7 +25,6 @@ from dispatcher.cli.calls import (
 )
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.sizes import duration_text, size_text
-from dispatcher.mysql.error_map import is_refusal
 from dispatcher.mysql.server_address import Login, parse_address, password_of, wrong
 from dispatcher.terminal.output import say, say_lines
 
@@ -307,6 +306,7 @@ def _partial_revokes(connection: Connection) -> bool:
 def _refuse_account(connection: Connection, account: str) -> None:
     """Raise UserError if the account exists. Does nothing if the administrator may not read the accounts."""
     from dispatcher.mysql.answers import ask, number_value  # noqa: PLC0415
+    from dispatcher.mysql.error_map import is_refusal  # noqa: PLC0415
 
     query = "SELECT COUNT(*) FROM mysql.user WHERE User = %s AND Host = '%%'"
     try:

@@ -37,7 +37,9 @@ class Front:
         guesses: Guesses,
         consumers: GetConsumers,
     ) -> None:
-        """`tokens`, `guesses`: the same objects as the API's; `consumers` raises NotLeaderError on a standby."""
+        """`tokens`, `guesses`: the same objects as the API's; `consumers` raises NotLeaderError on a standby. Raises
+        BinlogError if the files of `front.tls` are no certificate and its key."""
+        self._tls = tls_of_listener(settings.tls, "front.tls")
         self._settings = settings
         self._tokens = tokens
         self._guesses = guesses
@@ -52,8 +54,7 @@ class Front:
         return self._listener.counts if self._listener is not None else FrontCounts()
 
     async def listen(self, sockets: Sequence[socket]) -> None:
-        """Listen on bound sockets (`access.listening.open_sockets`). Raises BinlogError if the TLS certificate or key
-        is invalid."""
+        """Listen on bound sockets (`access.listening.open_sockets`)."""
         self._listener = FrontListener(
             await asyncio.to_thread(self._rules),
             self._serve,
@@ -74,7 +75,7 @@ class Front:
             secrets=self._secrets,
             wrong=self._wrong,
             admit=self._admit,
-            tls=tls_of_listener(self._settings.tls, "front.tls"),
+            tls=self._tls,
             require_tls=not plain,
             key=PasswordKey() if plain else None,
         )

@@ -21,7 +21,8 @@ from dispatcher.dispatch.client.client import Client
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.timings import ConnectionTimings
 from dispatcher.runtime.client.client_runner import Logger
-from dispatcher.runtime.client.client_service import ClientDecl, ClientService
+from dispatcher.runtime.client.client_service import ClientDecl, ClientService, loaded_already
+from dispatcher.runtime.client.dispatcher_task import KernelsLoaded
 from dispatcher.runtime.client.from_settings import ClientKey
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.runtime.store.store_thread import StoreThread
@@ -48,13 +49,19 @@ class ClientRegistry:
         allocate: Allocate | None,
         log: Logger,
         on_error: Callable[[str, BaseException], None],
+        kernels_loaded: KernelsLoaded = loaded_already,
     ) -> None:
         """`allocate`: see `Client`; `on_error` is called with the name and the exception of each task that a defect
-        ends."""
+        ends; `kernels_loaded`: see `ClientService`."""
         self.sessions = ConsumerSessions(store)
         self._store = store
         self._make_service = partial(
-            ClientService, store=store, allocate=allocate, log=log, on_error=on_error
+            ClientService,
+            store=store,
+            allocate=allocate,
+            log=log,
+            on_error=on_error,
+            kernels_loaded=kernels_loaded,
         )
         self._running: dict[ClientKey, ClientService] = {}
         self._started = False

@@ -1,18 +1,15 @@
-"""Prepares the process of the daemon before its event loop runs: limits, permissions, compiled kernels."""
+"""Prepares the process of the daemon before its event loop runs: limits, permissions; and releases memory."""
 
 from __future__ import annotations
 
 import ctypes
 import faulthandler
-import multiprocessing
 import os
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import structlog
-
-from dispatcher.stream.warmup import load_kept_kernels, load_kernels
 
 
 def prepare_process() -> None:
@@ -31,30 +28,6 @@ def _raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def warm_up_kernels(*more: Callable[[], None]) -> None:
-    """Load the kernels before the first connection needs them. `more`: functions that load the kernels of other
-    packages.
-
-    If the cache has no compiled kernels, a child process compiles them, because the compiler leaves about 100 MB of
-    memory in its process. Then this process loads the kernels from the cache. If the cache is not writable, this
-    process compiles the kernels, too.
-    """
-    log = structlog.get_logger("dispatcher")
-    log.debug("loading kernels")
-
-    def load() -> None:
-        for loads in (load_kernels, *more):
-            loads()
-
-    if not load_kept_kernels(load):
-        log.info("compiling kernels, once per version and machine")
-        child = multiprocessing.get_context("fork").Process(target=load, daemon=True)
-        child.start()
-        child.join()
-        load()
-    release_compiler()
 
 
 # -- the compiler's memory --------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.delivered import TableSlice
+from dispatcher.binlog.kernel.sample import SAMPLE
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
 from spark_sink import kernels
@@ -15,7 +16,7 @@ def test_the_sample_is_decoded_in_every_way() -> None:
 
 
 def test_the_sample_has_columns_of_all_common_types() -> None:
-    parts = delivered.split_by_table(kernels.SAMPLE.read_bytes())
+    parts = delivered.split_by_table(SAMPLE.read_bytes())
     (part,) = (part for part in parts if isinstance(part, TableSlice))
     assert (part.inserts, part.updates, part.deletes) == (1, 1, 1)
     found = {column.type for column in TableMap.parse(part.table_map).columns}

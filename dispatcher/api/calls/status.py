@@ -92,8 +92,8 @@ class StatusCalls:
         return PlainTextResponse("ok\n")
 
     async def readyz(self, call: Call) -> Response:
-        """Ready means: the listener is up, the state store is writable, and of several daemons this one leads. MySQL
-        servers do not count."""
+        """Ready means: the listener is up, the kernels are compiled, the state store is writable, and of several
+        daemons this one leads. MySQL servers do not count."""
         asked = call.request.query_params
         waits = "standby" in asked and self._stands_by()
         reasons: Sequence[str] = () if waits else self._ready()

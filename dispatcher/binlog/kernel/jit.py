@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -27,6 +27,10 @@ if INTERPRETED:
     np.seterr(over="ignore")  # integers wrap around in a kernel; a hash function needs this
 
 F = TypeVar("F", bound=Callable[..., Any])
+_functions: list[
+    Callable[..., Any]
+] = []  # of all kernels and their parts, in the order of their definition
+_uncached: list[Callable[..., Any]] = []
 
 
 def release_folder(cache_folder: str, sources: Path) -> str:
@@ -63,6 +67,16 @@ def part(function: F) -> F:
     return _compiled(function, forceinline=True)
 
 
+def compiled_functions() -> Sequence[Callable[..., Any]]:
+    """Return the functions of all imported kernels and of their parts."""
+    return _functions
+
+
+def is_cached() -> bool:
+    """True if numba has a folder in which it stores compiled kernels."""
+    return not _uncached
+
+
 class _KernelCache(FunctionCache):
     """numba's cache of one kernel. This class loads the kernel without importing numba's definitions for Python and
     numpy.
@@ -80,12 +94,14 @@ class _KernelCache(FunctionCache):
 
 def _compiled(function: F, **options: Any) -> F:
     kernel = numba.njit(nogil=True, **options)(function)
+    _functions.append(function)
     if not INTERPRETED:
         try:
             cache = _KernelCache(function)  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
+            _uncached.append(function)
         else:
             kernel._cache = cache  # noqa: SLF001 - numba has no public way; `cache=True` does the same
     return cast(F, kernel)

@@ -1,7 +1,7 @@
 """Load or compile the kernels of dumps before a client connects.
 
 `dispatcher.stream.warmup` does the same for the kernels that read the log. The daemon passes `load_dump_kernels`
-to `warm_up_kernels` of `dispatcher.runtime.process` if it has a front.
+to `dispatcher.runtime.kernels` if it has a front.
 """
 
 from __future__ import annotations

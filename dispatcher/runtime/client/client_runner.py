@@ -48,7 +48,7 @@ from dispatcher.model.errors import Action, BinlogError, ErrorKind
 from dispatcher.model.position import Position
 from dispatcher.model.server_picture import Picture
 from dispatcher.model.timings import ConnectionTimings
-from dispatcher.runtime.client.dispatcher_task import DispatcherRunner
+from dispatcher.runtime.client.dispatcher_task import DispatcherRunner, KernelsLoaded
 from dispatcher.runtime.client.lookup_queue import LookUps
 from dispatcher.runtime.client.table_lookup import look_up, look_up_failed
 from dispatcher.runtime.client.waiters import Waiters
@@ -77,7 +77,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 class ClientRunner:
     """One client, its dispatchers, its store queue, and the calls of readers that wait for its consumers."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each part of the daemon that it uses
         self,
         client: Client,
         source: Source,
@@ -87,8 +87,10 @@ class ClientRunner:
         tasks: Tasks,
         log: Logger,
         buffer_bytes: int,
+        kernels_loaded: KernelsLoaded,
     ) -> None:
         """`key`: the client's key in the state store; `tasks`: the tasks of this client only."""
+        self.kernels_loaded = kernels_loaded
         self.client = client
         self.source = source
         self.buffer_bytes = buffer_bytes

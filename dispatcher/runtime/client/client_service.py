@@ -17,6 +17,7 @@ from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 from dispatcher.runtime.client.client_runner import ClientRunner, Logger
 from dispatcher.runtime.client.consumer_session import ConsumerSession
+from dispatcher.runtime.client.dispatcher_task import KernelsLoaded
 from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.source.protocols import Source
@@ -49,6 +50,10 @@ class ClientDecl:
     settings: object = None
 
 
+async def loaded_already() -> None:
+    """For programs that load the kernels before they start a client."""
+
+
 class ClientService:
     """Runs one client. Every method may raise BinlogError (STATE_STORE)."""
 
@@ -59,9 +64,11 @@ class ClientService:
         allocate: Allocate | None,
         log: Logger,
         on_error: Callable[[str, BaseException], None],
+        kernels_loaded: KernelsLoaded = loaded_already,
     ) -> None:
         """`allocate`: see `Client`; `on_error` is called with the name and error of each task that ends because of a
-        defect."""
+        defect; `kernels_loaded` waits until the kernels are loaded: then dumps are requested."""
+        self._kernels_loaded = kernels_loaded
         self.decl = decl
         self.sessions: dict[str, ConsumerSession] = {}
         self._store = store
@@ -105,6 +112,7 @@ class ClientService:
             tasks=self._tasks,
             log=self._log,
             buffer_bytes=decl.buffer_bytes,
+            kernels_loaded=self._kernels_loaded,
         )
         for consumer in decl.consumers:
             name = consumer.spec.name

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +35,10 @@ from dispatcher.stream.batch import Closed
 JITTER = 0.25
 
 
+KernelsLoaded = Callable[[], Awaitable[None]]
+"""Waits until the kernels are loaded. Without them, the first batch would compile them on the loop."""
+
+
 class DispatcherOwner(Protocol):
     """The part of `ClientRunner` that a dispatcher uses."""
 
@@ -42,6 +46,7 @@ class DispatcherOwner(Protocol):
     source: Source
     buffer_bytes: int
     timings: ConnectionTimings
+    kernels_loaded: KernelsLoaded
 
     def step(self, event: Input) -> None: ...
 
@@ -172,6 +177,7 @@ class DispatcherRunner:
         with self._owner.guarded(name):
             opened = await in_thread(name, open_, lambda opened: opened.close())
         try:
+            await self._owner.kernels_loaded()
             stream = await self._request_dump(attempt, opened, name, files, places)
         except BaseException:
             opened.close()

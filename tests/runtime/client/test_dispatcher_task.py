@@ -17,7 +17,7 @@ from dispatcher.dispatch.values.executed_position import Mode, make_executed
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.timings import ConnectionTimings
-from dispatcher.runtime.client.dispatcher_task import DispatcherRunner
+from dispatcher.runtime.client.dispatcher_task import DispatcherRunner, KernelsLoaded
 from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.source.protocols import Source
 from dispatcher.stream.batch import OPEN
@@ -43,6 +43,12 @@ class Rules:
         self.runners: dict[int, DispatcherRunner] = {}
         self.on_login: Callable[[int], None] = self.dump
         self.on_batch: Callable[[int], None] = lambda _: None
+        self.kernels = asyncio.Event()
+        self.kernels.set()
+        self.kernels_loaded: KernelsLoaded = self._kernels_loaded
+
+    async def _kernels_loaded(self) -> None:
+        await self.kernels.wait()
 
     def step(self, what: Input) -> None:
         self.stepped.append(what)
@@ -127,6 +133,17 @@ async def logging_in(run: Run, source: FakeSource) -> LoggingIn:
     runner.connect(0.0)
     await until(lambda: source.opened == [1], "it is logging in")
     return runner, task
+
+
+async def test_a_dump_waits_for_the_kernels_after_the_login(rules: Rules, run: Run) -> None:
+    rules.kernels.clear()
+    runner, _ = run.dispatcher()
+    runner.connect(0)
+    await until(lambda: rules.fake.opened == [1], "it has logged in")
+    assert rules.stepped == []
+    rules.kernels.set()
+    await until(lambda: any(isinstance(each, LoggedIn) for each in rules.stepped), "it goes on")
+    runner.retire()
 
 
 @pytest.mark.usefixtures("caught_up")

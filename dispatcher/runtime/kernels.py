@@ -1,0 +1,175 @@
+"""Loads the kernels of a process, and compiles those that numba's cache lacks, in child processes.
+
+The compiler leaves about 100 MB of memory in its process, and holds Python's lock for seconds at a time. So child
+processes compile the kernels while this process opens its listener and its connections; then this process loads the
+kernels from the cache. If numba cannot store kernels, this process compiles them itself, before its loop runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from numba.core import event as numba_event
+
+from dispatcher.binlog.kernel.jit import compiled_functions, is_cached
+from dispatcher.runtime.client.client_runner import Logger
+from dispatcher.runtime.loop.threads import in_thread
+from dispatcher.runtime.process import release_compiler
+from dispatcher.stream.warmup import Load, load_kept_kernels
+
+COMPILING = "compiling kernels, once per version and machine"
+_CHILDREN_MAX = 2  # each compiles with about 300 MB of memory
+_LOOK_EVERY_S = 0.2
+_LOG_EVERY_S = 5.0
+_NUMBER_BYTES = 2
+
+
+class _Reporting(numba_event.Listener):
+    """Writes the number of each function that is compiled into a pipe."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._numbers = {function: n for n, function in enumerate(compiled_functions())}
+
+    def on_start(self, event: Any) -> None:
+        pass
+
+    def on_end(self, event: Any) -> None:
+        number = self._numbers.get(event.data["dispatcher"].py_func)
+        if number is not None:
+            os.write(self._pipe, number.to_bytes(_NUMBER_BYTES, "big"))
+
+
+class Kernels:
+    """The kernels of this process. The constructor loads them, or begins to compile them in child processes.
+
+    `done` and `total` count the functions that are compiled; some of the `total` may not be needed. Call the
+    constructor before threads are started, because it forks.
+    """
+
+    def __init__(self, loads: Sequence[Load], packages: Sequence[str], log: Logger | None) -> None:
+        """`loads`: functions each of which loads some kernels; those that take longest to compile come first.
+        `packages`: the packages that these kernels and their parts are in. `log`: gets the progress."""
+        self._loads = loads
+        self._log = log
+        self._children: list[BaseProcess] = []
+        self._seen: set[int] = set()
+        self._part = b""
+        self._loaded = asyncio.Event()
+        modules = (function.__module__ for function in compiled_functions())
+        self.total = sum(module.startswith(tuple(packages)) for module in modules)
+        self._tell(logging.DEBUG, "loading kernels")
+        if load_kept_kernels(self._load):
+            self._finish()
+        elif not is_cached():
+            remedy = "set NUMBA_CACHE_DIR to a folder that the daemon's user may write to"
+            what = "compiling kernels at each start, because numba has no folder for them"
+            self._tell(logging.WARNING, what, remedy=remedy)
+            self._load()
+            self._finish()
+        else:
+            self._begin()
+
+    @property
+    def done(self) -> int:
+        return len(self._seen)
+
+    @property
+    def loaded(self) -> bool:
+        return self._loaded.is_set()
+
+    @property
+    def status(self) -> str:
+        """What is being done, for people; "" once the kernels are loaded."""
+        return "" if self.loaded else f"{COMPILING}: {self.done} of {self.total}"
+
+    async def wait(self) -> None:
+        """Wait until the kernels are loaded."""
+        await self._loaded.wait()
+
+    async def run(self) -> None:
+        """Follow the child processes, log their progress, and load the kernels. Returns at once if they are loaded."""
+        began = logged = time.monotonic()
+        while self.compiling():
+            await asyncio.sleep(_LOOK_EVERY_S)
+            if time.monotonic() - logged >= _LOG_EVERY_S:
+                logged = time.monotonic()
+                self._tell(logging.INFO, COMPILING, done=self.done, of=self.total)
+        if not self.loaded:
+            await in_thread("load kernels", self._load)
+            self._finish()
+            seconds = round(time.monotonic() - began)
+            self._tell(logging.INFO, "kernels compiled", seconds=seconds)
+
+    def compiling(self) -> bool:
+        """Read the progress. Returns False once all child processes have ended."""
+        if not self._children:
+            return False
+        alive = any(child.is_alive() for child in self._children)
+        with suppress(BlockingIOError):
+            while data := os.read(self._pipe, 4096):
+                self._part += data
+        whole = len(self._part) // _NUMBER_BYTES * _NUMBER_BYTES
+        for at in range(0, whole, _NUMBER_BYTES):
+            self._seen.add(int.from_bytes(self._part[at : at + _NUMBER_BYTES], "big"))
+        self._part = self._part[whole:]
+        if not alive:
+            for child in self._children:
+                child.join()
+            self._children = []
+            os.close(self._pipe)
+        return alive
+
+    def load(self) -> None:
+        """Load what the child processes have compiled, and compile what they have not. For programs without a loop."""
+        self._load()
+        self._finish()
+
+    # ------------------------------------------------------------------------------------------------------------
+
+    def _tell(self, level: int, event: str, **fields: object) -> None:
+        if self._log is not None:
+            self._log.log(level, event, **fields)
+
+    def _load(self) -> None:
+        for load in self._loads:
+            load()
+
+    def _finish(self) -> None:
+        self._loaded.set()
+        release_compiler()
+
+    def _begin(self) -> None:
+        """Start the child processes. Each takes the next of `loads` from a pipe, until none is left."""
+        self._tell(logging.INFO, COMPILING, done=0, of=self.total)
+        orders, give = os.pipe()
+        os.write(give, bytes(range(len(self._loads))))
+        os.close(give)
+        self._pipe, report = os.pipe()
+        os.set_blocking(self._pipe, False)
+        context = multiprocessing.get_context("fork")
+        number = min(_CHILDREN_MAX, len(os.sched_getaffinity(0)), len(self._loads))
+        for _ in range(number):
+            child = context.Process(
+                target=_compile, args=(self._loads, orders, report), daemon=True
+            )
+            child.start()
+            self._children.append(child)
+        os.close(orders)
+        os.close(report)
+
+
+def _compile(loads: Sequence[Callable[[], None]], orders: int, report: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
+    with numba_event.install_listener("numba:compile", _Reporting(report)):
+        while order := os.read(orders, 1):
+            loads[order[0]]()
