@@ -231,6 +231,36 @@ def test_a_session_that_was_stored_but_not_answered_fences_the_older_one(
     assert Reader(daemon, "d").open().session > old.session + 1
 
 
+def test_a_seek_that_was_killed_before_its_position_was_stored_is_repeated(
+    new_server: NewServer, make_daemon: MakeDaemon, source: Source
+) -> None:
+    """The number of the session, which fences the reader, is stored before the position."""
+    server = new_server(0)
+    daemon = new_daemon(make_daemon, source, server)
+    daemon.start()
+    reader = Reader(daemon, "d").open()
+    with load(server, "d") as writing:
+        writing.until_written(5)
+    reader.read_to(server)
+    reader.acknowledge()
+    former = daemon.api.row("d")["acknowledged"]
+    daemon.stop()
+    daemon.start(kill_at="begun")
+    daemon.api.until_state("d", "streaming")
+    with pytest.raises((ConnectionError, TimeoutError)):
+        daemon.api.call("d", "seek", to="earliest")
+    daemon.until_killed()
+    daemon.start()
+    daemon.api.until_state("d", "streaming")
+    assert daemon.api.row("d")["acknowledged"] == former
+    with pytest.raises(Problem) as caught:
+        reader.step()
+    assert (caught.value.status, caught.value.kind) == (409, "SESSION_FENCED")
+    moved = daemon.api.call("d", "seek", to="earliest")["position"]
+    assert moved["epoch"] > former["epoch"] and moved["seq"] < former["seq"]
+    assert inserted_ids(Reader(daemon, "d").open().read_to(server)) == writing.ids()
+
+
 def test_an_unacknowledged_range_is_the_same_after_a_restart(
     new_server: NewServer, make_daemon: MakeDaemon, source: Source
 ) -> None:
