@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from dispatcher.front.connections import Connected, Connections
 from dispatcher.front.daemon_errors import wire_error
 from dispatcher.front.dump.request import DumpRequest, parse_dump, parse_register
 from dispatcher.front.interfaces import GetConsumers
-from dispatcher.front.questions.answer import Answer, LookUp, Ok, ResultSet, Who, result_set
+from dispatcher.front.questions.answer import (
+    Answer,
+    LookUp,
+    Ok,
+    ResultSet,
+    Who,
+    joined_answer,
+    result_set,
+)
 from dispatcher.front.questions.answers import answer_to, check_database
 from dispatcher.front.questions.parse import parse_question
 from dispatcher.front.questions.question import Kill, Question, ShowReplicas
 from dispatcher.front.questions.refusals import question_too_large, unknown_thread
 from dispatcher.front.questions.variables import VariableMemory, Variables
 from dispatcher.front.served_dump import ServedDump
-from dispatcher.front.turns import Turns
+from dispatcher.front.turns import UNITS_PER_ROW, Asker, ServerTurns, Turn, Turns
 from dispatcher.front.wire.channel import Channel
 from dispatcher.front.wire.errors import WireError, error_packet, unknown_command
 from dispatcher.front.wire.login import FrontLogin
 from dispatcher.front.wire.packets import Command
 from dispatcher.front.wire.result_set import eof_packet, ok_packet, text_result_set
 from dispatcher.model.errors import BinlogError
-from dispatcher.model.server_picture import Picture
+from dispatcher.model.server_picture import Picture, ServerAnswer
 from dispatcher.mysql.error_map import number_of
 from dispatcher.settings.front import FrontSettings
 
 COMMAND_BYTES_MAX = 1 << 20
-QUESTION_BYTES_MAX = 128 << 10
+QUESTION_BYTES_MAX = 32 << 10
+_SLICE_ROWS = (
+    256  # how many rows of an answer the front computes, or encodes, before it counts them
+)
 IDLE_S = 8 * 3600.0
 """How long a client may send no command before the front disconnects it, like MySQL's `wait_timeout`."""
 _STATISTICS = b"binlog-dispatcher"
@@ -47,6 +60,7 @@ class FrontServices:
     settings: FrontSettings
     connections: Connections
     turns: Turns = field(default_factory=Turns)
+    server_turns: ServerTurns = field(default_factory=ServerTurns)
     memory: VariableMemory = field(default_factory=VariableMemory)
 
 
@@ -59,6 +73,7 @@ class ClientSession:
         self._services = services
         self._consumers = services.consumers
         self._name = login.user
+        self._asker = Asker(login.secret, login.user)
         self._variables = self._new_variables()
         self._connected = Connected(login, channel.close)
         self._asked_for_gtids = False
@@ -76,10 +91,16 @@ class ClientSession:
                 if code == Command.QUIT:
                     return
                 if code in _DUMPS:
-                    await self._dump(parse_dump(code, argument))
+                    async with self._services.turns.turn(self._asker):
+                        request = parse_dump(code, argument)
+                    await self._dump(request)
                     return
-                self._channel.send(await self._answer(code, argument))
-                await self._channel.drain(self._services.settings.write_timeout_seconds)
+                payloads = await self._answer(code, argument)
+                for part, _, ends in _slices(payloads):
+                    self._channel.send(part)
+                    await self._channel.drain(self._services.settings.write_timeout_seconds)
+                    if not ends:
+                        await asyncio.sleep(0)  # `drain` does not wait for a fast client
         except BinlogError as error:
             raise wire_error(error) from None
         finally:
@@ -128,16 +149,34 @@ class ClientSession:
         self._asked_for_gtids |= _OF_FILE_REPLICA in argument.lower()
         if len(argument) > QUESTION_BYTES_MAX:
             raise question_too_large(QUESTION_BYTES_MAX)
-        async with self._turn():
+        async with self._services.turns.turn(self._asker) as turn:
             question = parse_question(argument.decode("utf-8", "replace"), self._variables)
+            await turn.spend(len(argument))
             answer = self._own_answer(question)
             if answer is None:
                 answer = answer_to(question, picture, self._variables, self._who())
-        if isinstance(answer, LookUp):
-            answer = await self._look_up(answer)
-        if isinstance(answer, ResultSet):
-            return text_result_set(answer.columns, answer.rows, self._login.capabilities)
-        return [ok_packet()]
+            if not isinstance(answer, LookUp):
+                await turn.spend(len(argument))
+                return await self._encoded(answer, turn)
+        found = await self._look_up(answer)
+        async with self._services.turns.turn(self._asker) as turn:
+            parts = []
+            for rows, _, _ in _slices(found.rows):
+                parts.append(answer.result(ServerAnswer(found.columns, rows)))
+                await turn.spend(len(rows) * UNITS_PER_ROW)
+            return await self._encoded(joined_answer(parts), turn)
+
+    async def _encoded(self, answer: ResultSet | Ok, turn: Turn) -> list[bytes]:
+        if isinstance(answer, Ok):
+            return [ok_packet()]
+        payloads = []
+        capabilities = self._login.capabilities
+        for rows, begins, ends in _slices(answer.rows):
+            payloads += text_result_set(
+                answer.columns, rows, capabilities, begins=begins, ends=ends
+            )
+            await turn.spend(len(rows) * UNITS_PER_ROW)
+        return payloads
 
     def _own_answer(self, question: Question) -> Answer | None:
         """Answer a question about the front's own connections. Returns None for a question about anything else."""
@@ -161,18 +200,15 @@ class ClientSession:
                 rows.append((*row, client.uuid)[: len(empty.columns)])
         return result_set([column.name for column in empty.columns], rows)
 
-    async def _look_up(self, asked: LookUp) -> ResultSet:
+    async def _look_up(self, asked: LookUp) -> ServerAnswer:
+        """Return the server's answer. Raises WireError if the server refuses the statement."""
         try:
-            found = await self._consumers().look_up(self._name, asked.statement)
+            async with self._services.server_turns.turn(self._asker):
+                return await self._consumers().look_up(self._name, asked.statement)
         except BinlogError as error:
             if number := number_of(error):
                 raise asked.refusal(number) from None
             raise
-        async with self._turn():
-            return asked.result(found)
-
-    def _turn(self) -> AbstractAsyncContextManager[None]:
-        return self._services.turns.turn(self._name)
 
     async def _picture(self) -> Picture:
         self._shown = picture = await self._consumers().picture(self._name)
@@ -207,4 +243,17 @@ class ClientSession:
             await self._picture(),
             is_mariadb_replica=self._asked_for_gtids and self._connected.registration is not None,
         )
+        async with self._services.server_turns.turn(self._asker):
+            await dump.admit(request)
         await dump.serve(request)
+
+
+T = TypeVar("T")
+
+
+def _slices(items: Sequence[T]) -> Iterator[tuple[tuple[T, ...], bool, bool]]:
+    """Yield items in slices of _SLICE_ROWS, each with whether it is the first and the last one. Yields one slice if
+    there are no items."""
+    for begin in range(0, len(items) or 1, _SLICE_ROWS):
+        end = begin + _SLICE_ROWS
+        yield tuple(items[begin:end]), begin == 0, end >= len(items)

@@ -13,7 +13,20 @@ _SHUTDOWN = 1053  # ER_SERVER_SHUTDOWN
 _ACCESS_DENIED = 1045  # ER_ACCESS_DENIED_ERROR
 _MESSAGE_MAX = 500  # bytes; a server's own messages have at most 512
 
-_TRANSIENT = frozenset({ErrorKind.NOT_LEADER, ErrorKind.RANGE_UNAVAILABLE, ErrorKind.STATE_STORE})
+_TRANSIENT = frozenset(
+    {
+        ErrorKind.NOT_LEADER,
+        ErrorKind.RANGE_UNAVAILABLE,
+        ErrorKind.STATE_STORE,
+        ErrorKind.TOO_MANY_REQUESTS,
+    }
+)
+
+
+def not_reached() -> WireError:
+    """The error for a client that connects before the daemon has reached a server."""
+    what = "the daemon had not reached a server before this connection; connect again"
+    return WireError(_SHUTDOWN, f"Server shutdown in progress: {what}")
 
 
 def wire_error(error: BinlogError) -> WireError:

@@ -24,7 +24,7 @@ from dispatcher.front.dump.relay import Relay
 from dispatcher.front.interfaces import Consumers, GetConsumers
 from dispatcher.front.start import Beginning, InQueue, Wanted, beginning
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.model.gtid import GtidSet
+from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import Position
 
 # The greatest size of a range. A larger transaction is a range of its own.
@@ -47,12 +47,12 @@ class DumpOutput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """`wanted`: where the client asks the dump to begin; `executed`: the source's executed set, None without MySQL's
-    GTIDs; `heartbeat_s`: the period of heartbeats, 0 = no heartbeats; `acknowledge_after_s`: after how many seconds a
+    """`wanted`: where the client asks the dump to begin; `executed`: the source's executed GTIDs, None in a dump by
+    file; `heartbeat_s`: the period of heartbeats, 0 = no heartbeats; `acknowledge_after_s`: after how many seconds a
     sent range is acknowledged; `to_end`: True if the dump ends at the end of the log (BINLOG_DUMP_NON_BLOCK)."""
 
     wanted: Wanted
-    executed: GtidSet | None
+    executed: GtidSet | MariadbGtids | None
     heartbeat_s: float
     acknowledge_after_s: float
     to_end: bool = False
@@ -130,10 +130,10 @@ class DumpSession:
         return beginning(self._options.wanted, held, self._options.executed)
 
     async def _begin(self, consumers: Consumers, place: Beginning) -> Position:
-        after = None
-        if not isinstance(place, InQueue):
-            after = await consumers.position_of(self._name, place)
-        opened = await consumers.open_session(self._name, after, read_only=False)
+        if isinstance(place, InQueue):
+            opened = await consumers.open_session(self._name, None, read_only=False)
+        else:
+            opened = await consumers.open_at(self._name, place)
         self._number = opened["session"]
         self._head = Position.from_dict(opened["head"]).order
         if opened["gap"]:

@@ -9,6 +9,7 @@ from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.dispatch.queue.queue import HeldRange
 from dispatcher.dispatch.queue.reader import Caller, PollBounds
 from dispatcher.dispatch.values.specs import Start
+from dispatcher.model.asked_dump import AskedDump, DumpRefusal
 from dispatcher.model.position import Position
 from dispatcher.model.server_picture import Picture, ServerAnswer
 from dispatcher.model.subscription import Subscription
@@ -27,7 +28,9 @@ class Consumers(Protocol):
 
     async def held(self, name: str) -> HeldRange | None: ...
 
-    async def position_of(self, name: str, start: Start) -> Position: ...
+    async def open_at(self, name: str, start: Start) -> dict[str, Any]: ...
+
+    async def dump_refusal(self, name: str, asked: AskedDump) -> DumpRefusal | None: ...
 
     async def open_session(
         self, name: str, after: Position | None, read_only: bool

@@ -4,7 +4,6 @@ it."""
 from __future__ import annotations
 
 import asyncio
-import time
 
 from dispatcher.dispatch.queue.reader import Caller
 from dispatcher.front.daemon_errors import wire_error
@@ -18,13 +17,13 @@ from dispatcher.front.start import Wanted
 from dispatcher.front.wire.channel import Channel, ClientGone
 from dispatcher.front.wire.errors import WireError, fatal_reading
 from dispatcher.front.wire.login import FrontLogin
+from dispatcher.model.asked_dump import AskedDump
 from dispatcher.model.errors import BinlogError
-from dispatcher.model.gtid import GtidSet, MariadbGtids
+from dispatcher.model.gtid import MariadbGtids
 from dispatcher.model.printable import printable
 from dispatcher.model.server_picture import Picture
 from dispatcher.settings.front import FrontSettings
 
-_OFFSET_MIN = 4
 _QUIT_BYTES_MAX = 1 << 10
 _PROGRAM_MAX = 80  # the longest name of a program, in characters
 # A replica of MySQL adds up the sizes of the events that it gets to count its offset. If events are left out, the
@@ -41,11 +40,6 @@ _MARIADB_BY_FILE_REFUSED = (
     "a replica of MariaDB cannot read by file and offset here, because events have other sizes than in the source's"
     " log: CHANGE MASTER TO MASTER_USE_GTID=slave_pos"
 )
-_AHEAD = (
-    "Replica has more GTIDs than the source has, using the source's SERVER_UUID {uuid}: the source was restored from a"
-    " backup, or is not the one that the client has read; copy the tables afresh"
-)
-_PICTURE_AGE_S = 3.0  # the greatest age of a `Picture` of the server
 
 
 class ServedDump:
@@ -70,12 +64,15 @@ class ServedDump:
         self._picture = picture
         self._is_mariadb_replica = is_mariadb_replica
 
+    async def admit(self, request: DumpRequest) -> None:
+        """Raise WireError if the front or the source refuses the request."""
+        self._check(request)
+        await self._ask_source(request)
+
     async def serve(self, request: DumpRequest) -> None:
         """Serve the dump until the client disconnects. If the client has set BINLOG_DUMP_NON_BLOCK, the dump ends at
         the end of the log. Raises ClientGone when the client disconnects."""
         wanted = self._wanted(request)
-        if isinstance(wanted, AfterGtids) and isinstance(wanted.gtids, GtidSet):
-            await self._require_own_history(wanted.gtids)
         relay = Relay(self._relay_options(request), wanted)
         dump = DumpSession(
             self._consumers,
@@ -97,52 +94,52 @@ class ServedDump:
 
     # -- what the client has asked for -----------------------------------------------------------------------
 
-    def _wanted(self, request: DumpRequest) -> Wanted:
-        """Return where the client asks the dump to begin. Raises WireError 1236 for a request that cannot be served."""
-        state = self._variables.slave_connect_state
+    def _check(self, request: DumpRequest) -> None:
+        """Raise WireError 1236 for a request that the front does not serve, although the source would."""
         if self._variables.slave_until_gtid is not None:
             raise fatal_reading("START SLAVE UNTIL is not possible here")
-        if self._picture.mariadb and state is not None:
-            return AfterGtids(MariadbGtids.parse(state))
-        if request.gtids is not None:
-            return AfterGtids(request.gtids)
-        if (
-            self._login.attributes.get("program_name") == _MYSQL_REPLICA
-            and not self._picture.mariadb
-        ):
+        if self._state is not None or request.gtids is not None:
+            return
+        is_mysql_replica = self._login.attributes.get("program_name") == _MYSQL_REPLICA
+        if is_mysql_replica and not self._picture.mariadb:
             raise fatal_reading(_BY_FILE_REFUSED)
         if self._is_mariadb_replica:
             raise fatal_reading(_MARIADB_BY_FILE_REFUSED)
-        if request.offset < _OFFSET_MIN:
-            text = "Client requested source to start replication from position < 4"
-            raise fatal_reading(text)
+
+    async def _ask_source(self, request: DumpRequest) -> None:
+        """Raise the source's own error if the source refuses the request: for a place that it has purged or never had,
+        and for an offset at which no event begins."""
+        asked = AskedDump(
+            request.file,
+            request.offset,
+            None if self._picture.mariadb else request.gtids,
+            self._state,
+            self._variables.slave_gtid_strict_mode,
+        )
+        refusal = await self._consumers().dump_refusal(self._login.user, asked)
+        if refusal is not None:
+            raise WireError(refusal.number, refusal.text)
+
+    @property
+    def _state(self) -> str | None:
+        """The GTIDs of a client of MariaDB that reads by GTID; None for any other client."""
+        return self._variables.slave_connect_state if self._picture.mariadb else None
+
+    def _wanted(self, request: DumpRequest) -> Wanted:
+        """Return where the client asks the dump to begin. Raises BinlogError for malformed GTIDs."""
+        if self._state is not None:
+            return AfterGtids(MariadbGtids.parse(self._state))
+        if request.gtids is not None:
+            return AfterGtids(request.gtids)
         return AfterPlace(request.file or self._first_file(), request.offset)
-
-    async def _require_own_history(self, gtids: GtidSet) -> None:
-        """Raise WireError 1236 if the client has GTIDs of the source's own UUID that the source has not executed.
-
-        In this case the source was restored from a backup. It gives the numbers of these GTIDs to other transactions.
-        The client would miss those, because it seems to have them already. Source: sql/rpl_binlog_sender.cc,
-        Binlog_sender::check_start_file.
-        """
-        uuid = self._picture.server_uuid
-        of_source = {name: part for name, part in gtids.sources().items() if name[:36] == uuid}
-        own = GtidSet(of_source)
-        until = time.monotonic() + _PICTURE_AGE_S
-        while not GtidSet.parse(self._picture.executed).contains(own):
-            # A client that has read from the server itself can have GTIDs that the picture does not contain yet.
-            if time.monotonic() >= until:
-                raise fatal_reading(_AHEAD.format(uuid=uuid))
-            await asyncio.sleep(_PICTURE_AGE_S / 8)
-            self._picture = await self._consumers().picture(self._login.user)
 
     def _first_file(self) -> str:
         return next((name for name, _ in self._picture.log_files), "")
 
     def _options(self, request: DumpRequest, wanted: Wanted) -> DumpOptions:
         executed = None
-        if isinstance(wanted, AfterGtids) and isinstance(wanted.gtids, GtidSet):
-            executed = GtidSet.parse(self._picture.executed)
+        if isinstance(wanted, AfterGtids):
+            executed = type(wanted.gtids).parse(self._picture.executed)
         return DumpOptions(
             wanted,
             executed,

@@ -37,12 +37,15 @@ class InQueue:
 Beginning = InQueue | Start
 
 
-def beginning(wanted: Wanted, held: HeldRange | None, executed: GtidSet | None = None) -> Beginning:
-    """Return where the session of a dump begins.
+def beginning(
+    wanted: Wanted, held: HeldRange | None, executed: GtidSet | MariadbGtids | None = None
+) -> Beginning:
+    """Return where the session of a dump begins. The source must have accepted the client's request.
 
-    `held`: the range that the consumer's queue contains, None if the consumer has failed; `executed`: the source's
-    executed set, None without MySQL's GTIDs. GTIDs that the client has, but the source has not executed, are ignored,
-    because a replica may have transactions of its own.
+    `held`: the range that the consumer's queue contains, None if the consumer has failed, or if the source's log is
+    another one; `executed`: the source's executed GTIDs, None in a dump by file. GTIDs that the client has, but the
+    source has not executed, are ignored, because a replica may have transactions of its own: with MySQL single GTIDs,
+    with MariaDB whole domains.
     """
     match wanted:
         case AfterPlace(file, offset):
@@ -52,9 +55,17 @@ def beginning(wanted: Wanted, held: HeldRange | None, executed: GtidSet | None =
         case AfterGtids(gtids):
             if held is not None and _holds_gtids(held, gtids):
                 return InQueue()
-            if isinstance(gtids, GtidSet) and executed is not None:
-                gtids = gtids.intersection(executed)
-            return AtGtid(str(gtids))
+            return AtGtid(str(gtids if executed is None else _of_source(gtids, executed)))
+
+
+def _of_source(
+    gtids: GtidSet | MariadbGtids, executed: GtidSet | MariadbGtids
+) -> GtidSet | MariadbGtids:
+    if isinstance(gtids, GtidSet) and isinstance(executed, GtidSet):
+        return gtids.intersection(executed)
+    assert isinstance(gtids, MariadbGtids) and isinstance(executed, MariadbGtids)
+    domains = executed.domains()
+    return MariadbGtids({name: gtid for name, gtid in gtids.domains().items() if name in domains})
 
 
 def _holds_place(held: HeldRange, file: str, offset: int) -> bool:

@@ -1,7 +1,9 @@
-"""Lets the front work on one question at a time, and the consumers take turns.
+"""Lets the tokens, and the consumers of each token, take turns with their questions.
 
-The event loop reads and writes once between two questions. So a client that asks without pause delays a client of
-another consumer by one question of each consumer, and the rest of the daemon by one question.
+The front works on one question at a time, and the event loop reads and writes once between two turns. The work in a
+turn is bounded: a question that needs more than STEP_UNITS passes its turn on, and continues when its next turn comes.
+So a client that asks without pause delays a client of another token by one turn of each token, and the rest of the
+daemon by one turn.
 """
 
 from __future__ import annotations
@@ -10,29 +12,53 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+# How much work a turn may do: a byte of a question's text that is parsed is one unit, a row of an answer UNITS_PER_ROW.
+# This many units take 1 to 2 ms. A part of the work that cannot be divided has up to twice as many units.
+STEP_UNITS = 16 << 10
+UNITS_PER_ROW = 32
+
+
+class Asker(NamedTuple):
+    """The token and the consumer of a client that asks. `token`: None if the settings have no tokens."""
+
+    token: str | None
+    consumer: str
+
+    @property
+    def holder(self) -> str:
+        """The token, or the consumer if the settings have no tokens."""
+        return self.consumer if self.token is None else self.token
 
 
 class Turns:
-    """The questions that wait for their turn, by consumer."""
+    """The questions that wait for their turn, by token and consumer."""
 
     def __init__(self) -> None:
         self._busy = False
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # the next consumer first
+        # The next token first, and for each token the next consumer first.
+        self._waiting: dict[str | None, dict[str, deque[asyncio.Future[None]]]] = {}
 
     @asynccontextmanager
-    async def turn(self, consumer: str) -> AsyncIterator[None]:
-        """Wait for a turn. The body must not wait for anything."""
-        if self._busy:
-            await self._wait(consumer)
-        self._busy = True
+    async def turn(self, asker: Asker) -> AsyncIterator[Turn]:
+        """Wait for a turn. The body must wait for nothing but `Turn.spend`."""
+        turn = Turn(self, asker)
+        await turn.take()
         try:
-            yield
+            yield turn
         finally:
-            self._end()
+            turn.pass_on()
 
-    async def _wait(self, consumer: str) -> None:
+    async def _take(self, asker: Asker) -> None:
+        if self._busy:
+            await self._wait(asker)
+        self._busy = True
+
+    async def _wait(self, asker: Asker) -> None:
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(consumer, deque()).append(turn)
+        consumers = self._waiting.setdefault(asker.token, {})
+        consumers.setdefault(asker.consumer, deque()).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -45,14 +71,66 @@ class Turns:
         asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        """Give the turn to the next consumer's oldest question."""
+        """Give the turn to the oldest question of the next token's next consumer."""
         while self._waiting:
-            consumer = next(iter(self._waiting))
-            turns = self._waiting.pop(consumer)
+            token = next(iter(self._waiting))
+            consumers = self._waiting.pop(token)
+            consumer = next(iter(consumers))
+            turns = consumers.pop(consumer)
             turn = turns.popleft()
             if turns:
-                self._waiting[consumer] = turns  # behind the other consumers
+                consumers[consumer] = turns  # behind the other consumers of the token
+            if consumers:
+                self._waiting[token] = consumers  # behind the other tokens
             if not turn.done():
                 turn.set_result(None)
                 return
         self._busy = False
+
+
+class Turn:
+    """The turns of one question."""
+
+    def __init__(self, turns: Turns, asker: Asker) -> None:
+        self._turns, self._asker = turns, asker
+        self._held = False
+        self._spent = 0
+
+    async def spend(self, units: int) -> None:
+        """Count work that the question has done. If the turn has done its work, pass it on and wait for the next."""
+        self._spent += units
+        if self._spent >= STEP_UNITS:
+            self.pass_on()
+            await self.take()
+
+    async def take(self) -> None:
+        await self._turns._take(self._asker)  # noqa: SLF001
+        self._held, self._spent = True, 0
+
+    def pass_on(self) -> None:
+        """Let others have their turns. Does nothing if the question has no turn, because its client has left."""
+        if self._held:
+            self._held = False
+            self._turns._end()  # noqa: SLF001
+
+
+class ServerTurns:
+    """Lets each token ask the servers one question at a time, so that it takes at most one of the daemon's connections
+    for questions, and its further questions wait here."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # with the number of users
+
+    @asynccontextmanager
+    async def turn(self, asker: Asker) -> AsyncIterator[None]:
+        """Wait until the token asks no server. The body may wait for a server."""
+        holder = asker.holder
+        lock, users = self._locks.get(holder, (asyncio.Lock(), 0))
+        self._locks[holder] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks.pop(holder)
+            if users > 1:
+                self._locks[holder] = lock, users - 1

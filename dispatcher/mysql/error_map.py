@@ -18,6 +18,11 @@ import pymysql
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 FATAL_READING_LOG = 1236
+# Lower-case fragments of texts of error 1236 that are about the server's state, not about the requested place. Sources:
+# sql/rpl_binlog_sender.cc, sql/binlog_istream.h.
+STATE_OF_SERVER = (
+    "memory allocation", "i/o error", "unknown error", "not open", "could not open",
+)  # fmt: skip
 _TEXT_MAX = 1000  # how many characters of a server's text a message contains
 
 _DAMAGED = (

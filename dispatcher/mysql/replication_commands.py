@@ -133,30 +133,41 @@ def ask_by_file(
     _command(connection, COM_BINLOG_DUMP, request)
 
 
-def ask_by_gtids(connection: Connection, identity: Identity, executed: bytes) -> None:
-    """Request a dump of all transactions except those in an encoded GTID set.
+def ask_by_gtids(
+    connection: Connection, identity: Identity, executed: bytes, *, follow: bool = True
+) -> None:
+    """Request a dump of all transactions except those in an encoded GTID set. Without `follow`, the dump ends at the
+    end of the log.
 
     The request contains no file name. With a file name, the server would not check whether it has purged some of these
     transactions.
     """
-    request = struct.pack("<HII", _THROUGH_GTID, identity.server_id, 0)
+    flags = _THROUGH_GTID | (0 if follow else NON_BLOCKING)
+    request = struct.pack("<HII", flags, identity.server_id, 0)
     _command(
         connection, COM_BINLOG_DUMP_GTID, request + struct.pack("<QI", 4, len(executed)) + executed
     )
 
 
-def ask_by_domains(connection: Connection, identity: Identity, state: str) -> None:
+def ask_by_domains(
+    connection: Connection,
+    identity: Identity,
+    state: str,
+    *,
+    strict: bool = True,
+    follow: bool = True,
+) -> None:
     """Request a dump from MariaDB of all transactions that follow those of `state`, the newest GTID of each domain.
 
     In each domain, the server sends what follows exactly this GTID in its log. It refuses a GTID that its log does not
-    contain, also between two that it contains, because of @slave_gtid_strict_mode. A file and offset in the request
-    would be ignored.
+    contain; if `strict` is True (@slave_gtid_strict_mode), also a GTID between two that its log contains. A file and
+    offset in the request would be ignored. Without `follow`, the dump ends at the end of the log.
     """
     settings = (
-        "@slave_connect_state = %s, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0"
+        "@slave_connect_state = %s, @slave_gtid_strict_mode = %s, @slave_gtid_ignore_duplicates = 0"
     )
-    fetch(connection, f"SET {settings}", (state,))
-    ask_by_file(connection, identity, "", 4, mariadb=True)
+    fetch(connection, f"SET {settings}", (state, int(strict)))
+    ask_by_file(connection, identity, "", 4, mariadb=True, follow=follow)
 
 
 def socket_of(connection: Connection) -> socket.socket:

@@ -12,10 +12,7 @@ from typing import Any
 
 from dispatcher.dispatch.messages.events import DeliveryChanged
 from dispatcher.dispatch.values.specs import Start
-from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.runtime.client.consumer_session import ConsumerSession
 from dispatcher.runtime.client.from_settings import start_spec
-from dispatcher.runtime.client.places import relocation_to
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.settings.model import StartSettings
@@ -43,22 +40,9 @@ class Administration:
         survives a restart."""
         session = self._sessions.get(name)
         async with session.acknowledging:
-            self._check_current(session)
+            self._sessions.require_current(session)
             await self._store.set_paused(name, paused)
             session.runner.step(DeliveryChanged(name, paused))
 
-    def _check_current(self, session: ConsumerSession) -> None:
-        if self._sessions.get(session.consumer.name) is not session:
-            what = "the consumer's settings were changed meanwhile"
-            raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what, where=session.where)
-
     async def _move(self, name: str, start: Start) -> dict[str, Any]:
-        session = self._sessions.get(name)
-        order = await relocation_to(session, start)
-        async with session.acknowledging:
-            self._check_current(session)
-            session.begin(await self._store.next_session(name), moved=True)
-            session.runner.step(order)
-            await session.runner.flush()
-        session.wake()  # waiting calls then notice that their session is fenced
-        return session.acknowledged.as_dict()
+        return (await self._sessions.relocate(name, start)).as_dict()

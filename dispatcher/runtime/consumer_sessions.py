@@ -31,13 +31,14 @@ from dispatcher.dispatch.queue.queue import HeldRange, ReadableRange
 from dispatcher.dispatch.queue.reader import Caller, PollBounds
 from dispatcher.dispatch.status import consumer_state
 from dispatcher.dispatch.values.specs import Start
+from dispatcher.model.asked_dump import AskedDump, DumpRefusal
 from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint, Position
 from dispatcher.model.server_picture import Picture, ServerAnswer
 from dispatcher.model.subscription import Subscription
 from dispatcher.runtime.client.consumer_session import READ_ONLY, ConsumerSession
 from dispatcher.runtime.client.from_settings import start_spec
-from dispatcher.runtime.client.places import position_of
+from dispatcher.runtime.client.places import log_was_replaced, position_of, relocation_to
 from dispatcher.runtime.loop.time_slices import in_slices
 from dispatcher.runtime.status.history import Sample
 from dispatcher.runtime.status.rates import Rates
@@ -244,10 +245,41 @@ class ConsumerSessions:
         return await position_of(await self._started_or_failed(name), start)
 
     async def held(self, name: str) -> HeldRange | None:
-        """Return what the consumer's queue holds; None if the consumer has failed. Waits until the consumer has a
-        position."""
+        """Return what the consumer's queue holds; None if the consumer has failed, or if the server's log is no longer
+        the one that the consumer has read. Waits until the consumer has a position."""
         session = await self._started_or_failed(name)
-        return None if session.consumer.failed is not None else session.queue.held
+        if session.consumer.failed is not None or await log_was_replaced(session):
+            return None
+        return session.queue.held
+
+    async def open_at(self, name: str, start: Start) -> dict[str, Any]:
+        """Open a session at a place of the server's present log, wherever the consumer is. If this log is no longer the
+        one that the consumer has read, the place has a new epoch. Raises BinlogError as `position_of` does."""
+        session = await self._started_or_failed(name)
+        if await log_was_replaced(session):
+            await self.relocate(name, start)
+            return await self.open_session(name, None, read_only=False)
+        after = await self.position_of(name, start)
+        return await self.open_session(name, after, read_only=False)
+
+    async def relocate(self, name: str, start: Start) -> Position:
+        """Move a consumer to a place of the server's log, into an epoch that was never used before, and fence all
+        sessions. Returns its new position. Raises BinlogError as `position_of` does, and then changes nothing."""
+        session = self.get(name)
+        order = await relocation_to(session, start)
+        async with session.acknowledging:
+            self.require_current(session)
+            session.begin(await self._store.next_session(name), moved=True)
+            session.runner.step(order)
+            await session.runner.flush()
+        session.wake()  # waiting calls then notice that their session is fenced
+        return session.acknowledged
+
+    def require_current(self, session: ConsumerSession) -> None:
+        """Raise BinlogError if the settings have replaced this consumer meanwhile."""
+        if self._sessions.get(session.consumer.name) is not session:
+            what = "the consumer's settings were changed meanwhile"
+            raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what, where=session.where)
 
     async def binlog(
         self,
@@ -400,6 +432,12 @@ class ConsumerSessions:
 
         version = session.queue.epoch, session.queue.queued.seq
         return await session.runner.look_ups.ask(("statement", statement), version, look_up)
+
+    async def dump_refusal(self, name: str, asked: AskedDump) -> DumpRefusal | None:
+        """Return the refusal of the consumer's server if a client asked it for this dump; None if it accepts the
+        dump. The answer is never an old one."""
+        runner = self.get(name).runner
+        return await runner.look_ups.ask_now(lambda: runner.source.server().dump_refusal(asked))
 
     def format(self, name: str) -> FormatDescription | None:
         """A FORMAT_DESCRIPTION that the consumer's source has sent; see `ClientRunner.format`."""

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from dispatcher.dispatch.values.executed_position import ExecutedPosition, Mode
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import Start
+from dispatcher.model.asked_dump import AskedDump, DumpRefusal
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.server_picture import Picture, ServerAnswer
 from dispatcher.mysql.table_schema import Definition, SchemaAt, TableName
@@ -84,6 +85,9 @@ class SchemaServer(Protocol):
 
     def look_up(self, statement: str) -> ServerAnswer:
         """Return the answer to a statement that only reads."""
+
+    def dump_refusal(self, asked: AskedDump) -> DumpRefusal | None:
+        """Return the server's refusal of a dump; None if the server accepts it."""
 
     def table_columns(self, database: str, table: str) -> Definition:
         """Return the columns and the key of a table; see `table_schema.table_columns`."""

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.event.gtid import parse_gtid_event
 from dispatcher.binlog.event.header import EventHeader, has_valid_checksum
-from dispatcher.binlog.event.types import EventType
+from dispatcher.binlog.event.types import HEARTBEATS, EventType
 from dispatcher.dispatch.values.executed_position import (
     BatchGtids,
     ExecutedPosition,
@@ -354,10 +354,19 @@ def commit_us(event: bytes, body: bytes) -> int:
 
 def is_whole_event(event: bytes, offset: int, *, checksum: bool) -> bool:
     """True if the event's `log_pos` fits an event that begins at `offset` (compared in 32 bits), and its checksum, if
-    it has one, is right."""
-    if EventHeader.read(event).log_pos != (offset + len(event)) & 0xFFFF_FFFF:
+    it has one, is right. From 11.7 on, MariaDB writes the events inside a transaction without `log_pos` (0); such an
+    event must have a checksum."""
+    log_pos = EventHeader.read(event).log_pos
+    if log_pos != (offset + len(event)) & 0xFFFF_FFFF and (log_pos or not checksum):
         return False
     return not checksum or has_valid_checksum(event)
+
+
+def is_made_for_dump(header: EventHeader) -> bool:
+    """True for an event that is not in the log's files: the server has made it for a dump."""
+    if header.type in (*HEARTBEATS, EventType.MARIADB_START_ENCRYPTION):
+        return True
+    return header.type in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION) and not header.log_pos
 
 
 def _check_exists(log: SearchableLog, file: str, offset: int) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
 
 from dispatcher.front.connections import Connected, Connections
-from dispatcher.front.turns import Turns
+from dispatcher.front.turns import Asker, ServerTurns, Turns
 from dispatcher.front.wire.errors import WireError
 from dispatcher.front.wire.login import FrontLogin
 from dispatcher.front.wire.packets import Capability
@@ -73,25 +75,68 @@ def test_connections_that_end_are_free_again() -> None:
     assert not logins.connections.of("a")
 
 
+async def served_by(turns: Turns, askers: Iterable[Asker]) -> list[Asker]:
+    """Ask one question of one step for each asker, in this order. Returns the askers as they were served."""
+    served = []
+
+    async def ask(asker: Asker) -> None:
+        async with turns.turn(asker):
+            served.append(asker)
+
+    await asyncio.gather(*map(ask, askers))
+    return served
+
+
 async def test_consumers_take_turns() -> None:
-    """The questions of one consumer delay each question of another consumer by one."""
-    turns, served = Turns(), list[str]()
+    """Without tokens, the questions of one consumer delay each question of another consumer by one step."""
+    greedy, b, c = (Asker(None, name) for name in ("greedy", "b", "c"))
+    served = await served_by(Turns(), [*[greedy] * 6, b, c, b])
+    assert served == [greedy, greedy, b, c, greedy, b, greedy, greedy, greedy]
 
-    async def ask(consumer: str) -> None:
-        async with turns.turn(consumer):
-            served.append(consumer)
 
-    await asyncio.gather(*map(ask, ("greedy",) * 6 + ("b", "c", "b")))
-    assert served == [
-        "greedy", "greedy", "b", "c", "greedy", "b", "greedy", "greedy", "greedy",
-    ]  # fmt: skip
+async def test_tokens_take_turns() -> None:
+    """A token that asks for 20 consumers delays each question of another token by one step."""
+    greedy = [Asker("greedy", f"consumer {n}") for n in range(20)]
+    other = Asker("other", "shop")
+    served = await served_by(Turns(), [*greedy * 2, other, other, other])
+    assert [n for n, asker in enumerate(served) if asker is other] == [2, 4, 6]
+
+
+async def test_the_consumers_of_a_token_take_turns() -> None:
+    greedy, other = Asker("token", "greedy"), Asker("token", "other")
+    served = await served_by(Turns(), [*[greedy] * 6, other, other])
+    assert [n for n, asker in enumerate(served) if asker is other] == [2, 4]
+
+
+async def test_a_token_asks_the_servers_one_question_at_a_time() -> None:
+    turns, go_on = ServerTurns(), asyncio.Event()
+    asking: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+
+    async def ask(asker: Asker) -> None:
+        async with turns.turn(asker):
+            asking[asker.holder] += 1
+            most[asker.holder] = max(most[asker.holder], asking[asker.holder])
+            await go_on.wait()
+            asking[asker.holder] -= 1
+
+    askers = [Asker("greedy", f"c{n}") for n in range(20)]
+    askers += [Asker("other", "c0"), Asker(None, "c0"), Asker(None, "c1")]
+    async with asyncio.TaskGroup() as group:
+        for asker in askers:
+            group.create_task(ask(asker))
+        await asyncio.sleep(0)
+        assert asking == {"greedy": 1, "other": 1, "c0": 1, "c1": 1}
+        go_on.set()
+    assert set(most.values()) == {1}
+    assert not turns._locks
 
 
 async def test_the_event_loop_goes_on_between_two_questions() -> None:
     turns, served = Turns(), list[str]()
 
     async def ask() -> None:
-        async with turns.turn("a"):
+        async with turns.turn(Asker(None, "a")):
             served.append("question")
 
     async def other_work(passes: int) -> None:
@@ -109,7 +154,7 @@ async def test_a_client_that_leaves_gives_its_turn_on() -> None:
     inside, go_on = asyncio.Event(), asyncio.Event()
 
     async def ask(number: int) -> None:
-        async with turns.turn("a"):
+        async with turns.turn(Asker(None, "a")):
             served.append(number)
             if number == 0:
                 inside.set()

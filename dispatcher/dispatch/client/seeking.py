@@ -31,6 +31,7 @@ from uuid import UUID
 
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.history import history_check
+from dispatcher.dispatch.history.continuity import QueuedPosition, history_error
 from dispatcher.dispatch.values.executed_position import (
     ExecutedPosition,
     Mode,
@@ -44,6 +45,8 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import EPOCH_MAX, MARIADB_SERVER, Position
 
+# The errors after which a set of GTIDs, or a file and offset, may name other transactions than in the queue.
+_DOUBTS = (ErrorKind.HISTORY_DIFFERS, ErrorKind.STORED_POSITION)
 _SEEK_REFUSED = (
     "nothing was changed: a session without a position continues at the stored one (Spark: a new checkpoint with"
     " startingOffsets 'stored'); what lies between must be copied afresh"
@@ -111,6 +114,20 @@ def reader_position(consumer: Consumer, start: Start, view: ServerView, epoch_ne
         raise _refused(consumer, error, _RELOCATION_REFUSED) from None
     epoch = _epoch_of(consumer)
     return executed.position(view.server, epoch_new if epoch is None else epoch)
+
+
+def has_left_log(consumer: Consumer, view: ServerView) -> bool:
+    """True if the server's log, of which `view` contains the creation time of the queue's newest file, is not the one
+    that the consumer has read: after a RESET, the numbers and files of the queue name other transactions."""
+    if consumer.failed is not None:
+        return consumer.failed.kind in _DOUBTS
+    queue = consumer.queue
+    if not consumer.started:
+        return False
+    queued = queue.queued
+    created, anchored = queue.files.created_of(queued.file), queue.files.is_anchored(queued)
+    at = QueuedPosition(queue.mode, queue.server, queued, created, anchored)
+    return history_error(view, [at]) is not None
 
 
 # -- a reader's position --------------------------------------------------------------------------------------
@@ -241,8 +258,7 @@ def _check_epoch(consumer: Consumer, after: Position, view: ServerView, *, fresh
 
 def _in_doubt(consumer: Consumer, after: Position) -> bool:
     """True if the set alone does not prove that the position belongs to the server's present log."""
-    doubts = (ErrorKind.HISTORY_DIFFERS, ErrorKind.STORED_POSITION)
-    failed = consumer.failed is not None and consumer.failed.kind in doubts
+    failed = consumer.failed is not None and consumer.failed.kind in _DOUBTS
     return failed or _epoch_of(consumer) not in (None, after.epoch)
 
 

@@ -17,6 +17,7 @@ from dispatcher.front.wire.packets import Command
 from dispatcher.model.errors import UserError
 from dispatcher.model.gtid import GtidSet
 
+GTID_BYTES_MAX = 128 << 10  # the largest set: 3,276 UUIDs, or 8,190 gaps
 _MALFORMED_PACKET = 1835  # ER_MALFORMED_PACKET
 
 _NON_BLOCKING = 0x01  # BINLOG_DUMP_NON_BLOCK
@@ -65,7 +66,7 @@ def parse_dump(command: int, payload: bytes | memoryview) -> DumpRequest:
     """Parse COM_BINLOG_DUMP or COM_BINLOG_DUMP_GTID.
 
     `payload`: the packet without the command's byte. Raises `WireError`: 1835 if the packet is malformed, 1236 if the
-    file's name or the GTID set is malformed.
+    file's name or the GTID set is malformed, or the set is too large.
     """
     fields = _Fields(payload)
     if command == Command.BINLOG_DUMP:
@@ -77,6 +78,9 @@ def parse_dump(command: int, payload: bytes | memoryview) -> DumpRequest:
     name = fields.read(fields.number(4))
     offset = fields.number(8)
     encoded = fields.read(fields.number(4))
+    if len(encoded) > GTID_BYTES_MAX:
+        text = f"a GTID set of {len(encoded)} bytes; binlog-dispatcher accepts at most {GTID_BYTES_MAX}"
+        raise fatal_reading(text)
     try:
         gtids = GtidSet.decode(encoded)
     except UserError as error:

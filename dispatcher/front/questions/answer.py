@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol, TypeAlias
 
 from dispatcher.front.questions.refusals import (
@@ -59,8 +60,8 @@ class Ok:
 @dataclass(frozen=True, slots=True)
 class LookUp:
     """A question that the daemon must ask the server. `statement` consists of constants, quoted names, and names of
-    allowed columns; `result` computes the client's answer from the server's answer. `database`, `table`: the names in
-    error messages, "" = none."""
+    allowed columns; `result` computes the client's answer from the server's answer, row by row, so that a long answer
+    can be computed in parts (`joined_answer`). `database`, `table`: the names in error messages, "" = none."""
 
     statement: str
     result: Callable[[ServerAnswer], ResultSet]
@@ -116,6 +117,17 @@ def of_table(
             kind = ColumnKind.UNSIGNED if large else ColumnKind.INTEGER
         columns.append(AnswerColumn(names[n] if names else name, kind))
     return ResultSet(tuple(columns), tuple(tuple(row[n] for n in places) for row in table.rows))
+
+
+def joined_answer(parts: Sequence[ResultSet]) -> ResultSet:
+    """Return the whole answer. `parts`: the answers for consecutive rows of one server's answer, at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = []
+    for at, (name, kind) in enumerate(parts[0].columns):
+        is_unsigned = any(part.columns[at].kind is ColumnKind.UNSIGNED for part in parts)
+        columns.append(AnswerColumn(name, ColumnKind.UNSIGNED if is_unsigned else kind))
+    return ResultSet(tuple(columns), tuple(chain.from_iterable(part.rows for part in parts)))
 
 
 def _is_large(value: str | None) -> bool:

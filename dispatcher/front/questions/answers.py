@@ -61,7 +61,7 @@ from dispatcher.front.questions.variables import Variables
 from dispatcher.model.server_picture import Picture, ServerAnswer
 
 ROW_CHARACTERS_MAX = 64 << 20
-MADE_CHARACTERS_MAX = 4 << 20
+MADE_CHARACTERS_MAX = 1 << 20
 """The most characters in a row, not counting the distinct values of system variables. With a short question, a client
 can make only this part of a row long."""
 _GTID_OF_PLACE = "binlog_gtid_pos"

@@ -34,7 +34,7 @@ from dispatcher.model.server_picture import Picture
 _ZERO = frozenset(("warning_count", "error_count"))
 
 
-GTID_CHARACTERS_MAX = 128 << 10  # the most characters of all GTID sets that one statement may parse
+GTID_CHARACTERS_MAX = 32 << 10  # the most characters of all GTID sets that one statement may parse
 CONCAT_CHARACTERS_MAX = 64 << 10
 
 

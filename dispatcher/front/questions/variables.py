@@ -228,6 +228,11 @@ class Variables:
         return value if isinstance(value, str) else None
 
     @property
+    def slave_gtid_strict_mode(self) -> bool:
+        """True if a client of MariaDB wants no dump from a GTID that lies between two of the log."""
+        return self._number("slave_gtid_strict_mode") != 0
+
+    @property
     def slave_until_gtid(self) -> str | None:
         """MariaDB's GTIDs at which the dump shall end; None if the client sets no end."""
         value = self._user.get("slave_until_gtid")

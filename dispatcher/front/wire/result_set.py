@@ -52,15 +52,21 @@ def text_result_set(
     rows: Sequence[Sequence[Cell]],
     capabilities: int,
     status: ServerStatus = ServerStatus.AUTOCOMMIT,
+    *,
+    begins: bool = True,
+    ends: bool = True,
 ) -> list[bytes]:
     """The payloads of a result set, in order. Each row has a cell for each column; None is NULL. `capabilities`: the
-    client's capabilities."""
+    client's capabilities. `begins`, `ends`: False if other calls return the payloads before or behind these rows."""
     short = bool(capabilities & Capability.DEPRECATE_EOF)
-    payloads = [lenenc_int(len(columns)), *map(_definition, columns)]
-    if not short:
-        payloads.append(eof_packet(status))
+    payloads = []
+    if begins:
+        payloads += [lenenc_int(len(columns)), *map(_definition, columns)]
+        if not short:
+            payloads.append(eof_packet(status))
     payloads += [b"".join(map(_cell, row)) for row in rows]
-    payloads.append(b"\xfe" + _ok_fields(0, status) if short else eof_packet(status))
+    if ends:
+        payloads.append(b"\xfe" + _ok_fields(0, status) if short else eof_packet(status))
     return payloads
 
 

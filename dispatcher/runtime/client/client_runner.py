@@ -368,18 +368,24 @@ class ClientRunner:
         Changes nothing. Raises BinlogError if the server does not have the position (see `seeking.seek_target`), or if
         the server cannot be asked (RANGE_UNAVAILABLE).
         """
-        self._seek_files.append(position.file)
+        view = await self._view_for(consumer, position)
+        seeking.seek_target(self.client.consumers[consumer], position, view, fresh=fresh)
+        return SeekRequested(consumer, position, view, fresh)
+
+    async def survey_with(self, file: str, what: str) -> ServerView:
+        """Do what `survey` does. The view contains the creation time of `file`, if the source has this file. Raises
+        BinlogError (RANGE_UNAVAILABLE) if the source cannot be asked whether it has `what`."""
+        self._seek_files.append(file)
         try:
-            view = await self._view_for(consumer, position)
-            seeking.seek_target(self.client.consumers[consumer], position, view, fresh=fresh)
-            return SeekRequested(consumer, position, view, fresh)
+            view = await self.survey()
         finally:
-            self._seek_files.remove(position.file)
+            self._seek_files.remove(file)
+        if isinstance(view, BinlogError):
+            raise cannot_ask(what, view)
+        return view
 
     async def _view_for(self, consumer: str, position: Position) -> ServerView:
-        view = await self.survey()
-        if isinstance(view, BinlogError):
-            raise cannot_ask("the position", view)
+        view = await self.survey_with(position.file, "the position")
         starts = seeking.seek_starts(self.client.consumers[consumer], position, view)
         if not starts:
             return view

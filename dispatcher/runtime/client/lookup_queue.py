@@ -52,16 +52,11 @@ class LookUps:
         if kept is not None and kept.version == version and time.monotonic() < kept.expires_at:
             recent: T = await asyncio.shield(kept.answer)
             return recent
-        if self._waiting >= WAITING_MAX:
-            raise UserError(
-                ErrorKind.TOO_MANY_REQUESTS,
-                f"{self._waiting} look-ups of tables already wait for the server",
-            )
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         # The entry does not expire before its look-up is answered.
         self._keep(key, _LookUp(version, answer, float("inf")))
         try:
-            result = await self._look_up(look_up)
+            result = await self.ask_now(look_up)
         except BaseException as error:
             self._kept.pop(key, None)
             cancelled = BinlogError(
@@ -80,7 +75,13 @@ class LookUps:
             self._kept = {k: kept for k, kept in self._kept.items() if kept.expires_at > now}
         self._kept[key] = entry
 
-    async def _look_up(self, look_up: Callable[[], T]) -> T:
+    async def ask_now(self, look_up: Callable[[], T]) -> T:
+        """Call `look_up` in a thread and return its answer. Raises as `ask` does."""
+        if self._waiting >= WAITING_MAX:
+            raise UserError(
+                ErrorKind.TOO_MANY_REQUESTS,
+                f"{self._waiting} look-ups of tables already wait for the server",
+            )
         self._waiting += 1
         try:
             await self._connections.acquire()

@@ -38,6 +38,14 @@ async def relocation_to(session: ConsumerSession, start: Start) -> RelocationReq
     return RelocationRequested(session.consumer.name, start, view, epoch_min)
 
 
+async def log_was_replaced(session: ConsumerSession) -> bool:
+    """True if the log that the server has now is not the one that the consumer has read. Raises BinlogError
+    (RANGE_UNAVAILABLE) if the server cannot be asked."""
+    file = session.queue.queued.file if session.consumer.started else ""
+    view = await session.runner.survey_with(file, "the log that the consumer has read")
+    return seeking.has_left_log(session.consumer, view)
+
+
 async def _view(session: ConsumerSession, start: Start, files: Sequence[str]) -> ServerView:
     try:
         request = ViewRequest(files, starts_to_search([start]))

@@ -194,7 +194,10 @@ class OpenedFiles:
             if len(event) < HEADER_SIZE:
                 return None
             header = EventHeader.read(event)
-            if header.size < HEADER_SIZE or header.log_pos != (offset + header.size) & 0xFFFF_FFFF:
+            if header.size < HEADER_SIZE or header.log_pos not in (
+                0,
+                (offset + header.size) & 0xFFFF_FFFF,
+            ):
                 return None
             event += file.read(header.size - len(event))
         checksum = self._heads[name].format.checksum

@@ -20,7 +20,7 @@ from dispatcher.binlog.event.header import (
     EventHeader,
     parse_format_description,
 )
-from dispatcher.binlog.event.types import HEARTBEATS, EventType
+from dispatcher.binlog.event.types import EventType
 from dispatcher.dispatch.values.executed_position import (
     ExecutedPosition,
     Gtids,
@@ -30,7 +30,7 @@ from dispatcher.dispatch.values.executed_position import (
 from dispatcher.dispatch.values.server_view import Boundary, ServerView
 from dispatcher.dispatch.values.specs import AtGtid, Start
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.mysql.error_map import FATAL_READING_LOG, number_of
+from dispatcher.mysql.error_map import FATAL_READING_LOG, STATE_OF_SERVER, number_of
 from dispatcher.mysql.login import Endpoint
 from dispatcher.mysql.server_facts import ServerFacts
 from dispatcher.source.mysql.blocking_dump import BlockingDump, blocking_dump, rotate_target
@@ -43,6 +43,7 @@ from dispatcher.source.start_search import (
     commit_us,
     files_of,
     find_starts,
+    is_made_for_dump,
     is_whole_event,
 )
 from dispatcher.stream.batch import Batch
@@ -52,9 +53,6 @@ TIMEOUT_S = 10
 # The largest number of events that one probe reads. A file without a transaction contains three events, and a probe may
 # skip many such files.
 PROBE_EVENTS_MAX = 100_000
-# Fragments of texts of error 1236 that say nothing about the bytes at the offset, see sql/rpl_binlog_sender.cc and
-# sql/binlog_istream.h. After such an error the dispatcher logs in again.
-_OF_SERVER = ("memory allocation", "i/o error", "unknown error", "not open", "could not open")
 _LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
 
@@ -155,7 +153,7 @@ class ServerLog:
                         created = event.header.timestamp
                     if file != name and created:
                         break  # the file ends at this offset
-                    if event.from_file:
+                    if not is_made_for_dump(event.header):
                         whole = is_whole_event(event.raw, offset, checksum=event.checksum)
                         return created, event, whole
         except BinlogError as error:
@@ -253,8 +251,7 @@ class ServerLog:
 
 
 class _Event(NamedTuple):
-    """`checksum`: True if the event ends in a checksum. `header.log_pos` is 0 if the server made the event for the
-    dump."""
+    """`checksum`: True if the event ends in a checksum."""
 
     raw: bytes
     checksum: bool
@@ -268,19 +265,14 @@ class _Event(NamedTuple):
     def body(self) -> bytes:
         return self.raw[HEADER_SIZE : len(self.raw) - CHECKSUM_SIZE * self.checksum]
 
-    @property
-    def from_file(self) -> bool:
-        """False for an event that the server made for the dump."""
-        made = self.code in (*HEARTBEATS, EventType.MARIADB_START_ENCRYPTION)
-        return bool(self.header.log_pos) and not made
-
 
 def _unreadable(error: BinlogError) -> bool:
-    """True if the server has the file, but found no valid event at the offset."""
+    """True if the server has the file, but found no valid event at the offset. After an error that is about the
+    server's state, the dispatcher logs in again."""
     purged = error.kind is ErrorKind.CONNECTION_LOST  # see `_purged_meanwhile`
     if number_of(error) != FATAL_READING_LOG or purged:
         return False
-    return not any(text in error.what.lower() for text in _OF_SERVER)
+    return not any(text in error.what.lower() for text in STATE_OF_SERVER)
 
 
 def _purged_meanwhile(error: BinlogError) -> BinlogError:

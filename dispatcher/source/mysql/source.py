@@ -10,11 +10,12 @@ from functools import partial
 from uuid import UUID
 
 from dispatcher.dispatch.values.server_view import ServerView
+from dispatcher.model.asked_dump import AskedDump, DumpRefusal
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.server_picture import Picture, ServerAnswer
 from dispatcher.mysql.driver import Connection
 from dispatcher.mysql.login import Endpoint, connect, label_of, tls_of
-from dispatcher.mysql.replication_commands import Identity
+from dispatcher.mysql.replication_commands import Identity, drop
 from dispatcher.mysql.server_facts import (
     ServerFacts,
     is_mariadb,
@@ -32,6 +33,7 @@ from dispatcher.mysql.table_schema import (
 )
 from dispatcher.settings.model import ConnectionSettings
 from dispatcher.source.mysql.blocking_dump import blocking_dump
+from dispatcher.source.mysql.dump_refusal import refusal_of
 from dispatcher.source.mysql.dump_stream import LoggedInConnection
 from dispatcher.source.mysql.front_answers import read_look_up, read_picture
 from dispatcher.source.mysql.identity_locks import IdentityLocks
@@ -200,6 +202,14 @@ class ServerSource:
     def look_up(self, statement: str) -> ServerAnswer:
         with _connection(self.endpoint) as connection:
             return read_look_up(connection, statement)
+
+    def dump_refusal(self, asked: AskedDump) -> DumpRefusal | None:
+        endpoint = self.endpoint
+        connection = connect(endpoint)
+        try:
+            return refusal_of(connection, asked, endpoint.label)
+        finally:
+            drop(connection)
 
     def definitions(self, tables: Sequence[TableName]) -> list[SchemaAt]:
         with _connection(self.endpoint) as connection:

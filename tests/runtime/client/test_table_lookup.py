@@ -10,6 +10,7 @@ import pytest
 
 from dispatcher.dispatch.messages.effects import FetchSchema
 from dispatcher.dispatch.tables.versions import FetchedDefinition, LogPosition
+from dispatcher.model.asked_dump import AskedDump, DumpRefusal
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.server_picture import Picture, ServerAnswer
 from dispatcher.mysql.table_schema import Definition, SchemaAt, TableName
@@ -40,6 +41,9 @@ class SchemaServer:
         raise NotImplementedError
 
     def look_up(self, statement: str) -> ServerAnswer:
+        raise NotImplementedError
+
+    def dump_refusal(self, asked: AskedDump) -> DumpRefusal | None:
         raise NotImplementedError
 
     def definitions(self, tables: Sequence[TableName]) -> list[SchemaAt]:
