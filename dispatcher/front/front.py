@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from socket import socket
 
 import structlog
@@ -14,7 +15,7 @@ from dispatcher.access.listening import tls_of_listener
 from dispatcher.access.tokens import Tokens
 from dispatcher.front.client_session import ClientSession, FrontServices
 from dispatcher.front.connections import Connections
-from dispatcher.front.daemon_errors import wire_error
+from dispatcher.front.daemon_errors import not_reached, wire_error
 from dispatcher.front.interfaces import GetConsumers
 from dispatcher.front.wire.channel import Channel
 from dispatcher.front.wire.listener import FrontCounts, FrontListener
@@ -23,8 +24,9 @@ from dispatcher.front.wire.passwords import PasswordKey
 from dispatcher.model.errors import BinlogError
 from dispatcher.settings.front import CLIENT_SCOPES, FrontSettings
 
-_VERSION = "8.4.0-binlog-dispatcher"
-"""The version in the greeting while the daemon has not reached any server."""
+_UNKNOWN_VERSION = "8.4.0-binlog-dispatcher"
+"""The version in the greeting while the daemon has not reached any server. The front then admits no client, because a
+replica of MariaDB that reads from a server of MySQL gives up reading by GTID, also for its next connections."""
 
 
 class Front:
@@ -47,6 +49,7 @@ class Front:
         connections = Connections(settings.max_connections)
         self._services = FrontServices(consumers, settings, connections)
         self._listener: FrontListener | None = None
+        self._known_version = _UNKNOWN_VERSION
         self._log = structlog.get_logger("dispatcher")
         self.port = settings.listen.port
 
@@ -84,13 +87,21 @@ class Front:
 
     def _version(self) -> str:
         """The server version in the greeting. The front sends the greeting before the client names its consumer, so it
-        uses the version of the first consumer whose server was reached."""
-        try:
+        uses the version of the first consumer whose server was reached. While no server sends its log, it uses the last
+        version."""
+        with suppress(BinlogError):  # a standby; `_admit` refuses the client
             consumers = self._consumers()
             formats = filter(None, map(consumers.format, consumers.names()))
-            return next((format_.server_version for format_ in formats), _VERSION)
-        except BinlogError:  # a standby; `_admit` refuses the client
-            return _VERSION
+            versions = (format_.server_version for format_ in formats)
+            self._known_version = next(versions, self._known_version)
+        return self._known_version
+
+    async def _require_version(self, login: FrontLogin) -> None:
+        """Raise WireError 1053 if the client's greeting could not name a server's version. Its next greeting can."""
+        if login.version == _UNKNOWN_VERSION:
+            if self._known_version == _UNKNOWN_VERSION:
+                self._known_version = (await self._consumers().picture(login.user)).version
+            raise not_reached()
 
     def _secrets(self, user: str) -> Sequence[str] | None:
         if not self._tokens:
@@ -114,11 +125,12 @@ class Front:
             self._guesses.prove(client, login.secret)
 
     async def _admit(self, login: FrontLogin) -> None:
-        """Raises WireError on a standby, if the user's name is not the name of a consumer, and if the consumer or the
-        token has its share of connections."""
+        """Raises WireError on a standby, if the user is not the name of a consumer, if the daemon had not reached
+        a server before the greeting, and if the consumer or the token has its share of connections."""
         await self._wait_after_guesses(login)
         try:
             self._consumers().subscription(login.user)
+            await self._require_version(login)
         except BinlogError as error:
             raise wire_error(error) from None
         self._services.connections.require_room(login)

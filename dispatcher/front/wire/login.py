@@ -73,7 +73,8 @@ class LoginRules:
 class FrontLogin:
     """A client that has logged in. `secret`: the secret that the client has proven, None if no password was needed;
     `capabilities`: the capabilities that both sides have; `charset`: the id of a collation; `attributes`: the client's
-    connection attributes, which may contain unprintable characters; `host`: the client's address."""
+    connection attributes, which may contain unprintable characters; `host`: the client's address; `version`: the
+    server version in the greeting."""
 
     user: str
     database: str | None
@@ -84,6 +85,7 @@ class FrontLogin:
     tls: bool
     host: str
     connection_id: int
+    version: str = ""
 
 
 class _Denied(Exception):
@@ -123,6 +125,7 @@ class _Exchange:
         self._rules = rules
         self._id = connection_id
         self._nonce = new_nonce()
+        self._version = ""
 
     async def run(self) -> FrontLogin:
         response = await self._response()
@@ -138,12 +141,14 @@ class _Exchange:
             self._channel.tls,
             self._channel.host,
             self._id,
+            self._version,
         )
 
     async def _response(self) -> HandshakeResponse:
         """Send the greeting, begin TLS if the client requests it, and return the client's response."""
         channel, tls = self._channel, self._rules.tls
-        greeting = Greeting(self._rules.version(), self._id, self._nonce, tls is not None)
+        self._version = self._rules.version()
+        greeting = Greeting(self._version, self._id, self._nonce, tls is not None)
         channel.send([greeting.payload()])
         payload = await self._read()
         if is_ssl_request(payload):
