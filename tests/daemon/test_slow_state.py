@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.daemon.conftest import MakePair
 from tests.daemon.harness import until
-from tests.daemon.pair import reach_state_through, until_leads
+from tests.daemon.pair import leads, reach_state_through
 from tests.servers import Instance
 from tests.support.proxy import Proxy, Weather
 
-FAR_S = 0.35  # about 15 answers until the lease is read
 LEASE_S = 4
+DEADLINE_S = 300.0  # it takes about 15 answers until the lease is read
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("far_s", [0.35, pytest.param(2.0, marks=pytest.mark.deep)])
 def test_a_daemon_names_the_lease_that_its_database_requires(
-    make_pair: MakePair, state_server: Instance
+    far_s: float, make_pair: MakePair, state_server: Instance
 ) -> None:
     with Proxy(state_server.port) as proxy:
         pair = make_pair(LEASE_S, begun=False)
         daemon = pair.a
         reach_state_through(daemon, proxy.port)
-        proxy.set(Weather(delay_s=FAR_S))
+        proxy.set(Weather(delay_s=far_s))
         daemon.start()
 
         def told() -> str:
@@ -29,12 +33,12 @@ def test_a_daemon_names_the_lease_that_its_database_requires(
             assert status == 503
             return text.decode() if "answered after" in text.decode() else ""
 
-        text = until(told, "the daemon says that its database is too slow")
+        text = until(told, "the daemon says that it is too slow", timeout_s=DEADLINE_S)
         assert f"the lease is {LEASE_S} s" in text
         assert "firewall" not in text
         assert text.count("can lead only if the database answers within 1 s") == 1
         (named,) = re.findall(r"set state\.lease: (\d+) ", text)
         daemon.settings["state"]["lease"] = int(named)
         daemon.restart(kill=True)
-        until_leads(daemon)
+        until(lambda: leads(daemon), "the daemon leads", timeout_s=DEADLINE_S)
     assert "state database too slow" in daemon.log
