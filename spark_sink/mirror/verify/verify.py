@@ -63,6 +63,10 @@ if TYPE_CHECKING:
 
 _DIFFERENT_BUCKETS_MAX = 16
 _POLL_S = 0.3
+# Errors of one table, after which the other tables are compared. At the server, it may be a view or a sequence now.
+_OF_ONE_TABLE = (
+    ErrorKind.UNKNOWN_TABLE, ErrorKind.UNSUPPORTED_CHANGE, ErrorKind.UNSUPPORTED_TYPE,
+)  # fmt: skip
 
 
 class Verdict(StrEnum):
@@ -196,9 +200,11 @@ class _Verifier:
                     return TableDifference(record.label, Verdict.MOVING, reason=str(moving))
                 continue
             except BinlogError as error:
-                if error.kind is not ErrorKind.UNKNOWN_TABLE:
+                if error.kind not in _OF_ONE_TABLE:
                     raise
-                reason = f"the server has no such table: {error.what}"
+                reason = f"{error.what}; {error.remedy}" if error.remedy else error.what
+                if error.kind is ErrorKind.UNKNOWN_TABLE:
+                    reason = f"the server has no such table: {error.what}"
                 return TableDifference(record.label, Verdict.NOT_COMPARED, reason=reason)
             if difference.verdict is Verdict.EQUAL or (
                 before is not None and (_same(before, difference) or time.monotonic() > deadline)
