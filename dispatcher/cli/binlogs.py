@@ -32,7 +32,10 @@ def binlogs_command(
     token_file: TokenFile = None,
     ca: Ca = None,
 ) -> None:
-    """List the consumers of a daemon: state, lag, queue, position."""
+    """List the consumers of a daemon: state, lag, queue, position.
+
+    Example: binlog-dispatcher binlogs --url http://127.0.0.1:8085
+    """
     address = DaemonAddress(url, token_file, ca)
     with errors_as_exit_codes():
         rows = rows_of(address)
@@ -62,6 +65,8 @@ def top_command(
     ca: Ca = None,
 ) -> None:
     """Show connections, dispatchers and consumers live.
+
+    Example: binlog-dispatcher top --url http://127.0.0.1:8085
 
     q or Ctrl-C ends it.
     """

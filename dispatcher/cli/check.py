@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 def check_command(config: Config) -> None:
-    """Check the settings, this machine, and the servers that the settings name.
+    """Check the settings, this machine and the servers.
+
+    Example: binlog-dispatcher check --config dispatcher.yaml
 
     Prints errors and warnings, each with its remedy. Warnings do not change the exit code, which is 0.
     """

@@ -21,19 +21,15 @@ from dispatcher.cli.calls import (
     read_settings,
 )
 from dispatcher.terminal.output import say
+from dispatcher.terminal.plain_help import PlainTyper
 
 if TYPE_CHECKING:
     from dispatcher.settings.model import Settings
 
-# Do not use Typer's own tracebacks, which show local variables and so passwords. Do not use Typer's help with rich,
-# which takes 0.4 s to load, and shows flags as if they took values.
-app = typer.Typer(
+app = PlainTyper(
     name="binlog-dispatcher",
     help="One MySQL replication connection, fanned out to many consumers.",
     epilog="Exit codes: 0 success, 2 the input or the settings are wrong, 1 any other error.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
 )
 
 
@@ -90,6 +86,8 @@ def run_command(
     ] = None,
 ) -> None:
     """Run the daemon until SIGTERM or Ctrl-C.
+
+    Example: binlog-dispatcher run --config dispatcher.yaml
 
     SIGHUP makes it read the settings again.
     """
@@ -189,6 +187,8 @@ def inspect_command(  # noqa: PLR0913 - one parameter per option
     ] = False,
 ) -> None:
     """Print a binlog: events, positions, GTIDs, rows.
+
+    Example: binlog-dispatcher inspect --table shop.orders binlog.000042
 
     If an event cannot be read, everything before it is printed, then one error; the exit code is 2.
     """

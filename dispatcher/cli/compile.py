@@ -18,7 +18,7 @@ _TELL_EVERY_S = 5.0
 
 
 def compile_command() -> None:
-    """Compile the program's kernels, which takes one to three minutes.
+    """Compile the kernels, in one to three minutes.
 
     Example: binlog-dispatcher compile
 

@@ -25,15 +25,11 @@ from dispatcher.cli.calls import (
 from dispatcher.cli.status_text import Row, print_consumer
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.terminal.output import say, say_json
+from dispatcher.terminal.plain_help import PlainTyper
 
 COMPLETION_S = 2.0
 
-app = typer.Typer(
-    help="Show, move or pause a consumer of a running daemon.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = PlainTyper(help="Show, move or pause a consumer of a running daemon.")
 
 
 def _names(context: typer.Context, incomplete: str) -> list[str]:
@@ -73,7 +69,10 @@ def show_consumer(
     token_file: TokenFile = None,
     ca: Ca = None,
 ) -> None:
-    """Print all that the daemon says of one consumer."""
+    """Print all that the daemon says of one consumer.
+
+    Example: binlog-dispatcher consumers show shop --url http://127.0.0.1:8085
+    """
     address = DaemonAddress(url, token_file, ca)
     with errors_as_exit_codes():
         row = _row_of(address, name)
@@ -105,6 +104,8 @@ def forget(
 ) -> None:
     """Delete a consumer's stored position.
 
+    Example: binlog-dispatcher consumers forget shop --url http://127.0.0.1:8085
+
     It begins at the `start` of its settings, in a new epoch.
     """
     with errors_as_exit_codes():
@@ -128,7 +129,10 @@ def seek(
     token_file: TokenFile = None,
     ca: Ca = None,
 ) -> None:
-    """Move a consumer to another position, in a new epoch."""
+    """Move a consumer to another position, in a new epoch.
+
+    Example: binlog-dispatcher consumers seek shop --to earliest --url http://127.0.0.1:8085
+    """
     with errors_as_exit_codes():
         start = parse_place(to, "--to")
         _confirm(f"Move consumer {name} to {to}?", yes)
@@ -144,6 +148,8 @@ def seek(
 def pause_consumer(name: _Name, url: Url, token_file: TokenFile = None, ca: Ca = None) -> None:
     """Stop the delivery to a consumer's reader.
 
+    Example: binlog-dispatcher consumers pause shop --url http://127.0.0.1:8085
+
     Until `resume`, also after a restart of the daemon, polls answer that the consumer is paused. Other consumers are
     not affected.
     """
@@ -152,7 +158,10 @@ def pause_consumer(name: _Name, url: Url, token_file: TokenFile = None, ca: Ca =
 
 @app.command("resume")
 def resume_consumer(name: _Name, url: Url, token_file: TokenFile = None, ca: Ca = None) -> None:
-    """Resume the delivery where it was paused."""
+    """Resume the delivery where it was paused.
+
+    Example: binlog-dispatcher consumers resume shop --url http://127.0.0.1:8085
+    """
     _set_paused(DaemonAddress(url, token_file, ca), name, "resume")
 
 

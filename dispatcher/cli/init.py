@@ -92,7 +92,7 @@ def init_command(  # noqa: PLR0913 - one parameter per option
         ),
     ] = False,
 ) -> None:
-    """Prepare a server and write the settings of a daemon that reads it.
+    """Prepare a server and write the daemon's settings.
 
     Example: binlog-dispatcher init mysql://root@db1/shop --apply
 

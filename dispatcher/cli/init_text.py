@@ -77,7 +77,7 @@ class Files:
         return [
             f"binlog-dispatcher check --config {SETTINGS_FILE}",
             f"binlog-dispatcher run --config {SETTINGS_FILE}",
-            f"python -m spark_sink run --config {MIRROR_FILE}"
+            f"binlog-mirror run --config {MIRROR_FILE}"
             if self.target
             else f"binlog-dispatcher read {CONSUMER} --url {URL}",
         ]

@@ -120,7 +120,9 @@ def read_command(  # noqa: PLR0913 - one parameter per option
     token_file: TokenFile = None,
     ca: Ca = None,
 ) -> None:
-    """Print changes as lines of JSON: a line per changed row and per DDL statement.
+    """Print changes as lines of JSON.
+
+    There is a line per changed row and per DDL statement.
 
     Example: binlog-dispatcher read mysql://repl@db1/shop --from earliest --once
 

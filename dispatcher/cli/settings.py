@@ -10,16 +10,12 @@ import typer
 
 from dispatcher.cli.calls import Config, errors_as_exit_codes
 from dispatcher.terminal.output import say, say_json
+from dispatcher.terminal.plain_help import PlainTyper
 
 if TYPE_CHECKING:
     from dispatcher.settings.reference import SettingReference
 
-app = typer.Typer(
-    help="Describe all settings, or show those in effect.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = PlainTyper(help="Describe all settings, or show those in effect.")
 _WIDTH = 100
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")
 
@@ -36,7 +32,10 @@ def reference_command(
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Print each setting: type, unit, limits, default, meaning."""
+    """Print each setting: type, unit, limits, default, meaning.
+
+    Example: binlog-dispatcher settings reference heartbeat
+    """
     from dispatcher.settings.reference import daemon_settings  # noqa: PLC0415
 
     rows = [row for row in daemon_settings() if not words or any(w in row.path for w in words)]
@@ -61,6 +60,8 @@ def _summary(row: SettingReference) -> str:
 @app.command("show")
 def show_settings(config: Config, as_json: _Json = False) -> None:
     """Print the settings in effect with the origin of each value.
+
+    Example: binlog-dispatcher settings show --config dispatcher.yaml
 
     The origin is file:line, an environment variable, or "default". Passwords and tokens are hidden.
     """

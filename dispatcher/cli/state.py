@@ -11,17 +11,13 @@ from dispatcher.cli.calls import errors_as_exit_codes, read_settings, state_of
 from dispatcher.cli.status_text import position_text
 from dispatcher.model.sizes import size_text
 from dispatcher.terminal.output import say, say_json
+from dispatcher.terminal.plain_help import PlainTyper
 
 if TYPE_CHECKING:
     from dispatcher.settings.model import StateSettings
     from dispatcher.state.transfer import StateCounts
 
-app = typer.Typer(
-    help="Show, back up or move the state store.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = PlainTyper(help="Show, back up or move the state store.")
 
 _Path = Annotated[
     Path | None,
@@ -51,7 +47,12 @@ def dump_command(
     path: _Path = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print positions, sessions and epochs of all consumers, also while a daemon runs."""
+    """Print positions, sessions and epochs of all consumers.
+
+    A daemon may be running.
+
+    Example: binlog-dispatcher state dump --config dispatcher.yaml
+    """
     with errors_as_exit_codes():
         state = state_of(_store(config, path))
         if as_json:
@@ -67,7 +68,12 @@ def backup_command(
     config: _Config = None,
     path: _Path = None,
 ) -> None:
-    """Copy the state store to a file that does not exist yet, also while a daemon runs."""
+    """Copy the state store to a new file.
+
+    A daemon may be running.
+
+    Example: binlog-dispatcher state backup copy.db --config dispatcher.yaml
+    """
     with errors_as_exit_codes():
         from dispatcher.state.copies import back_up  # noqa: PLC0415
 
@@ -94,7 +100,11 @@ def move_command(
     ],
     config: _Config = None,
 ) -> None:
-    """Move the state from a file to a database, or back, while no daemon runs.
+    """Move the state from a file to a database, or back.
+
+    No daemon may be running.
+
+    Example: binlog-dispatcher state move --config old.yaml --to new.yaml
 
     --config names the present settings. The present store is marked as moved; no daemon opens it any more.
     """

@@ -7,6 +7,7 @@ the line of each consumer also contains its faults, so that `grep` and `awk` fin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from dispatcher.model.sizes import duration_text, size_text
@@ -30,7 +31,6 @@ READER_STYLES = {
     "reading": "green",
     "slow": "yellow",
     "paused": "yellow",
-    "gone": "red",
 }
 
 
@@ -131,6 +131,13 @@ def _faults(rows: Sequence[Row]) -> Iterator[RenderableType]:
                 yield Padding(Text(line), (0, 0, 0, 2))
 
 
+def reader_style(row: Row) -> str:
+    """A reader that is gone is red only if changes wait for it."""
+    if row["reader"] == "gone":
+        return "red" if row["unacknowledged_bytes"] else "yellow"
+    return READER_STYLES.get(row["reader"], "default")
+
+
 def state_style(row: Row) -> str:
     return STATE_STYLES.get(row["state"], "default")
 
@@ -189,6 +196,11 @@ def _consumer_lines(row: Row) -> list[tuple[str, str]]:
     return first + rest
 
 
+def _time_text(seconds: int) -> str:
+    """`seconds`: since 1970, 0 if there is no time yet."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC" if seconds > 0 else "-"
+
+
 def _value_text(key: str, value: object) -> str:
     if value is None or value == "":
         return "-"
@@ -196,4 +208,6 @@ def _value_text(key: str, value: object) -> str:
         return size_text(value)
     if isinstance(value, int | float) and key.endswith("_seconds"):
         return duration_text(value)
+    if isinstance(value, int) and key.endswith("_timestamp"):
+        return _time_text(value)
     return str(value)

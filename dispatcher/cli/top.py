@@ -15,11 +15,11 @@ from rich.text import Text
 
 from dispatcher.cli.calls import DaemonAddress, rows_of, unexpected
 from dispatcher.cli.status_text import (
-    READER_STYLES,
     STATE_STYLES,
     Row,
     faults_of,
     queue_share,
+    reader_style,
     shared_faults,
     state_style,
 )
@@ -81,7 +81,7 @@ def _consumers(rows: Sequence[Row]) -> RenderableType:
         table.add_row(
             Text(row["name"]),
             Text(row["state"], style=state_style(row)),
-            Text(row["reader"], style=READER_STYLES.get(row["reader"], "default")),
+            Text(row["reader"], style=reader_style(row)),
             duration_text(row["lag_seconds"]),
             _fill(row),
             f"{size_text(row['delivered_bytes_per_sec'])}/s",

@@ -17,6 +17,7 @@ import typer
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.terminal.output import say, say_json, say_json_text, say_lines
+from dispatcher.terminal.plain_help import PlainTyper
 from spark_sink.log_lines import formatter
 from spark_sink.mirror.own_command import completing, option_name
 
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 
 EXIT_FAULT, EXIT_INPUT = 1, 2
 
-app = typer.Typer(
-    name="python -m spark_sink",
+app = PlainTyper(
+    name="binlog-mirror",
     help="Mirror the databases that binlog-dispatcher delivers into Delta tables.",
-    no_args_is_help=True,
+    epilog="Exit codes: 0 success, 1 an error or a difference, 2 the input or the settings are wrong, 3 another job has"
+    " taken over a consumer.",
     add_completion=False,
-    pretty_exceptions_enable=False,
 )
 
 Config = Annotated[
@@ -170,7 +171,10 @@ def run(  # noqa: PLR0913 - each option is one setting
     conf: Conf = None,
     log_level: LogLevel = None,
 ) -> None:
-    """Mirror until stopped."""
+    """Mirror until stopped.
+
+    Example: binlog-mirror run --config mirror.yaml
+    """
     with faults_as_exit_codes():
         settings = settings_of(
             config,
@@ -247,7 +251,10 @@ def tables(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per table.")] = False,
     conf: Conf = None,
 ) -> None:
-    """Show state, lag and last error of the mirrored tables."""
+    """Show state, lag and last error of the mirrored tables.
+
+    Example: binlog-mirror tables --config mirror.yaml
+    """
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.mirror.table_lines import table_lines  # noqa: PLC0415
 
@@ -288,7 +295,12 @@ def top(
     ] = 5.0,
     conf: Conf = None,
 ) -> None:
-    """Show consumers, tables, copies and steps live: states, lag, rates. q or Ctrl-C ends it."""
+    """Show consumers, tables, copies and steps live.
+
+    q or Ctrl-C ends it.
+
+    Example: binlog-mirror top --config mirror.yaml
+    """
     from dispatcher.terminal.live import check_terminal, show  # noqa: PLC0415
 
     with faults_as_exit_codes():
@@ -317,7 +329,12 @@ def resolve(
     target: Target = None,
     conf: Conf = None,
 ) -> None:
-    """Say how stopped tables go on. The running job follows this at once, otherwise the next job does."""
+    """Say how stopped tables go on.
+
+    The running job follows this at once, otherwise the next job does.
+
+    Example: binlog-mirror resolve shop.orders --as recopy --config mirror.yaml
+    """
     with faults_as_exit_codes():
         from spark_sink.mirror.commands import RESOLUTIONS  # noqa: PLC0415
 
@@ -342,7 +359,12 @@ def adopt(
     target: Target = None,
     conf: Conf = None,
 ) -> None:
-    """Give tables that another consumer mirrored, with the rows that they have, to a consumer."""
+    """Give tables of another consumer to a consumer.
+
+    They keep the rows that they have.
+
+    Example: binlog-mirror adopt shop.orders --consumer new --config mirror.yaml
+    """
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.long_work import long_work  # noqa: PLC0415
         from spark_sink.mirror import commands  # noqa: PLC0415
@@ -364,7 +386,12 @@ def copy(
     target: Target = None,
     conf: Conf = None,
 ) -> None:
-    """Ask for copies of tables, or of all that fit 'shop.*', from the server. The running job makes them."""
+    """Ask for copies of tables from the server.
+
+    The running job makes them, otherwise the next job does.
+
+    Example: binlog-mirror copy 'shop.*' --config mirror.yaml
+    """
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.mirror.copy_commands import run_copy  # noqa: PLC0415
 
@@ -394,7 +421,12 @@ def changelog(  # noqa: PLR0913 - each option is one choice
     target: Target = None,
     conf: Conf = None,
 ) -> None:
-    """Print the changes of a table that the log holds, in order, each as one JSON object."""
+    """Print the logged changes of a table as JSON.
+
+    The changes are in order, one object a line.
+
+    Example: binlog-mirror changelog shop.orders --config mirror.yaml
+    """
     with faults_as_exit_codes():
         from spark_sink.mirror.changelog import ChangelogRange  # noqa: PLC0415
 
@@ -423,7 +455,12 @@ def verify_mirror(
     target: Target = None,
     conf: Conf = None,
 ) -> None:
-    """Compare tables with the server, at one position each. Exit code 1 if one is not equal."""
+    """Compare tables with the server, at one position each.
+
+    The exit code is 1 if one is not equal.
+
+    Example: binlog-mirror verify --config mirror.yaml
+    """
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.long_work import long_work  # noqa: PLC0415
         from spark_sink.mirror.assembly import apply_options  # noqa: PLC0415

@@ -20,6 +20,7 @@ from time import monotonic
 
 import pytest
 
+from dispatcher.cli.status_text import reader_style
 from tests.cli.program import DEADLINE_S, ROW, answering, call, command, environment
 from tests.servers.ports import free_port
 from tests.servers.server import Server
@@ -388,3 +389,20 @@ def test_an_error_of_the_request_names_the_address_that_answered() -> None:
     with answering(404, b"nothing") as url:
         said = call("binlogs", "--url", f"{closed},{url}").stderr
     assert f"{url}/v1/binlogs: 404 Not Found" in said and closed not in said
+
+
+def test_times_are_shown_for_people() -> None:
+    row = ROW | {"mysql_binlog_timestamp": 1_795_268_353, "dispatcher_mysql_binlog_timestamp": 0}
+    with answering(200, json.dumps([row]).encode()) as url:
+        shown = call("consumers", "show", ROW["name"], "--url", url).stdout
+    assert re.search(r"^mysql_binlog_timestamp +2026-11-21 13:39:13 UTC$", shown, re.MULTILINE), (
+        shown
+    )
+    assert re.search(r"^dispatcher_mysql_binlog_timestamp +-$", shown, re.MULTILINE), shown
+    assert "1795268353" not in shown
+
+
+def test_a_reader_that_is_gone_is_red_only_if_changes_wait_for_it() -> None:
+    assert reader_style(ROW | {"reader": "gone", "unacknowledged_bytes": 1}) == "red"
+    assert reader_style(ROW | {"reader": "gone", "unacknowledged_bytes": 0}) == "yellow"
+    assert reader_style(ROW | {"reader": "waiting"}) == "green"

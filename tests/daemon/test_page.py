@@ -188,10 +188,16 @@ def test_the_page_shows_what_the_api_tells(
 
         # The page shows later changes without a reload.
         leave_poll(daemon, reader)
-        expect(seen.page.locator("[data-problem~=c]")).to_contain_text("the reader is gone")
+        gone = seen.page.locator("[data-problem~=c]")
+        expect(gone).to_contain_text("the reader is gone")
+        expect(gone).to_contain_text("Nothing waits for it yet.")
+        expect(gone).to_have_class("problem warn")
+        mysql97.execute(f"INSERT INTO {DATABASE}.t VALUES (2)")
+        expect(gone).to_contain_text("wait for it.")
+        expect(gone).to_have_class("problem bad")
         assert daemon.api.row("c")["reader"] == "gone"
         expect(seen.page.locator("[data-kind=failed]")).to_contain_text("lost")
-        reader.step(wait_ms=0)
+        reader.read_to(mysql97)
         expect(seen.page.locator("[data-problem~=c]")).to_have_count(0)
 
 

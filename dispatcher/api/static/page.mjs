@@ -91,7 +91,7 @@ function App() {
       ${consumers.length >= FILTER_FROM && html`<${Filter} matching=${wanted.length} total=${consumers.length} />`}
       ${consumers.length === 0 && html`<p class="waiting">${snapshot.role?.role === "standby"
         ? "This daemon stands by: the consumers are on the leader's page."
-        : "The settings declare no consumer that this token may see."}</p>`}
+        : "The settings declare no consumer that this token may see. Add one to the section consumers of the settings and reload the daemon (SIGHUP), or declare one over the API."}</p>`}
       ${connections.map((connection, at) => html`<${ConnectionView} key=${`${connection.name} ${at}`} connection=${connection} rows=${rows} />`)}
       <${TimelineView} events=${events} now=${time} />
     </main>

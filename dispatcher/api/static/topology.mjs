@@ -10,7 +10,13 @@ const html = htm.bind(createElement);
 const STATE_TONES = {
   streaming: "good", ended: "good", connecting: "warn", paused: "warn", closed: "warn", detached: "warn", failed: "bad",
 };
-const READER_TONES = { none: "calm", waiting: "good", reading: "good", slow: "warn", gone: "bad", paused: "warn" };
+const READER_TONES = { none: "calm", waiting: "good", reading: "good", slow: "warn", paused: "warn" };
+
+// A reader that is gone is bad only if changes wait for it.
+function readerTone(row) {
+  if (row.reader === "gone") return row.unacknowledged_bytes > 0 ? "bad" : "warn";
+  return READER_TONES[row.reader] ?? "calm";
+}
 
 function lastCall(row) {
   const from = row.reader_address ? ` from ${row.reader_address}` : "";
@@ -22,8 +28,9 @@ function lastCall(row) {
 function readerProblem(row) {
   const left = bytes(row.unacknowledged_bytes);
   if (row.reader === "gone") {
+    const waits = row.unacknowledged_bytes > 0 ? `${left} wait for it.` : "Nothing waits for it yet.";
     return {
-      tone: "bad", title: "the reader is gone", what: `${left} wait for it.${lastCall(row)}`,
+      tone: readerTone(row), title: "the reader is gone", what: `${waits}${lastCall(row)}`,
       remedy: "start the reader again, or remove the consumer from the settings if nothing needs it",
     };
   }
@@ -40,10 +47,11 @@ function readerProblem(row) {
     };
   }
   if (row.reader === "none" && row.unacknowledged_bytes > 0) {
-    return {
-      tone: "warn", title: "nothing reads it", what: `${left} wait for a reader.`,
-      remedy: "start a reader, or remove the consumer from the settings if nothing needs it",
-    };
+    const remedy = "start a reader, or remove the consumer from the settings if nothing needs it";
+    const what = `${left} wait for a reader.`;
+    // A reader that has read before is missed; a consumer that was declared lately may not have one yet.
+    if (row.session === 0) return { tone: "warn", title: "no reader has ever read it", what, remedy };
+    return { tone: "bad", title: "nothing reads it", what: `${what}${lastCall(row)}`, remedy };
   }
   return null;
 }
@@ -131,7 +139,7 @@ class ConsumerNode extends Component {
         <b>${row.name}</b>
         ${row.declared_by != null && html`<span class="badge calm" title="A token has declared this consumer over the API; the settings do not have it.">declared</span>`}
         <span class="badge ${STATE_TONES[row.state] ?? "calm"}"><${Field} row=${row} name="state" /></span>
-        <span class="badge ${READER_TONES[row.reader] ?? "calm"}">reader: <${Field} row=${row} name="reader" /></span>
+        <span class="badge ${readerTone(row)}">reader: <${Field} row=${row} name="reader" /></span>
         <span class="figures">${thingRate(row.delivered_transactions_per_sec, "transactions")}</span>
       </div>
       <div class="plots">
