@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, SecretStr
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from dispatcher.settings.api import ApiSettings
@@ -25,20 +25,28 @@ from dispatcher.settings.model import (
 from dispatcher.settings.mqtt import BrokerAddress, MqttSettings
 from dispatcher.yaml_settings.section import HostPort, SettingsSection
 from dispatcher.yaml_settings.server import MysqlSettings
-from dispatcher.yaml_settings.values import parse_bytes
+from dispatcher.yaml_settings.values import WrittenAs
 
 REQUIRED = "required"
 NONE = ""  # the text for a setting without a fixed default
 
 # Sections that are one value in a settings file, each with the form of that value.
 _WRITTEN_AS = {
-    MysqlSettings: "user@host:port",
-    StateDatabase: "user@host:port/database",
+    MysqlSettings: "`user@host:port`",
+    StateDatabase: "`user@host:port/database`",
     StartSettings: "position",
-    HostPort: "host:port",
-    BrokerAddress: "mqtt://host:port",
+    HostPort: "`host:port`",
+    BrokerAddress: "`mqtt://host:port`",
 }
-_SCALARS = {bool: "true or false", int: "number", float: "number", str: "text", Path: "file name"}
+_SCALARS = {
+    bool: "true or false",
+    int: "number",
+    float: "number",
+    str: "text",
+    SecretStr: "text",
+    Path: "file name",
+    dict: "mapping of text",
+}
 _UNITS = {
     "_seconds": "seconds",
     "_milliseconds": "milliseconds",
@@ -121,43 +129,28 @@ def _section_of(field: FieldInfo) -> tuple[type[BaseModel], str] | None:
 
 
 def _type_of(field: FieldInfo) -> str:
-    if _is_read_by(field, "_read_secret"):
-        return "file name"
-    if _is_read_by(field, parse_bytes.__name__):
-        return "size"
-    return " or ".join(dict.fromkeys(_name_of(part) for part in _parts(field.annotation)))
+    return _name_of(field.annotation, field.metadata)
 
 
-def _name_of(annotation: Any) -> str:
+def _name_of(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+    for item in metadata:
+        if isinstance(item, WrittenAs):
+            return item.kind
     origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(map(_name_of, _parts(annotation))))
     if origin is Annotated:
-        inner, *metadata = get_args(annotation)
-        if _read_by(metadata, parse_bytes.__name__):
-            return "size"
-        return "file name" if _read_by(metadata, "_read_secret") else _name_of(inner)
+        inner, *more = get_args(annotation)
+        return _name_of(inner, more)
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in get_args(annotation))
     if origin is tuple:
         return f"list of {_name_of(get_args(annotation)[0])}"
-    if origin is dict:
-        return "mapping of text"
     if annotation in _WRITTEN_AS:
-        return f"`{_WRITTEN_AS[annotation]}`" if annotation is not StartSettings else "position"
+        return _WRITTEN_AS[annotation]
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return ", ".join(f"`{member.value}`" for member in annotation)
-    return "text" if annotation is SecretStr else _SCALARS[annotation]
-
-
-def _read_by(metadata: Sequence[Any], function: str) -> bool:
-    validators = (item for item in metadata if isinstance(item, BeforeValidator))
-    return any(getattr(item.func, "__name__", "") == function for item in validators)
-
-
-def _is_read_by(field: FieldInfo, function: str) -> bool:
-    if _read_by(field.metadata, function):
-        return True
-    parts = [part for part in _parts(field.annotation) if get_origin(part) is Annotated]
-    return any(_read_by(get_args(part)[1:], function) for part in parts)
+    return _SCALARS[origin or annotation]
 
 
 def _default_of(field: FieldInfo) -> str:
@@ -196,16 +189,12 @@ def format_size(value: int) -> str:
 
 
 def _unit_of(key: str, field: FieldInfo) -> str:
-    if _is_read_by(field, parse_bytes.__name__):
+    kind = _type_of(field)
+    if kind == "size":
         return "bytes"
-    if int not in _plain(field) and float not in _plain(field):
+    if "number" not in kind.split(" or "):
         return ""
     return next((unit for suffix, unit in _UNITS.items() if suffix in f"_{key}"), "")
-
-
-def _plain(field: FieldInfo) -> list[Any]:
-    parts = _parts(field.annotation)
-    return [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
 
 
 def _limits_of(field: FieldInfo) -> str:

@@ -10,11 +10,18 @@ import ipaddress
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 
 from dispatcher.model.sizes import nearest_size, size_in_bytes
+
+
+class WrittenAs(NamedTuple):
+    """Metadata of a type: what a person writes into the settings."""
+
+    kind: str
+
 
 _HOST_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\],\s/@]*))(?::(?P<port>[^:]*))?\Z")
 PORT_RANGE = "the port must be between 1 and 65535"
@@ -114,8 +121,9 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-ByteSize = Annotated[int, BeforeValidator(parse_bytes)]
+ByteSize = Annotated[int, BeforeValidator(parse_bytes), WrittenAs("size")]
 WholeNumber = Annotated[int, BeforeValidator(parse_whole_number)]
-SecretFile = Annotated[SecretStr, BeforeValidator(_read_secret)]  # the content of the file
+# The content of the file.
+SecretFile = Annotated[SecretStr, BeforeValidator(_read_secret), WrittenAs("file name")]
 ReadableFile = Annotated[Path, AfterValidator(_readable)]
 NameList = Annotated[tuple[str, ...], AfterValidator(_distinct)]
