@@ -23,6 +23,7 @@ from dispatcher.binlog.decode.columns.temporals import (
     NO_DAY,
     days_from_civil,
 )
+from dispatcher.binlog.decode.formats import number_format
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little
 from dispatcher.binlog.kernel.jit import njit
 
@@ -216,7 +217,6 @@ def parse_decimals(buf: U8, at: I32, size: I32, scale: Int, most: Int, out: U64)
 
     `most`: the number of digits of the type. A text may have more digits, because ZEROFILL adds zeros in front.
     """
-    mask32 = np.uint64(0xFFFFFFFF)
     for i in range(len(at)):
         low = np.uint64(0)
         high = np.uint64(0)
@@ -238,13 +238,9 @@ def parse_decimals(buf: U8, at: I32, size: I32, scale: Int, most: Int, out: U64)
                         group = group * np.uint64(10) + np.uint64(buf[p] - 48)
                         power *= np.uint64(10)
                     p += 1
-                bottom = (low & mask32) * power + group
-                top = (low >> np.uint64(32)) * power + (bottom >> np.uint64(32))
-                low = top << np.uint64(32) | (bottom & mask32)
-                high = high * power + (top >> np.uint64(32))
+                low, high = number_format.times_plus(low, high, power, group)
             if negative:
-                low = ~low + np.uint64(1)
-                high = ~high + (np.uint64(1) if low == 0 else np.uint64(0))
+                low, high = number_format.negated(low, high)
         out[i, 0] = low
         out[i, 1] = high
     return -1

@@ -46,7 +46,6 @@ def read_decimals(buf: U8, at: I32, groups: I64, out: U64) -> Int:
     `groups`: (bytes, 10^digits) of each group of digits. The first bit is the sign, inverted; in a negative number all
     other bits are inverted, too.
     """
-    mask32 = np.uint64(0xFFFFFFFF)
     for i in range(len(at)):
         p = np.int64(at[i])
         low = np.uint64(0)
@@ -64,13 +63,9 @@ def read_decimals(buf: U8, at: I32, groups: I64, out: U64) -> Int:
                 power = np.uint64(groups[g, 1])
                 if group >= power:
                     return i
-                bottom = (low & mask32) * power + group
-                top = (low >> np.uint64(32)) * power + (bottom >> np.uint64(32))
-                low = top << np.uint64(32) | (bottom & mask32)
-                high = high * power + (top >> np.uint64(32))
+                low, high = number_format.times_plus(low, high, power, group)
             if negative:
-                low = ~low + np.uint64(1)
-                high = ~high + (np.uint64(1) if low == 0 else np.uint64(0))
+                low, high = number_format.negated(low, high)
         out[i, 0] = low
         out[i, 1] = high
     return -1

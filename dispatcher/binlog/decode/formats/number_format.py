@@ -296,13 +296,27 @@ def decimal_digits(  # noqa: C901 - sign, groups, zeros and point are one walk o
     return o if p == stop else np.int64(-1)
 
 
+@part
+def times_plus(low: Int, high: Int, power: Int, more: Int) -> tuple[Int, Int]:
+    """Return (low, high) * power + more, as two uint64. `power` and `more` are below 2^32."""
+    bottom = (low & _MASK32) * power + more
+    top = (low >> _32) * power + (bottom >> _32)
+    return top << _32 | (bottom & _MASK32), high * power + (top >> _32)
+
+
+@part
+def negated(low: Int, high: Int) -> tuple[Int, Int]:
+    """Return the negative of a 128-bit two's complement number, as two uint64."""
+    low = ~low + _ONE
+    return low, ~high + (_ONE if low == _U(0) else _U(0))
+
+
 @njit
 def decimal128(low: Int, high: Int, scale: Int, out: U8, o: Int) -> Int:
     """Write a 128-bit two's complement number, given as two uint64, with `scale` digits after the point: `-12.50`,
     `0.05`. Needs room for 42 bytes."""
     if high >> _U(63):
-        low = ~low + _ONE
-        high = ~high + (_ONE if low == _U(0) else _U(0))
+        low, high = negated(low, high)
         out[o] = 45
         o += 1
     if high == _U(0) and scale <= 18:
