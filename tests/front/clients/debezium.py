@@ -55,6 +55,34 @@ _Place = tuple[str, int, int]
 
 
 @dataclass
+class Restless:
+    """An engine that does not wait for the test."""
+
+    program: Program
+    folder: Path
+    killed: bool = False
+
+    def values(self) -> Iterator[dict[str, Any]]:
+        """Yields the values of the events that were not read yet. If the engine was killed, the iterator ends behind
+        the last event that the engine has printed. If the engine ends by itself, it raises ClientFailed."""
+        for line in self.program.output:
+            destination, _, text = line.partition(b"\t")
+            if text.endswith(b"\n") and not destination.startswith(b"__debezium-heartbeat"):
+                yield json.loads(text)
+        if not self.killed:
+            said = (self.folder / "stderr").read_text("utf-8", "replace")[-3000:]
+            raise ClientFailed(f"Debezium ended by itself: {said}")
+
+    def kill(self) -> None:
+        self.killed = True
+        self.program.process.kill()
+
+
+class UnreadableOffset(Exception):
+    """A kill has cut the file of the offset."""
+
+
+@dataclass
 class Debezium:
     """The engine with its offsets and its schema history in `folder`.
 
@@ -122,6 +150,26 @@ class Debezium:
         reading = collector.reading
         reading.repeated = repeated
         return reading
+
+    @contextmanager
+    def restless(self, at: Endpoint) -> Iterator[Restless]:
+        """Run the engine, which does not wait for the test, until the end of the block."""
+        self._runs += 1
+        folder = self.folder / str(self._runs)
+        given = self._given(at) + b"reader.waits=false\n\n"
+        command = java_program("DebeziumReader", *_PACKAGES)
+        with running(command, folder, given=given, more_input=True) as program:
+            yield Restless(program, folder)
+
+    def keep_offset(self) -> None:
+        """Copy the stored offset. Kafka Connect stores offsets in a topic; the engine's file is not written atomically.
+        So if a kill has cut the file, take the last copy, and raise UnreadableOffset."""
+        kept = self._offsets.with_suffix(".kept")
+        if self._offsets.exists() and _OFFSET.search(self._offsets.read_bytes()):
+            shutil.copy(self._offsets, kept)
+            return
+        shutil.copy(kept, self._offsets)
+        raise UnreadableOffset
 
     def offset(self) -> dict[str, Any]:
         """Returns the offset that the connector has stored."""

@@ -14,11 +14,14 @@ import java.util.Properties;
 /**
  * Runs Debezium's engine with the properties on the standard input, which end at an empty line, until it is killed. Prints
  * a line for each event: its destination, a tab, its value as JSON; "batch" behind the events of a batch, and "stored" when
- * the engine has stored the offset of the batch. Behind both it waits for a line.
+ * the engine has stored the offset of the batch. Behind both it waits for a line, unless the property `reader.waits` is
+ * `false`.
  */
 public final class DebeziumReader {
     private static final BufferedReader IN = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+
+    private static boolean waits = true;
 
     public static void main(String[] arguments) throws Exception {
         StringBuilder given = new StringBuilder();
@@ -27,6 +30,7 @@ public final class DebeziumReader {
         }
         Properties settings = new Properties();
         settings.load(new StringReader(given.toString()));
+        waits = !"false".equals(settings.remove("reader.waits"));
         DebeziumEngine<ChangeEvent<String, String>> engine = DebeziumEngine.create(Json.class)
                 .using(settings)
                 .using((success, message, error) -> {
@@ -60,7 +64,9 @@ public final class DebeziumReader {
         OUT.println(done);
         OUT.flush();
         try {
-            IN.readLine();
+            if (waits) {
+                IN.readLine();
+            }
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }
