@@ -253,14 +253,19 @@ class ConsumerSessions:
         return session.queue.held
 
     async def open_at(self, name: str, start: Start) -> dict[str, Any]:
-        """Open a session at a place of the server's present log, wherever the consumer is. If this log is no longer the
-        one that the consumer has read, the place has a new epoch. Raises BinlogError as `position_of` does."""
+        """Open a session at a place of the server's present log, wherever the consumer is. Raises BinlogError as
+        `position_of` does.
+
+        The place has a new epoch if the log is no longer the one that the consumer has read, or if the place is a set
+        with gaps that the consumer has never passed, although it lies between two sets that the consumer has passed.
+        """
         session = await self._started_or_failed(name)
-        if await log_was_replaced(session):
-            await self.relocate(name, start)
-            return await self.open_session(name, None, read_only=False)
-        after = await self.position_of(name, start)
-        return await self.open_session(name, after, read_only=False)
+        if not await log_was_replaced(session):
+            after = await self.position_of(name, start)
+            if not seeking.is_beside_queue(self.get(name).consumer, after):
+                return await self.open_session(name, after, read_only=False)
+        await self.relocate(name, start)
+        return await self.open_session(name, None, read_only=False)
 
     async def relocate(self, name: str, start: Start) -> Position:
         """Move a consumer to a place of the server's log, into an epoch that was never used before, and fence all

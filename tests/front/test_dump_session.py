@@ -156,6 +156,28 @@ async def test_a_client_that_returns_soon_is_served_from_the_queue(
     await client.leave()
 
 
+async def test_a_client_whose_set_has_gaps_gets_what_it_lacks(
+    daemon: Daemon, log: LogWriter
+) -> None:
+    """The client was killed before it got the empty transactions of a range. Its set is as large as one that the
+    consumer has passed, but another one."""
+    readers = await daemon.start(declared("c"))
+    client = Client(readers, log, options(beginning(log)))
+    client.start()
+    await until(lambda: client.gtids == [1, 2, 3], "three transactions")
+    client.now = 10.5
+    write(log, "a", 3)
+    await until(lambda: readers.get("c").acknowledged.seq == 3, "the acknowledgement")
+    await until(lambda: readers.get("c").queue.queued.seq == 6, "the queue has the others")
+    await client.leave()
+    wanted = AfterGtids(GtidSet.parse(f"{SERVER}:1-2:4-5"))
+    executed = GtidSet.parse(f"{SERVER}:1-6")
+    client = Client(readers, log, options(wanted, executed=executed))
+    client.start()
+    await until(lambda: client.gtids == [3, 6], "what it lacks")
+    await client.leave()
+
+
 async def test_a_consumer_that_has_failed_continues_at_the_client_s_place(
     daemon: Daemon, log: LogWriter, source: FakeSource
 ) -> None:

@@ -141,6 +141,17 @@ def holds(consumer: Consumer, position: Position) -> bool:
     return queue.acknowledged.seq <= position.seq <= queue.queued.seq
 
 
+def is_beside_queue(consumer: Consumer, position: Position) -> bool:
+    """True if the seq of a position lies within the consumer's queue, but the queue never had the position's set."""
+    if not holds(consumer, position):
+        return False
+    try:
+        consumer.queue.locate(position)
+    except UserError:
+        return True
+    return False
+
+
 def seek_starts(consumer: Consumer, after: Position, view: ServerView) -> list[Start]:
     """Returns the starts that must be searched for in the server's log before `seek_target` can decide. The list is
     often empty."""
