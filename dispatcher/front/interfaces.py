@@ -7,15 +7,14 @@ from typing import Any, Protocol
 
 from dispatcher.binlog.event.header import FormatDescription
 from dispatcher.dispatch.queue.queue import HeldRange
-from dispatcher.dispatch.queue.reader import Caller, PollBounds
+from dispatcher.dispatch.queue.reader_sessions import ReaderSessions
 from dispatcher.dispatch.values.specs import Start
 from dispatcher.model.asked_dump import AskedDump, DumpRefusal
-from dispatcher.model.position import Position
 from dispatcher.model.server_picture import Picture, ServerAnswer
 from dispatcher.model.subscription import Subscription
 
 
-class Consumers(Protocol):
+class Consumers(ReaderSessions, Protocol):
     """The sessions of the daemon's consumers. A method that refuses its call raises BinlogError."""
 
     @property
@@ -32,33 +31,7 @@ class Consumers(Protocol):
 
     async def dump_refusal(self, name: str, asked: AskedDump) -> DumpRefusal | None: ...
 
-    async def open_session(
-        self, name: str, after: Position | None, read_only: bool
-    ) -> dict[str, Any]: ...
-
-    async def poll(
-        self,
-        name: str,
-        number: int,
-        after: Position,
-        bounds: PollBounds,
-        wait_s: float,
-        markers: bool,
-        *,
-        acknowledges: bool,
-    ) -> dict[str, Any]: ...
-
-    async def binlog(
-        self, name: str, number: int, start: Position, end: Position
-    ) -> tuple[list[bytes | memoryview], bool]: ...
-
-    async def acknowledge(self, name: str, number: int, position: Position) -> dict[str, Any]: ...
-
     def lacks_room(self, name: str) -> bool: ...
-
-    def called(self, name: str, number: int, caller: Caller) -> None: ...
-
-    def answer_ended(self, name: str, number: int) -> None: ...
 
     async def picture(self, name: str) -> Picture: ...
 

@@ -89,11 +89,13 @@ class FakeReaders:
     async def poll(
         self,
         name: str,
-        session: int,
+        number: int,
         after: Position,
         bounds: PollBounds,
         wait_s: float,
         markers: bool,
+        *,
+        acknowledges: bool = True,
     ) -> dict[str, Any]:
         self._called("poll", name)
         self.bounds.append(bounds)
@@ -109,7 +111,7 @@ class FakeReaders:
     async def binlog(
         self,
         name: str,
-        session: int,
+        number: int,
         start: Position,
         end: Position,
         start_event: EventPoint | None = None,
@@ -121,7 +123,7 @@ class FakeReaders:
     async def slices(
         self,
         name: str,
-        session: int,
+        number: int,
         start: Position,
         end: Position,
         n: int,
@@ -130,7 +132,7 @@ class FakeReaders:
         self._called("slices", name)
         return {"cuts": [], "events": [], "bytes": 0}
 
-    async def acknowledge(self, name: str, session: int, position: Position) -> dict[str, Any]:
+    async def acknowledge(self, name: str, number: int, position: Position) -> dict[str, Any]:
         self._called("ack", name)
         return position.as_dict()
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-from dispatcher.dispatch.queue.reader import Caller, PollBounds
+from dispatcher.dispatch.queue.reader_sessions import ReaderSessions
 from dispatcher.dispatch.values.declaration import Declaration
 from dispatcher.leadership.role import Role
 from dispatcher.model import position
@@ -317,69 +317,28 @@ class LeaderAnswer(BaseModel):
     leader: str | None
 
 
-class ConsumerService(Protocol):
+class ConsumerService(ReaderSessions, Protocol):
     """The methods with which routes read consumers. Every method may raise BinlogError."""
 
-    async def open_session(
-        self,
-        name: str,
-        after: position.Position | None,
-        read_only: bool,
-        *,
-        unknown_definitions: bool = False,
-    ) -> dict[str, Any]: ...
-
-    async def poll(
-        self,
-        name: str,
-        session: int,
-        after: position.Position,
-        bounds: PollBounds,
-        wait_s: float,
-        markers: bool,
-    ) -> dict[str, Any]: ...
-
     async def resolve(self, name: str, to: StartSettings) -> dict[str, Any]: ...
-
-    async def binlog(
-        self,
-        name: str,
-        session: int,
-        start: position.Position,
-        end: position.Position,
-        start_event: position.EventPoint | None = None,
-        end_event: position.EventPoint | None = None,
-    ) -> tuple[list[bytes | memoryview], bool]: ...
 
     async def slices(
         self,
         name: str,
-        session: int,
+        number: int,
         start: position.Position,
         end: position.Position,
         n: int,
         inside: bool = False,
     ) -> dict[str, Any]: ...
 
-    async def acknowledge(
-        self, name: str, session: int, position: position.Position
-    ) -> dict[str, Any]: ...
-
     async def table(self, name: str, database: str, table: str) -> dict[str, Any]: ...
 
     def rows(self) -> AsyncIterator[dict[str, Any]]: ...
 
-    def called(
-        self, name: str, number: int, caller: Caller, *, unknown_definitions: bool = False
-    ) -> None:
-        """Record that a session makes a call."""
-
     def is_newest_session(self, name: str, number: int) -> bool:
         """True if `number` is that of the consumer's newest session; False for a read-only session."""
         ...
-
-    def answer_ended(self, name: str, number: int) -> None:
-        """Record that an answer of `binlog` was sent, or that the client of the answer has disconnected."""
 
 
 Consumers = Callable[[], ConsumerService]
