@@ -215,11 +215,12 @@ def test_a_token_for_one_consumer_sees_that_one(browser: Browser, daemon: Daemon
 @contextmanager
 def replaced_store(daemon: Daemon) -> Iterator[None]:
     """Replace the state store by another file during the block."""
-    away = daemon.state.with_name("away.db")
-    away.write_bytes(daemon.state.read_bytes())
-    away.replace(daemon.state)
+    away, other = daemon.state.with_name("away.db"), daemon.state.with_name("other.db")
+    other.write_bytes(daemon.state.read_bytes())
+    away.hardlink_to(daemon.state)
+    other.replace(daemon.state)
     yield
-    daemon.state.rename(away)
+    away.replace(daemon.state)
 
 
 def test_a_state_store_that_cannot_be_written_is_a_problem_of_all(
