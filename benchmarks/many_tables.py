@@ -91,7 +91,7 @@ class Tables:
         works = SimpleNamespace(consumer=_CONSUMER, options=options, times=_Times())
         self.consumer = AppliedConsumer(
             cast("Any", works),
-            Mirror(mirror_options(_CONSUMER, options, copies=False)),
+            Mirror(mirror_options(_CONSUMER, options, copies=False, proves=False)),
             ProgressCounter(_CONSUMER),
             cast("Any", None),
             lambda _, work: self.running.append(work),

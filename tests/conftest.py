@@ -127,6 +127,7 @@ SESSION_FILES = tuple(
         "mirror/copy/test_copier",
         "mirror/copy/test_large_rows",
         "mirror/copy/test_verify",
+        "mirror/copy/test_proofs",
         "lines/test_contract",
     )
 )

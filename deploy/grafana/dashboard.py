@@ -162,6 +162,13 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             (f"topk(10, {rate(f'{M}table_phase_seconds_total', MIRROR, 'table')})", "{{table}}"),), "s"),
         Panel("Stopped tables", ((f"time() - {M}stopped_timestamp_seconds{MIRROR}", "{{table}}"),), "s"),
         Panel("Tables whose steps fail", ((f"{M}failing_tables{MIRROR}", BY_CONSUMER),)),
+        Panel("Age of proofs", ((f"topk(10, {M}proof_age_seconds{MIRROR})", "{{table}}"),), "s",
+              description="Time since the last comparison of the whole table that found no difference."),
+        Panel("Tables that differ, or are not proved", (
+            (f"{M}differing_tables{MIRROR}", "{{consumer}}: differ"),
+            (f"{M}unproved_tables{MIRROR}", "{{consumer}}: not proved"))),
+        Panel("Rows compared with the server", (
+            (rate(f"{M}proof_rows_total", MIRROR, "consumer"), BY_CONSUMER),), "rowsps"),
     )),
     ("Spark streams", (
         Panel("Streams behind", ((f"{S}lag_seconds{MIRROR}", BY_QUERY),), "s",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spark_sink.mirror.copy.copier import Copier
+from spark_sink.mirror.copy.server import CopyServer
+from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.runtime.apply import Applier
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
 from spark_sink.mirror.values.names import TableName
@@ -13,11 +16,14 @@ from spark_sink.mirror.values.policies import (
     Deletes,
     IcebergOptions,
     MetadataColumn,
+    ProofOptions,
     PurgedChanges,
     TablePolicy,
     UnfollowedChange,
     UnknownTables,
 )
+from spark_sink.mirror.verify.range_prover import RangeProver
+from spark_sink.source.table_rows.chunks import ROWS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +65,21 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
         log_days=settings.log_days,
         catalog=CatalogTemplate.parse(settings.catalog) if settings.catalog else None,
         iceberg=iceberg_options(settings),
+        proofs=proof_options(settings),
+    )
+
+
+def proof_options(settings: MirrorSettings) -> ProofOptions | None:
+    """Returns how much proofs may cost; None if the settings name no server, or want no proofs."""
+    chosen = settings.prove
+    if settings.copy_from is None or not chosen.rows_per_second:
+        return None
+    return ProofOptions(
+        chosen.rows_per_second,
+        chosen.share_of_time,
+        chosen.every_seconds,
+        chosen.window_s,
+        rows_max=min(ROWS_MAX, 20 * chosen.rows_per_second),
     )
 
 
@@ -72,7 +93,25 @@ def iceberg_options(settings: MirrorSettings) -> IcebergOptions | None:
 
 def make_applier(spark: SparkSession, settings: MirrorSettings, claims: Claims) -> Applier:
     """Returns the applier of the consumers in the settings. The job has already claimed these consumers."""
-    return Applier(spark, apply_options(settings), make_copier(spark, settings), claims)
+    options = apply_options(settings)
+    copier = make_copier(spark, settings)
+    return Applier(spark, options, copier, claims, make_prover(settings, options))
+
+
+def make_prover(
+    settings: MirrorSettings, options: ApplyOptions
+) -> Callable[[str, BinlogLog], RangeProver] | None:
+    """Returns a function that returns the object that compares a consumer's tables with the server; None if `options`
+    want no proofs."""
+    chosen = settings.copy_from
+    if chosen is None or options.proofs is None:
+        return None
+    server = CopyServer.of_settings(chosen, settings.omitted_columns, settings.has_all_versions)
+
+    def prover(consumer: str, binlog_log: BinlogLog) -> RangeProver:
+        return RangeProver(consumer, options, server, chosen, binlog_log)
+
+    return prover
 
 
 def make_copier(spark: SparkSession, settings: MirrorSettings) -> Copier | None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -256,7 +257,7 @@ def tables(
     Example: binlog-mirror tables --config mirror.yaml
     """
     with _spark_of(config, target, conf) as (spark, settings):
-        from spark_sink.mirror.table_lines import table_lines  # noqa: PLC0415
+        from spark_sink.mirror.table_lines import proof_text, table_lines  # noqa: PLC0415
 
         complete = _completing(config, target)
         lines = [
@@ -271,7 +272,12 @@ def tables(
         lag = "" if line.lag_s is None else f", {line.waiting_rows} rows behind, {line.lag_s:.0f} s"
         reason = f": {line.reason}" if line.reason else ""
         requires = f", requires {', '.join(line.requires)}" if line.requires else ""
-        say(f"{line.consumer}  {line.table}  {line.state}{requires}{lag}{reason}")
+        proof = f", {text}" if (text := proof_text(line, datetime.now(UTC))) else ""
+        say(f"{line.consumer}  {line.table}  {line.state}{proof}{requires}{lag}{reason}")
+        if line.evidence:
+            say(f"    the rows that differ: {line.evidence}")
+        if line.not_proved:
+            say(f"    not proved: {line.not_proved}")
         if line.catalog_error:
             say(f"    {line.catalog_error}")
         if line.copied is not None:

@@ -50,6 +50,11 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
     ("applied_rows", "Changes of rows that were applied.", lambda p: p.rows),
     ("steps", "Steps of tables that were applied.", lambda p: p.steps),
     ("failures", "Steps that failed, each attempt counted.", lambda p: p.failures),
+    (
+        "proof_rows",
+        "Rows that were read from the server to compare them with the mirror.",
+        lambda p: p.proof_rows,
+    ),
 )
 _COPY_GAUGES: tuple[tuple[str, str, Callable[[CopyProgress], float | None]], ...] = (
     ("copy_rows", "Rows that the copy of the table has.", lambda c: c.rows),
@@ -83,6 +88,7 @@ class MirrorCollector(Collector):
             yield counter
         yield from _of_tables(rows)
         yield from _of_histories(rows)
+        yield from _of_proofs(rows)
         for name, meaning, of_copy in _COPY_GAUGES:
             gauge = GaugeMetricFamily(PREFIX + name, meaning, labels=["consumer", "table"])
             for row in rows:
@@ -155,6 +161,33 @@ def _of_histories(rows: Sequence[ConsumerProgress]) -> Iterator[Metric]:
         if row.histories_lsn is not None:
             reached.add_metric([row.consumer], row.histories_lsn)
     yield from (states, reached)
+
+
+def _of_proofs(rows: Sequence[ConsumerProgress]) -> Iterator[Metric]:
+    age = GaugeMetricFamily(
+        PREFIX + "proof_age_seconds",
+        "Time since the last comparison of the whole table with the server that found no difference began (the 200"
+        " tables with the oldest one); absent: there was none.",
+        labels=["consumer", "table"],
+    )
+    differing = GaugeMetricFamily(
+        PREFIX + "differing_tables",
+        "Complete tables that differ from the server's tables.",
+        labels=["consumer"],
+    )
+    unproved = GaugeMetricFamily(
+        PREFIX + "unproved_tables",
+        "Complete tables that were not wholly compared with the server yet.",
+        labels=["consumer"],
+    )
+    for row in rows:
+        if row.proved is None:
+            continue
+        for table, since in row.proved.since.items():
+            age.add_metric([row.consumer, table], max(0.0, time.time() - since))
+        differing.add_metric([row.consumer], row.proved.differing)
+        unproved.add_metric([row.consumer], row.proved.unproved)
+    yield from (age, differing, unproved)
 
 
 def no_progress() -> list[ConsumerProgress]:

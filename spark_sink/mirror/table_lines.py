@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.names import folded_name
+from dispatcher.model.sizes import duration_text
 from spark_sink.mirror.copy.progress import CopyProgress, remaining_s
 from spark_sink.mirror.copy.staging import StagingTable
 from spark_sink.mirror.lake import delta_log
@@ -19,6 +20,7 @@ from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.lake.table_features import reader_features
 from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.control_rows import ControlRows
+from spark_sink.mirror.rules.proofs import Proof
 from spark_sink.mirror.rules.states import Creating, TableState
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.tables.delta import MirroredTable
@@ -38,7 +40,10 @@ class TableLine:
     these changes was committed, None if there is none; `since`: when the state was written; `copied`: how far the copy
     is while the table is being copied, else None; `catalog`: the table's name in the catalog; `catalog_error`: why the
     table is not registered under the wanted name, "" if it is; `requires`: the features of Delta
-    that the table requires of its readers.
+    that the table requires of its readers; `proved`, `proved_rows`: when the last comparison of the whole table with
+    the server's table that found no difference began, None if there was none, and how many rows it has compared;
+    `differs`: the newest difference, until such a comparison finds none; `evidence`: path of the file with this
+    difference; `not_proved`: why the table cannot be compared.
     """
 
     consumer: str
@@ -53,10 +58,16 @@ class TableLine:
     catalog: str = ""
     catalog_error: str = ""
     requires: tuple[str, ...] = ()
+    proved: datetime | None = None
+    proved_rows: int = 0
+    differs: str = ""
+    evidence: str = ""
+    not_proved: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.__slots__}
-        values |= {"since": self.since.isoformat() if self.since else None}
+        for name in ("since", "proved"):
+            values[name] = values[name].isoformat() if values[name] else None
         return values | {"copied": asdict(self.copied) if self.copied else None}
 
 
@@ -125,9 +136,32 @@ def table_lines(
                 record.registered,
                 record.refused,
                 reader_features(spark, mirrored_table(root, record).path) if record.folder else (),
+                *_proof(control_rows.proofs.get(record.table_id), record),
             )
         )
     return lines
+
+
+def _proof(proof: Proof | None, record: TableRecord) -> tuple[datetime | None, int, str, str, str]:
+    """Returns the last five values of a table's line."""
+    if proof is None or not record.is_live:
+        return None, 0, "", "", ""
+    found = proof.difference
+    proved = None if proof.proved is None else datetime.fromtimestamp(proof.proved, UTC)
+    differs, evidence = ("", "") if found is None else (str(found), found.evidence)
+    return proved, proof.proved_rows, differs, evidence, proof.skipped
+
+
+def proof_text(line: TableLine, now: datetime) -> str:
+    """Returns what a person needs to know about the proof of a table; "" if nothing is known."""
+    if line.differs:
+        return f"differs: {line.differs}"
+    if line.not_proved:
+        return "not proved"
+    if line.proved is None:
+        return ""
+    age = duration_text((now - line.proved).total_seconds())
+    return f"proved {age} ago, {line.proved_rows} rows"
 
 
 def _why_waits(record: TableRecord, interval_s: Callable[[TableName], float]) -> str:

@@ -19,6 +19,10 @@ class Choices(Protocol):
     def chunks(self) -> int:
         """Returns in how many chunks a copy reads a table."""
 
+    def reads_early(self) -> bool:
+        """Returns True if a proof reads the rows of a range before it asks for the executed position, False if nothing
+        happens in between."""
+
     def registered(self, records: Sequence[TableRecord], /) -> str:
         """Returns the id of a stored table that the catalog registers now, "" for none."""
 
@@ -43,6 +47,9 @@ class RandomChoices:
 
     def chunks(self) -> int:
         return self._rng.randrange(1, 4)
+
+    def reads_early(self) -> bool:
+        return self._rng.random() < 0.5
 
     def registered(self, records: Sequence[TableRecord]) -> str:
         if records and self._rng.random() < 0.1:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from spark_sink.mirror.rules.proofs import Proof
 from spark_sink.mirror.rules.table_record import Request, TableRecord
 from spark_sink.mirror.values.names import TableName
 
@@ -18,18 +19,23 @@ class Control:
     records: dict[str, TableRecord] = field(default_factory=dict)
     requests: dict[str, Request] = field(default_factory=dict)
     named: dict[TableName, str] = field(default_factory=dict)
+    proofs: dict[str, Proof] = field(default_factory=dict)
     applied: int = 0
     serial: int = 0
 
     def store(
-        self, records: Sequence[TableRecord], watermark: int | None
+        self,
+        records: Sequence[TableRecord],
+        watermark: int | None,
+        proofs: Sequence[Proof] = (),
     ) -> dict[str, tuple[int, datetime | None]]:
-        """Write records and the watermark. Returns the serial of each record."""
+        """Write records, proofs and the watermark. Returns the serial of each record."""
         written: dict[str, tuple[int, datetime | None]] = {}
         for record in records:
             self.serial += 1
             self.records[record.table_id] = replace(record, serial=self.serial)
             written[record.table_id] = (self.serial, None)
+        self.proofs |= {proof.table_id: proof for proof in proofs}
         if watermark is not None:
             self.applied = watermark
         return written

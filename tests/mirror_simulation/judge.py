@@ -6,6 +6,7 @@ from spark_sink.mirror.rules.effects import StoreRecords
 from spark_sink.mirror.values.names import TableName
 from tests.mirror_simulation.control import Control
 from tests.mirror_simulation.lake import Lake
+from tests.mirror_simulation.proof_rules import ProofRules
 from tests.mirror_simulation.queue_rules import QueueRules
 from tests.mirror_simulation.server import Server
 from tests.mirror_simulation.table_rules import TableRules
@@ -23,6 +24,7 @@ class Judge:
         self.works = WorkRules(control, excluded)
         self.watermark = WatermarkRules(lake, control, excluded)
         self.queues = QueueRules()
+        self.proofs = ProofRules(server, lake, self.tables.planted)
         self._control = control
         self._applied = 0
 
@@ -30,6 +32,7 @@ class Judge:
         """A StoreRecords is about to be written."""
         self._applied = self._control.applied
         self.watermark.stores(effect.watermark)
+        self.proofs.stores(effect.proofs)
 
     def stored(self, effect: StoreRecords) -> None:
         self.watermark.stored(self._applied, effect.records)

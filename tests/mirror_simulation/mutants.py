@@ -165,7 +165,10 @@ _RECORDS = (
         "what changes during a store is forgotten",
         "a record that changes while it is stored is stored again",
         "mirror.Mirror._stored",
-        Insert("self._store_failures, state.saving = 0, {}", "state.unsaved = {}"),
+        Insert(
+            "self._store_failures, state.saving, self._saving_proofs = 0, {}, {}",
+            "state.unsaved = {}",
+        ),
     ),
     _mutant(
         "two stores",
@@ -1338,6 +1341,133 @@ _DRAINS = (
     ),
 )
 
+_PROVED = "tests/mirror_simulation/test_proof_rules.py::"
+
+_PROOFS = (
+    _mutant(
+        "a proof uses the rows after a statement",
+        "a range is compared only if nothing but rows has changed the table since it was read",
+        "proofs._identity",
+        Return("(record.name, record.folder, record.signature, record.epoch)"),
+        tests=f"{_PROVED}test_a_result_is_used_only_if_nothing_but_rows_has_changed",
+    ),
+    _mutant(
+        "a proof of a table that is not complete",
+        "only the rows of complete tables have to equal the server's rows",
+        "proofs.is_provable",
+        Replace("state.complete", "True"),
+    ),
+    _mutant(
+        "one reading reports a difference",
+        "only a difference that two readings show is reported",
+        "proofs.confirmed",
+        Return("True"),
+        tests=f"{_PROVED}test_a_difference_that_only_one_reading_shows_is_not_reported",
+    ),
+    _mutant(
+        "a difference is lost",
+        "a difference is reported",
+        "tasks.proof_task.ProofTask._done",
+        Assign("differs", "False"),
+    ),
+    _mutant(
+        "a proof does not wait for the log",
+        "a range is compared when the log has passed its rows",
+        "tasks.proof_task.ProofTask._compare_if_applied",
+        If("has_passed", "True"),
+    ),
+    _mutant(
+        "a proof does not wait for the table",
+        "a range is compared when its table shows the entries up to its rows",
+        "tasks.proof_task.ProofTask._compare_if_applied",
+        Replace("state.dealt_with(record.name) >= self._passed", "True"),
+    ),
+    _mutant(
+        "a proof waits for each entry",
+        "a table whose steps never end is compared, too",
+        "tasks.proof_task.ProofTask._compare_if_applied",
+        If("self._passed is None", "end.append != self._seen_append and end.position is not None"),
+        tests=f"{_PROVED}test_a_proof_does_not_wait_for_entries_behind_its_rows",
+    ),
+    _mutant(
+        "a proof forgets what has changed",
+        "rows that an entry behind S has changed are compared with the entry",
+        "tasks.proof_task.ProofTask._compare",
+        Replace(
+            "CompareKeyRange(own, record, run, compared.after, to)",
+            "CompareKeyRange(own, record, run, to, to)",
+        ),
+        tests=f"{_PROVED}test_rows_that_change_meanwhile_are_compared_with_the_log",
+    ),
+    _mutant(
+        "a round begins again after each range",
+        "a round compares all ranges",
+        "proofs.Proof.in_round",
+        If("self.running", "False"),
+    ),
+    _mutant(
+        "a range is left out",
+        "a round compares all ranges",
+        "proofs.Proof.after_range",
+        Replace("upper is not None", "False"),
+    ),
+    _mutant(
+        "a table with differences is proved",
+        "a difference is shown until a whole round finds none",
+        "proofs.Proof.after_range",
+        If("after.found", "after.running"),
+    ),
+    _mutant(
+        "a changed table waits for its next round",
+        "a table is compared at once after a statement",
+        "proofs.Proof.needs_range",
+        Return("self.running or self.doubted or at >= self.begun + every_s"),
+        tests=f"{_PROVED}test_a_table_is_proved_at_once_after_a_statement",
+    ),
+    _mutant(
+        "a table that changed waits for its turn",
+        "a table of which no range was compared since it changed comes first",
+        "proofs.next_to_prove",
+        Replace("int(is_checked)", "0"),
+        tests=f"{_PROVED}test_a_table_that_changed_comes_first_then_the_one_that_waits_longest",
+    ),
+    _mutant(
+        "a crash is forgotten",
+        "a table is compared at once after a job was killed between a commit and the watermark",
+        "mirror_state.MirrorState.doubt_rows",
+        Return("None"),
+        tests=f"{_PROVED}test_a_table_is_proved_again_after_a_kill_between_commit_and_watermark",
+    ),
+    _mutant(
+        "proofs are not stored",
+        "a round goes on after a kill",
+        "mirror.Mirror._store",
+        Assign("proofs_due", "False"),
+        tests=f"{_PROVED}test_a_round_goes_on_after_a_kill",
+    ),
+    _mutant(
+        "proofs that could not be stored are lost",
+        "a proof is stored until it is in the control table",
+        "mirror.Mirror._stored",
+        Drop("state.unsaved_proofs |= self._saving_proofs"),
+        tests=f"{_PROVED}test_a_proof_that_could_not_be_stored_is_stored_later",
+    ),
+    _mutant(
+        "a drain proves",
+        "a job that drains the log compares nothing",
+        "mirror.Mirror._repaired",
+        If("state.draining", "state.options.proofs is not None"),
+        tests=f"{_PROVED}test_a_drain_compares_nothing",
+    ),
+    _mutant(
+        "a proof at any time of day",
+        "ranges are read in the window only",
+        "tasks.proof_task.ProofTask._begin_range",
+        Assign("closed_s", "0.0"),
+        tests=f"{_PROVED}test_outside_of_the_window_no_range_is_read",
+    ),
+)
+
 _NAMES = (
     Mutant(
         "names of a statement are not folded",
@@ -1365,5 +1495,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *_COPIES,
     *_HISTORIES,
     *_DRAINS,
+    *_PROOFS,
     *_NAMES,
 )

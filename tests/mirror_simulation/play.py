@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
+from spark_sink.mirror.rules.proofs import is_provable
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import Wish
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import (
+    ProofOptions,
     PurgedChanges,
     TablePolicy,
     UnfollowedChange,
@@ -20,9 +23,10 @@ from spark_sink.mirror.values.policies import (
 from tests.mirror_simulation.changes import ServerChanges
 from tests.mirror_simulation.choices import RandomChoices
 from tests.mirror_simulation.lake import FOREIGN, LakeTable
+from tests.mirror_simulation.proofs import plant
 from tests.mirror_simulation.queue_rules import is_of
 from tests.mirror_simulation.transcript import Transcript
-from tests.mirror_simulation.world import FAILURES, World
+from tests.mirror_simulation.world import FAILURES, SINCE_1970_S, World
 
 NAMES: list[TableName] = [("shop", name) for name in ("a", "b", "c", "out")]
 OUT = NAMES[-1]  # the settings may exclude this name
@@ -31,6 +35,8 @@ FOLDING = 0.3  # the probability that the server folds names
 RESOLVED_MAX = 10  # after so many resolved stops, people request copies
 TAKEN_S = 600.0  # how long foreign folders stay at the end of a history
 HINDERED_S = 2000.0  # the pause of a table whose steps have to wait
+PROOFS = ProofOptions(rows_per_second=1000, share=0.9, every_s=500.0, rows_max=3, wait_s=60.0)
+PLANTED_S = 2000.0  # after this time, planted differences are found
 FINISH_MAX = 4000  # the most works that may run until no work is left
 
 
@@ -74,6 +80,9 @@ class _History:
         if self.may_leave and rng.random() < 0.7:
             world.excluded.add(OUT)
             world.judge.tables.may_be_unknown = True
+        self.proof = random.Random(f"proof {rng.random()}")
+        if self.proof.random() < 0.4:
+            world.proofs = PROOFS
         self.resolved = 0
         # A history table treats each statement that could not be parsed as a change of its table.
         unclear = not policy.history
@@ -201,12 +210,75 @@ class _History:
         wish = self.rng.choice((Wish.RECOPY, Wish.RETRY, Wish.SKIP))
         world.ask(record.table_id, Wish.RECOPY if record.history else wish)
 
+    # -- proofs ------------------------------------------------------------------------------------------------
+
+    def prove(self) -> None:
+        """Change rows of Delta tables behind the mirror's back, and let the history go on. Each difference that remains
+        is found, and the tables are equal again."""
+        world, rng = self.world, self.proof
+        planted = world.judge.tables.planted
+        self.append()
+        self._prove_for(rng.choice((20.0, 200.0, PLANTED_S)))
+        if not self.policy.history and rng.random() < 0.7:
+            for record in list(world.control.records.values()):
+                table, server = world.lake.of(record), world.server.tables.get(record.name)
+                may_plant = is_provable(record) and server is not None and server.keyed
+                if table is not None and may_plant and rng.random() < 0.7:
+                    planted.add(record.table_id)
+                    way = plant(rng, table)
+                    world.stats["planted"] += 1
+                    world.say(f"somebody changes {record.label}: {way}")
+            for _ in range(rng.choice((0, 5, 30))):
+                self.move()
+        self.append()
+        since = world.now + SINCE_1970_S
+        self._prove_for(PLANTED_S)
+        records = list(world.control.records.values())
+        found = world.judge.proofs.found(records, world.control.proofs, since)
+        world.stats["found"] += found
+        for record in records:
+            table, server = world.lake.of(record), world.server.tables.get(record.name)
+            if table is not None and server is not None and is_provable(record):
+                table.rows = Counter(server.rows)
+                planted.discard(record.table_id)
+        self.kill()
+        world.proofs = None
+        self.kill()
+
+    def _prove_for(self, seconds: float) -> None:
+        """Let works end and time pass, and then let the rounds that run end."""
+        world = self.world
+        until = world.now + seconds
+        for _ in range(FINISH_MAX):
+            if running := world.running():
+                world.finish(self.rng.choice(running))
+                continue
+            world.look()
+            wakeup = world.mirror.next_wakeup()
+            if world.running():
+                continue
+            if world.now > until and not self._is_in_round():
+                return
+            world.tick(max(0.1, (wakeup or until) - world.now))
+        raise AssertionError("the proofs do not come to rest")
+
+    def _is_in_round(self) -> bool:
+        """True if the next range of a table has to be compared now."""
+        state = self.world.mirror.state
+        proved = ((state.records[i], proof) for i, proof in state.proofs.items())
+        return any(
+            is_provable(record) and proof.needs_range(record, state.at, PROOFS.every_s)
+            for record, proof in proved
+        )
+
     # -- the end -----------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """End the history: the server makes no more changes, and no work fails. People request copies of stopped
         tables, and remove foreign folders. Then another job drains the log."""
         world = self.world
+        if world.proofs is not None:
+            self.prove()
         self.append()
         world.makes_missing = True
         self.append()

@@ -7,7 +7,8 @@ written as append.index. `judge` checks each step, as in the simulation.
 The moves:
 
     settings [unknown=copy|partial|stop] [unfollowed=recopy|stop|new_column] [purged=copy|partial] [history=yes]
-             [files=yes] [held=KIB] first; `files`: folders move as in an object store; `held`: memory of what waits
+             [files=yes] [held=KIB] [proofs=yes] first; `files`: folders move as in an object store; `held`: memory of
+             what waits; `proofs`: tables are compared with the server, in ranges of two rows
     old NAME KEY=VALUE ...          a table that is older than the mirror, with these rows; `keyless=yes`: without a key
     create NAME                     CREATE TABLE, with the columns `id` and `a`; `keyless=yes`: without a key;
                                     `absent=yes`: IF NOT EXISTS, for a table that exists
@@ -33,6 +34,7 @@ The moves:
     works                           works end until no work is running
     wait SECONDS                    time passes
     ask NAME WISH                   a person makes a request about a table; `copy NAME`: a copy, by name
+    write NAME KEY=VALUE ...        another program writes rows into the Delta table; `erase NAME KEY ...`: deletes them
     put NAME; free NAME             a foreign folder is made at the place of the table; the place's folder is removed
 """
 
@@ -47,6 +49,7 @@ from spark_sink.mirror.rules.renames import folder_of
 from spark_sink.mirror.rules.table_record import TableRecord, Wish
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import (
+    ProofOptions,
     PurgedChanges,
     TablePolicy,
     UnfollowedChange,
@@ -59,6 +62,7 @@ from tests.mirror_simulation.world import World
 from tests.simulation.scripts import parsed
 
 PLAYS = Path(__file__).parent / "plays"
+PROOFS = ProofOptions(rows_per_second=1000, share=0.5, every_s=500.0, rows_max=2, wait_s=60.0)
 WORKS_MAX = 500  # the most works of one move `works`
 
 
@@ -73,6 +77,9 @@ class _Decided:
 
     def chunks(self) -> int:
         return 2
+
+    def reads_early(self) -> bool:
+        return False
 
     def registered(self, _: Sequence[TableRecord]) -> str:
         return ""
@@ -129,6 +136,7 @@ class Stage:
         history: str = "",
         files: str = "",
         held: str = "",
+        proofs: str = "",
     ) -> None:
         self.policy = TablePolicy(
             unknown=UnknownTables(unknown),
@@ -137,6 +145,8 @@ class Stage:
             history=bool(history),
         )
         self.world.works.by_files = bool(files)
+        if proofs:
+            self.world.proofs = PROOFS
         if held:
             self.world.held_bytes_max = int(held) << 10
 
@@ -267,6 +277,21 @@ class Stage:
     def _copy(self, name: str) -> None:
         self.world.ask_by_name(_name(name))
         self.world.look()
+
+    def _write(self, name: str, **rows: str) -> None:
+        self._erase(name, *rows)
+        for row in rows.items():
+            self._delta(name).rows[_row(self._table(name), *row)] += 1
+
+    def _erase(self, name: str, *keys: str) -> None:
+        (record,) = (r for r in self.world.control.tables(_name(name)) if not r.is_dropped)
+        self.world.judge.tables.planted.add(record.table_id)
+        rows = self._delta(name).rows
+        for row in [row for row in rows if str(dict(row)["id"]) in keys]:
+            del rows[row]
+
+    def _delta(self, name: str) -> LakeTable:
+        return self.world.lake.folders[folder_of(_name(name))]
 
     def _put(self, name: str) -> None:
         self.world.lake.folders[folder_of(_name(name))] = LakeTable(FOREIGN, ())

@@ -17,12 +17,14 @@ from spark_sink.mirror.rules.effects import (
     ChangeTable,
     ClearCopy,
     CommitRows,
+    CompareKeyRange,
     CompareVersions,
     CopyTable,
     Effect,
     EndConsumer,
     EndVersions,
     MoveFolders,
+    ReadKeyRange,
     ReadLog,
     Stepped,
     StoreRecords,
@@ -35,6 +37,8 @@ from spark_sink.mirror.rules.events import (
     FoldersMoved,
     LogGrew,
     LogLost,
+    RangeCompared,
+    RangeRead,
     Registered,
     RequestsRead,
     Started,
@@ -51,6 +55,7 @@ from spark_sink.mirror.rules.table_work import ChangeColumns, DeleteRows, DeltaC
 from spark_sink.mirror.values.entries import LogEntry, append_of, first_lsn, last_lsn
 from spark_sink.mirror.values.names import table_label
 from spark_sink.source.raw_entries import EntryKind
+from spark_sink.source.table_rows.chunks import Chunk
 
 _ARROW = f"{'':10}    -> "
 _LSN = re.compile(r"(?<=\blsn )\d+")
@@ -129,6 +134,17 @@ def _answered(event: Event) -> str:
             return f"{whole}, executed {_value(event.executed)}{exact}"
         case WorkFailed() | StoreFailed():
             return event.failure.text
+    return _proved(event)
+
+
+def _proved(event: Event) -> str:
+    match event:
+        case RangeRead():
+            told = f"{event.rows} rows, {_range(event.chunk)}, executed {_value(event.executed)}"
+            return event.skipped or told
+        case RangeCompared():
+            found = event.columns or f"{event.keys} keys differ"
+            return "moved" if event.moved else found
     return ""
 
 
@@ -177,11 +193,18 @@ def _done(effect: Effect) -> str:
             return f"behind {of_lsn(effect.after)}{before}{tables}"
         case StoreRecords():
             applied = [] if effect.watermark is None else [f"applied to {of_lsn(effect.watermark)}"]
-            return "; ".join([*map(of_record, effect.records), *applied])
+            proofs = [f"proof of {proof.table_id}" for proof in effect.proofs]
+            return "; ".join([*map(of_record, effect.records), *applied, *proofs])
         case MoveFolders():
             return _listed(f"{record.lies_at} to {record.folder}" for record in effect.moving)
         case EndConsumer():
             return str(effect.error)
+        case ReadKeyRange():
+            again = " again" if effect.is_fixed else ""
+            return f"{effect.record.label}, {_range(effect.chunk)}{again}"
+        case CompareKeyRange():
+            span = f"behind {of_lsn(effect.after)}, to {of_lsn(effect.to)}"
+            return f"{_placed(effect.record)} with the range of {effect.read}, {span}"
     return _done_to_table(effect)
 
 
@@ -257,6 +280,11 @@ def _value(value: object) -> str:
             continue
         shown.append(field.name if held is True else f"{field.name}={_value(held)}")
     return type(cast("Any", value)).__name__ + (f"({', '.join(shown)})" if shown else "")
+
+
+def _range(chunk: Chunk) -> str:
+    lower = "the first key" if chunk.lower is None else f"behind {', '.join(chunk.lower)}"
+    return f"{lower} to {'the last key' if chunk.upper is None else ', '.join(chunk.upper)}"
 
 
 # -- small values --------------------------------------------------------------------------------------------------

@@ -10,10 +10,12 @@ from spark_sink.mirror.rules.effects import (
     ChangeTable,
     ClearCopy,
     CommitRows,
+    CompareKeyRange,
     CompareVersions,
     Effect,
     EndVersions,
     MoveFolders,
+    ReadKeyRange,
     ReadLog,
     StoreRecords,
     WriteVersions,
@@ -39,6 +41,7 @@ from tests.mirror_simulation.folders import FileMover, FolderMover, source_folde
 from tests.mirror_simulation.judge import Judge
 from tests.mirror_simulation.lake import Lake, LakeTable
 from tests.mirror_simulation.log import Rows
+from tests.mirror_simulation.proofs import Proofs
 
 _ALL = 1 << 30
 
@@ -50,6 +53,7 @@ class Works:
         self._choices, self._lake, self._control, self._judge = choices, lake, control, judge
         self.by_files = False
         self.registers = ""
+        self.proofs = Proofs(lake)
 
     def do(self, effect: Effect, *, killed: bool = False) -> Event:
         """Do a work. Returns the answer. `killed`: a part of it may be done. Raises BinlogError."""
@@ -63,6 +67,10 @@ class Works:
             case WriteVersions() | EndVersions() | CompareVersions():
                 self._write_history(effect)
                 return HistoryWritten(effect.run)
+            case ReadKeyRange():
+                return self.proofs.read(effect)
+            case CompareKeyRange():
+                return self.proofs.compare(effect)
         return self._use_table(effect)
 
     def _use_table(self, effect: Effect) -> Event:
@@ -95,7 +103,7 @@ class Works:
 
     def _store(self, effect: StoreRecords) -> Event:
         self._judge.stores(effect)
-        written = self._control.store(effect.records, effect.watermark)
+        written = self._control.store(effect.records, effect.watermark, effect.proofs)
         self._judge.stored(effect)
         self.registers = self._choices.registered(effect.records) or self.registers
         return Stored(effect.run, written)

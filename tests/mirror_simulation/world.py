@@ -21,6 +21,7 @@ from spark_sink.mirror.rules.effects import (
     Effect,
     EndConsumer,
     MoveFolders,
+    ReadKeyRange,
     ReadLog,
     Stepped,
     StopCopy,
@@ -45,7 +46,7 @@ from spark_sink.mirror.rules.mirror_state import MirrorOptions
 from spark_sink.mirror.rules.table_record import Request, TableRecord, Wish
 from spark_sink.mirror.values.entries import last_lsn
 from spark_sink.mirror.values.names import TableName, table_label
-from spark_sink.mirror.values.policies import TablePolicy
+from spark_sink.mirror.values.policies import ProofOptions, TablePolicy
 from tests.mirror_simulation.choices import Choices
 from tests.mirror_simulation.control import Control
 from tests.mirror_simulation.copies import Copies, UnreadableError
@@ -56,6 +57,7 @@ from tests.mirror_simulation.transcript import Transcript
 from tests.mirror_simulation.works import Works
 
 CONSUMER = "shop"
+SINCE_1970_S = 1e9  # the time at which a history begins
 LAST_STORE_S = 60.0  # a job that ends advances its rules' clock by this, so that they store all
 
 # How a work fails: before its commit, after its commit, by a conflict with another writer, by a fault of the table's
@@ -67,7 +69,7 @@ _WITH_FAULTS = (AskTable, ChangeTable, ClearCopy, CommitRows, MoveFolders)
 class World:
     """`excluded`: names whose tables the settings exclude; `owners`: other consumers, by the names of their tables;
     `drain`: True if the next job drains the log; `makes_missing`: True if people create the tables that a copy does not
-    find; `held_bytes_max`, `parallel`: see `MirrorOptions`."""
+    find; `held_bytes_max`, `parallel`, `proofs`: see `MirrorOptions`."""
 
     def __init__(
         self,
@@ -84,11 +86,13 @@ class World:
         self.judge = Judge(self.server, self.lake, self.control, self.excluded)
         self.copies = Copies(self.server, self.lake)
         self.works = Works(choices, self.lake, self.control, self.judge)
+        self.works.proofs.serves(self.server)
         self.now = 0.0
         self.owners: dict[TableName, str] = {}
         self.drain = False
         self.makes_missing = False
         self.held_bytes_max, self.parallel = 256 << 20, 2
+        self.proofs: ProofOptions | None = None
         self.stats: Counter[str] = Counter()
         self._mirror: Mirror | None = None
         self._running: list[Effect] = []  # the running works, without copies
@@ -111,7 +115,20 @@ class World:
         goal = last_lsn(self.log.append) if self.drain else None
         records = tuple(replace(r, request=None) for r in self.control.records.values())
         log, applied = self.log, self.control.applied
-        self.step(Started(records, self.owners, applied, log.end, log.append, log.oldest, goal))
+        proofs = tuple(self.control.proofs.values())
+        self.step(
+            Started(
+                records,
+                self.owners,
+                applied,
+                log.end,
+                log.append,
+                log.oldest,
+                goal,
+                proofs,
+                self.now + SINCE_1970_S,
+            )
+        )
         self._tell(self._requests())
 
     def _options(self) -> MirrorOptions:
@@ -127,6 +144,7 @@ class World:
             held_bytes_max=self.held_bytes_max,
             parallel=self.parallel,
             watermark_s=5.0,
+            proofs=self.proofs,
         )
 
     def _policy_of(self, name: TableName) -> TablePolicy:
@@ -198,6 +216,8 @@ class World:
         if isinstance(effect, CopyTable):
             self.copies.begin(effect, self.choices.chunks())
         else:
+            if isinstance(effect, ReadKeyRange) and self.choices.reads_early():
+                self.works.proofs.reads_now(effect)
             self._running.append(effect)
 
     # -- events that come by themselves ------------------------------------------------------------------------

@@ -243,7 +243,7 @@ class _OneCopy:
                 try:
                     upper = next_bound(connection, source, lower, rows)
                 except BinlogError as error:
-                    raise _as_change(error, source) from error
+                    raise as_change(error, source) from error
                 chunks.append(Chunk(lower, upper))
                 if upper is None:
                     break
@@ -282,7 +282,7 @@ class _OneCopy:
             fault = fault_of(error)
             if fault is None:
                 raise
-            raise _as_change(fault, source) from None
+            raise as_change(fault, source) from None
         self._state = replace(
             state, rows=self._state.rows + written, bytes=self._state.bytes + size
         )
@@ -355,7 +355,7 @@ def _layout_of(source: SourceTable, decoder: TextDecoder) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _as_change(error: BinlogError, source: SourceTable) -> BinlogError:
+def as_change(error: BinlogError, source: SourceTable) -> BinlogError:
     """Returns the error of a changed definition if `error` shows that the table no longer has the read columns; else
     `error`."""
     if any(text in error.what for text in _GONE):

@@ -2,7 +2,7 @@
 applied.
 
 It is a Delta table to which rows are only appended. Among the rows of one kind and one table id, the row with the
-largest `serial` replaces all others. There are five kinds of rows:
+largest `serial` replaces all others. There are six kinds of rows:
 
 * `table`: the record of a table, with the table's state as JSON in `detail`. Two programs write such rows: the
   application that applies the consumer, and `adopt`, which first takes the claim of the consumer from that application.
@@ -14,6 +14,7 @@ largest `serial` replaces all others. There are five kinds of rows:
   in `answered`.
 * `consumer`: the watermark of a consumer. Each entry up to `from_lsn` is applied, or waits because the row of its table
   says that the table is stopped or being copied.
+* `proof`: what is known about the equality of a table and its server's table; see `rules/proofs.py`.
 * `claim`: the job whose id is in `request` runs the stage in `state` (log or apply) for the consumer; see
   `runtime/claims.py`.
 
@@ -51,9 +52,11 @@ from spark_sink.mirror.rules.control_rows import (
     control_row,
     latest_rows,
     row_of,
+    row_of_proof,
     rows_after,
     superseded,
 )
+from spark_sink.mirror.rules.proofs import Proof
 from spark_sink.mirror.rules.table_record import TableRecord, Wish
 from spark_sink.mirror.values.names import TableName, own_path
 
@@ -124,9 +127,13 @@ class ControlTable:
     # -- writing ---------------------------------------------------------------------------------------------
 
     def write(
-        self, records: Iterable[TableRecord], applied: tuple[str, int] | None = None
+        self,
+        records: Iterable[TableRecord],
+        applied: tuple[str, int] | None = None,
+        proofs: Iterable[Proof] = (),
     ) -> Mapping[str, tuple[int, datetime]]:
-        """Write, in one commit, records and the lsn up to which a consumer is applied (`applied`: consumer, lsn).
+        """Write, in one commit, records, proofs, and the lsn up to which a consumer is applied. `applied`: consumer and
+        lsn.
 
         Returns the serial and the time of each record as written, by table id.
         """
@@ -134,8 +141,9 @@ class ControlTable:
         consumers = []
         if applied is not None:
             consumers.append(control_row("consumer", consumer=applied[0], from_lsn=applied[1]))
-        if rows or consumers:
-            self._commits.add([*rows, *consumers])
+        others = [*consumers, *map(row_of_proof, proofs)]
+        if rows or others:
+            self._commits.add([*rows, *others])
         return {row["table_id"]: (row["serial"], row["at"]) for row in rows}
 
     def request(self, table_id: str, wish: Wish) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from spark_sink.mirror.rules.proofs import Proof, proof_from, proof_json
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import (
     Request,
@@ -37,7 +38,7 @@ class ControlRows:
     `applied`: by consumer, the lsn up to which entries are applied, or left in the log for a table; `claims`: by
     consumer and stage, the id of the job that has claimed the consumer; `serial`: the largest serial of a row; `named`:
     the ids of open requests for copies, by consumer and name; `requests`, `names`: the newest request about each table,
-    by its id or by consumer and name, also if it is answered.
+    by its id or by consumer and name, also if it is answered; `proofs`: by table id.
     """
 
     records: dict[str, TableRecord] = field(default_factory=dict)
@@ -48,6 +49,7 @@ class ControlRows:
     named: dict[tuple[str, TableName], str] = field(default_factory=dict)
     requests: dict[str, Request] = field(default_factory=dict)
     names: dict[tuple[str, TableName], str] = field(default_factory=dict)
+    proofs: dict[str, Proof] = field(default_factory=dict)
 
 
 def latest_rows(rows: Iterable[Row]) -> ControlRows:
@@ -62,6 +64,7 @@ def rows_after(before: ControlRows, rows: Iterable[Row]) -> ControlRows:
     records, histories = dict(before.records), dict(before.histories)
     requests, names = dict(before.requests), dict(before.names)
     applied, claims = dict(before.applied), dict(before.claims)
+    proofs = dict(before.proofs)
     serial, touched = before.serial, dict[str, None]()
     for row in sorted(rows, key=lambda row: (row["serial"], row["at"])):
         serial = max(serial, row["serial"])
@@ -79,6 +82,8 @@ def rows_after(before: ControlRows, rows: Iterable[Row]) -> ControlRows:
             case "request":
                 of_name = row["consumer"], (row["database"], row["table"])
                 names[of_name] = json.loads(row["detail"])["id"]
+            case "proof":
+                proofs[row["table_id"]] = _proof(row)
             case "consumer":
                 applied[row["consumer"]] = row["from_lsn"]
             case "claim":
@@ -89,7 +94,7 @@ def rows_after(before: ControlRows, rows: Iterable[Row]) -> ControlRows:
         if record is not None and request is not None and record.handled != request.id:
             group[table_id] = replace(record, request=request)
     named = _open(before, names, records, touched)
-    return ControlRows(records, applied, claims, serial, histories, named, requests, names)
+    return ControlRows(records, applied, claims, serial, histories, named, requests, names, proofs)
 
 
 def _open(
@@ -128,6 +133,11 @@ def _record(row: Row) -> TableRecord:
     return with_detail(record, TableState(row["state"]), json.loads(row["detail"] or "{}"))
 
 
+def _proof(row: Row) -> Proof:
+    detail = json.loads(row["detail"] or "{}")
+    return proof_from(row["table_id"], row["consumer"], row["from_lsn"], detail)
+
+
 def superseded(rows: Iterable[Row]) -> set[int]:
     """Returns the serials of the rows that newer rows replace. Rows of requests are never among them, because a record
     may name any request."""
@@ -154,6 +164,16 @@ def control_row(kind: str, **values: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"serial": 0, "at": None, "kind": kind} | dict.fromkeys(texts, "")
     row |= {"epoch": 0, "from_lsn": 0, "signature": "", "reason": "", "request": "", "detail": ""}
     return row | values
+
+
+def row_of_proof(proof: Proof) -> dict[str, Any]:
+    return control_row(
+        "proof",
+        consumer=proof.consumer,
+        table_id=proof.table_id,
+        from_lsn=proof.since,
+        detail=json.dumps(proof_json(proof), sort_keys=True),
+    )
 
 
 def row_of(record: TableRecord) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from datetime import datetime
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 from spark_sink.mirror.rules.plan import RowRun
+from spark_sink.mirror.rules.proofs import Proof, Suspects
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.rules.table_work import DeltaChange
 from spark_sink.mirror.values.names import TableName
+from spark_sink.source.table_rows.chunks import Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,39 @@ class StopCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadKeyRange:
+    """Read the rows of a range of a table from the server, and keep a short form of them for `CompareKeyRange`. First
+    wait until the server has executed `begin`, a position of the log.
+
+    `chunk`: the range. If `upper` is not fixed (`is_fixed`), the work finds an upper bound so that the range has at
+    most `rows_max` rows; if the table's key is not `key`, the range begins at the table's first row. `suspects`: what
+    an earlier reading of the range has found. Answer: RangeRead.
+    """
+
+    run: int
+    record: TableRecord
+    begin: Position
+    key: str
+    chunk: Chunk
+    is_fixed: bool
+    rows_max: int
+    suspects: Suspects
+
+
+@dataclass(frozen=True, slots=True)
+class CompareKeyRange:
+    """Compare the range that the work `read` has read with a version of the Delta table. The version shows all entries
+    of the table up to the lsn `to`, and perhaps later ones. The entries behind the lsn `after` decide about the rows
+    that they have changed. Answer: RangeCompared."""
+
+    run: int
+    record: TableRecord
+    read: int
+    after: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
 class WriteVersions:
     """Write the row changes `rows` into a history. `exact`: True if an inserted row cannot have a current version.
     Answer: HistoryWritten."""
@@ -135,12 +170,13 @@ class CompareVersions:
 
 @dataclass(frozen=True, slots=True)
 class StoreRecords:
-    """Write records and the watermark of the consumer into the control table, in one commit. The rules return the next
-    `StoreRecords` only after the answer. Answers: Stored, StoreFailed."""
+    """Write records, proofs and the watermark of the consumer into the control table, in one commit. The rules return
+    the next `StoreRecords` only after the answer. Answers: Stored, StoreFailed."""
 
     run: int
     records: tuple[TableRecord, ...]
     watermark: int | None
+    proofs: tuple[Proof, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +214,8 @@ Effect = (
     | ClearCopy
     | CopyTable
     | StopCopy
+    | ReadKeyRange
+    | CompareKeyRange
     | WriteVersions
     | EndVersions
     | CompareVersions

@@ -10,11 +10,13 @@ from datetime import datetime
 
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
+from spark_sink.mirror.rules.proofs import Proof
 from spark_sink.mirror.rules.table_record import Request, TableRecord
 from spark_sink.mirror.rules.table_work import DeltaFacts
 from spark_sink.mirror.schema.recomputed import Generated
 from spark_sink.mirror.values.entries import LogEnd, LogEntry
 from spark_sink.mirror.values.names import TableName
+from spark_sink.source.table_rows.chunks import Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Started:
     `applied`: the consumer's watermark; `end`: the end of its log, None if the log contains no append, or if its end
     cannot be read; `newest`: number of the log's last append, 0 if the log is empty; `oldest`: the smallest lsn that
     the log still has; `goal`: the lsn up to which a job with `--available-now` applies the log (a drain), None if the
-    job does not drain.
+    job does not drain; `proofs`: the proofs of the consumer's tables; `at`: the time now, s since 1970.
     """
 
     records: tuple[TableRecord, ...]
@@ -45,6 +47,8 @@ class Started:
     newest: int
     oldest: int = 0
     goal: int | None = None
+    proofs: tuple[Proof, ...] = ()
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,38 @@ class TableCopied:
 
 
 @dataclass(frozen=True, slots=True)
+class RangeRead:
+    """`executed`: a position that covers all transactions that the rows can show; `key`, `chunk`: the key's columns,
+    and the range that was read; `rows`: the number of its rows; `seconds`: how long the work has read; `skipped`: why
+    the table cannot be proved, "" if it can; `moved`: True if the table was altered while it was read."""
+
+    run: int
+    executed: Position
+    key: str
+    chunk: Chunk
+    rows: int
+    seconds: float
+    skipped: str = ""
+    moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RangeCompared:
+    """`moved`: True if a statement has changed the table meanwhile, so that nothing was compared; `columns`: how the
+    columns differ; `keys`: how many keys have rows that differ; `differing`: hashes of the first of these keys;
+    `evidence`: path of the file with the rows, if the earlier reading had found them, too; `seconds`: how long the work
+    has compared."""
+
+    run: int
+    moved: bool
+    columns: str
+    keys: int
+    differing: tuple[int, ...]
+    seconds: float
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryWritten:
     run: int
 
@@ -216,6 +252,8 @@ Event = (
     | FoldersMoved
     | CopyCleared
     | TableCopied
+    | RangeRead
+    | RangeCompared
     | HistoryWritten
     | WorkFailed
     | Stored
@@ -236,6 +274,8 @@ Answer = (
     | FoldersMoved
     | CopyCleared
     | TableCopied
+    | RangeRead
+    | RangeCompared
     | HistoryWritten
     | WorkFailed
 )

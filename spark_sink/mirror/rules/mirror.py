@@ -57,6 +57,7 @@ from spark_sink.mirror.rules.table_record import Request, TableRecord, Wish, ans
 from spark_sink.mirror.rules.tasks.copy_task import CopyTask
 from spark_sink.mirror.rules.tasks.history_task import NEWEST, HistoryTask, history_of
 from spark_sink.mirror.rules.tasks.log_tasks import LeftTask, ReadTask, RepairTask, lasting
+from spark_sink.mirror.rules.tasks.proof_task import ProofTask
 from spark_sink.mirror.rules.tasks.rename_task import RenameTask
 from spark_sink.mirror.rules.tasks.replay_task import ReplayTask
 from spark_sink.mirror.rules.tasks.step_task import StepTask
@@ -84,10 +85,12 @@ class Mirror:
         self._histories: dict[str, HistoryTask] = {}
         self._repair: RepairTask | None = None
         self._reader: ReadTask | None = None
+        self._proof: ProofTask | None = None
         self._works: dict[int, Task] = {}
         self._stored_records: dict[
             str, TableRecord
         ] = {}  # the control table's records, by table id
+        self._saving_proofs: dict[str, None] = {}  # ids of the tables whose proofs are being stored
         self._store_run: int | None = None
         self._store_at = 0.0
         self._store_failures = 0
@@ -111,6 +114,9 @@ class Mirror:
         event."""
         times = [task.not_before for task in self._jobs() if task.run is None and not task.ended]
         times += [self._store_at] if self._store_due() else []
+        times += [] if self._proof is None else [self._proof.wakes_at]
+        if self.state.proofs_due is not None and self._store_run is None:
+            times += [self.state.proofs_due]
         pause = self.state.queues.next_time(self.state.now)
         times += [] if pause is None else [pause]
         times += [self._watermark_at] if self.state.watermark() > self._written else []
@@ -170,6 +176,8 @@ class Mirror:
         for record in started.records:
             state.hold(record)
         self._stored_records = dict(state.records)
+        state.proofs = {proof.table_id: proof for proof in started.proofs}
+        state.clock_s = started.at - state.now
         state.owners = started.owners
         state.read_to = self._written = started.applied
         state.newest, state.oldest, state.end = started.newest, started.oldest, started.end
@@ -197,6 +205,8 @@ class Mirror:
                 state.leave(after, state.read_to)
         self._repair = None
         self._reader = ReadTask(state, self.fail)
+        if state.options.proofs is not None and not state.draining:
+            self._proof = ProofTask(state, state.options.proofs)
 
     # -- requests ----------------------------------------------------------------------------------------------
 
@@ -262,6 +272,7 @@ class Mirror:
         yield from list(self._replays.values())
         yield from list(self._copies.values())
         yield from list(self._histories.values())
+        yield from [self._proof] if self._proof else []
 
     def _drive(self, task: Task) -> None:
         """Continue a task until it has to wait for an answer."""
@@ -394,14 +405,18 @@ class Mirror:
         # The commit of a watermark also removes the former names that this watermark makes superfluous. If the commit
         # fails, its retry writes this watermark or a newer one.
         self._writing = self._watermark() or self._writing
-        if not (state.unsaved or state.saving) and self._writing is None:
+        proofs_due = state.proofs_due is not None and state.now >= state.proofs_due
+        if not (state.unsaved or state.saving or proofs_due) and self._writing is None:
             return
         state.saving |= {table_id: state.records[table_id] for table_id in state.unsaved}
         state.saving = {table_id: state.records[table_id] for table_id in state.saving}
         state.unsaved = {}
+        self._saving_proofs |= state.unsaved_proofs
+        state.unsaved_proofs, state.proofs_due = {}, None
+        proofs = tuple(state.proofs[table_id] for table_id in self._saving_proofs)
         self._store_run = state.new_run([])
         state.effects.append(
-            StoreRecords(self._store_run, tuple(state.saving.values()), self._writing)
+            StoreRecords(self._store_run, tuple(state.saving.values()), self._writing, proofs)
         )
 
     def _watermark(self) -> int | None:
@@ -431,6 +446,9 @@ class Mirror:
             self._store_failures += 1
             wait_s = backoff_s(state.options.retry_first_s, self._store_failures)
             self._store_at = state.now + wait_s
+            if self._saving_proofs:
+                state.unsaved_proofs |= self._saving_proofs
+                self._saving_proofs, state.proofs_due = {}, self._store_at
             said = {"consumer": state.options.consumer, "seconds": wait_s}
             state.note("retry", said | {"error": event.failure.text}, "warning")
             if event.failure.fault is not None:
@@ -439,7 +457,7 @@ class Mirror:
                 self.fail(lasting(event.failure, state.options.consumer))
             return
         self._stored_records |= state.saving
-        self._store_failures, state.saving = 0, {}
+        self._store_failures, state.saving, self._saving_proofs = 0, {}, {}
         if self._writing is not None:
             self._written, self._writing = self._writing, None
         for table_id, (serial, at) in event.written.items():

@@ -18,6 +18,7 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 from spark_sink.mirror.rules.effects import Effect, WriteNote
+from spark_sink.mirror.rules.proofs import Proof
 from spark_sink.mirror.rules.queues import TableQueues
 from spark_sink.mirror.rules.records import find_record, is_named_later
 from spark_sink.mirror.rules.renames import folder_of
@@ -27,7 +28,7 @@ from spark_sink.mirror.rules.table_work import UNKNOWN, DeltaFacts, WorkContext
 from spark_sink.mirror.rules.transitions import Situation
 from spark_sink.mirror.values.entries import LogEnd, LogEntry, last_lsn
 from spark_sink.mirror.values.names import TableName
-from spark_sink.mirror.values.policies import TablePolicy
+from spark_sink.mirror.values.policies import ProofOptions, TablePolicy
 from spark_sink.source.raw_entries import EntryKind
 
 
@@ -38,8 +39,8 @@ class MirrorOptions:
     `policy`: returns the policy of a table, by its name; `excluded`: returns True for a table's name if the settings
     exclude it; `can_copy`: True if the settings name a server to copy from; `copies`: True if this job can copy;
     `parallel`: how many steps of tables run at the same time; `held_bytes_max`: memory of the entries that wait in the
-    queues; `path`: returns the path of a folder; `new_id`: returns a
-    new id for a table.
+    queues; `path`: returns the path of a folder; `new_id`: returns a new id for a table; `proofs`: how much proofs may
+    cost, None if this job compares no tables with the server.
     """
 
     consumer: str
@@ -55,6 +56,7 @@ class MirrorOptions:
     retry_first_s: float = 0.5
     watermark_s: float = 30.0
     new_id: Callable[[], str] = new_table_id
+    proofs: ProofOptions | None = None
 
 
 @dataclass
@@ -64,7 +66,9 @@ class MirrorState:
     `to_copy`, `to_replay`: ids of tables in one of the states `COPIED_ASIDE` and `REPLAYED`; `changed`: ids of records
     that have changed since the last search for histories to start; `left`: by table id, the lsn of the last entry that
     was left in the log for the table; `counts`: number of failures in a row, by table name; `draining`: True if the job
-    drains the log."""
+    drains the log; `clock_s`: seconds to add to `now` for the time since 1970; `proofs`: by table id; `proofs_due`:
+    when the changed proofs have to be stored; `has_changed`: True if a record or a proof has changed since `ProofTask`
+    looked for the next table."""
 
     options: MirrorOptions
     records: dict[str, TableRecord] = field(default_factory=dict)
@@ -82,12 +86,17 @@ class MirrorState:
     draining: bool = False
     stopping: bool = False
     failure: BinlogError | None = None
+    clock_s: float = 0.0
+    proofs: dict[str, Proof] = field(default_factory=dict)
+    proofs_due: float | None = None
+    has_changed: bool = True
 
     def __post_init__(self) -> None:
         options = self.options
         self.queues = TableQueues(options.step_bytes_max, options.held_bytes_max, options.parallel)
         self.effects: list[Effect] = []
         self._every: tuple[TableRecord, ...] | None = None
+        self._every_proof: Mapping[str, Proof] | None = None
         self._histories: dict[str, None] = {}
         self.asked: dict[str, None] = {}
         self.to_copy: dict[str, None] = {}
@@ -99,6 +108,7 @@ class MirrorState:
         self.unsure: set[str] = set()  # tables whose move has not ended
         self.unsaved: dict[str, None] = {}
         self.saving: dict[str, TableRecord] = {}
+        self.unsaved_proofs: dict[str, None] = {}
 
     # -- tables ----------------------------------------------------------------------------------------------
 
@@ -136,7 +146,7 @@ class MirrorState:
         """Put the record in the place of the former record of its table, without marking it as unsaved."""
         table_id = record.table_id
         self.records[table_id], self._every = record, None
-        self.changed[table_id] = None
+        self.changed[table_id], self.has_changed = None, True
         _mark(self._histories, table_id, holds=record.history and not record.is_dropped)
         _mark(self.asked, table_id, holds=record.request is not None)
         is_table = not record.history
@@ -185,6 +195,34 @@ class MirrorState:
 
     def note(self, event: str, fields: Mapping[str, object], level: str = "info") -> None:
         self.effects.append(WriteNote(level, event, fields))
+
+    # -- proofs ----------------------------------------------------------------------------------------------
+
+    @property
+    def at(self) -> float:
+        """The time now, s since 1970."""
+        return self.now + self.clock_s
+
+    def proof_snapshot(self) -> Mapping[str, Proof]:
+        """Returns the proofs by table id; the same object until a proof changes."""
+        if self._every_proof is None:
+            self._every_proof = dict(self.proofs)
+        return self._every_proof
+
+    def prove(self, proof: Proof, *, at_once: bool = False) -> None:
+        """Replace a table's proof. It is stored with the next records or watermark, or `at_once`."""
+        self.proofs[proof.table_id], self.has_changed = proof, True
+        self._every_proof = None
+        self.unsaved_proofs[proof.table_id] = None
+        due = self.now + (0.0 if at_once else self.options.watermark_s)
+        self.proofs_due = due if self.proofs_due is None else min(due, self.proofs_due)
+
+    def doubt_rows(self, record: TableRecord) -> None:
+        """Let the next round of a table's proof begin at once, because a job has ended between a commit of rows and the
+        watermark."""
+        proof = self.proofs.get(record.table_id)
+        if proof is not None and not proof.doubted:
+            self.prove(replace(proof, doubted=True))
 
     # -- works -------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache, partial
@@ -39,6 +39,7 @@ from spark_sink.mirror.runtime.pools import Pools
 from spark_sink.mirror.runtime.progress import ConsumerProgress, ProgressCounter
 from spark_sink.mirror.runtime.works import ConsumerWorks
 from spark_sink.mirror.values.policies import ApplyOptions
+from spark_sink.mirror.verify.range_prover import RangeProver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,10 +54,12 @@ class Applier:
         options: ApplyOptions,
         copier: TableCopier | None = None,
         claims: Claims | None = None,
+        prover: Callable[[str, BinlogLog], RangeProver] | None = None,
     ) -> None:
         """`copier`: copies tables from the server; without a copier, a table that needs a copy waits for a job with a
-        copier. `claims`: the claims of the job; without them, the applier claims its consumers itself."""
-        self._spark = spark
+        copier. `claims`: the claims of the job; without them, the applier claims its consumers itself. `prover`:
+        returns the object that compares the tables of a consumer with the server; without it, no table is compared."""
+        self._spark, self._prover = spark, prover
         # The rules ask for the policy of a table at each event. The settings find the policy by a search through
         # patterns, so the result is cached.
         self._options = replace(
@@ -91,10 +94,12 @@ class Applier:
             binlog_log,
             Copies(copier, counter),
             self._busy,
+            self._prover(name, binlog_log) if self._prover else None,
         )
         at = LookedAt(binlog_log, self._claims)
         look = Look(name, options, at, self._pools.look, partial(self._post, name))
-        mirror = Mirror(mirror_options(name, options, copies=copier is not None))
+        can = {"copies": copier is not None, "proves": self._prover is not None}
+        mirror = Mirror(mirror_options(name, options, **can))
         return AppliedConsumer(works, mirror, counter, look, self._turns.submit)
 
     def run(self, stop: threading.Event, drain: bool = False) -> int:

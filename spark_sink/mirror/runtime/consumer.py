@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -31,16 +31,23 @@ from spark_sink.mirror.rules.events import (
     EntriesRead,
     Event,
     LogLost,
+    RangeRead,
     Stopping,
     Ticked,
     WorkFailed,
 )
 from spark_sink.mirror.rules.mirror import Mirror
 from spark_sink.mirror.rules.mirror_state import MirrorOptions
+from spark_sink.mirror.rules.proofs import Proof
 from spark_sink.mirror.rules.queues import WaitingTable
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.runtime.look import Look
-from spark_sink.mirror.runtime.progress import TABLES_MAX, ConsumerProgress, ProgressCounter
+from spark_sink.mirror.runtime.progress import (
+    TABLES_MAX,
+    ConsumerProgress,
+    ProgressCounter,
+    proved_tables,
+)
 from spark_sink.mirror.runtime.works import ConsumerWorks, Work
 from spark_sink.mirror.values.faults import in_one_line
 from spark_sink.mirror.values.policies import ApplyOptions
@@ -50,8 +57,11 @@ log = logging.getLogger("spark_sink.mirror")
 WAITING_S = 5.0  # time between two looks at the tables that wait
 
 
-def mirror_options(consumer: str, options: ApplyOptions, *, copies: bool) -> MirrorOptions:
-    """Returns the options of a consumer's rules. `copies`: True if this job can copy."""
+def mirror_options(
+    consumer: str, options: ApplyOptions, *, copies: bool, proves: bool
+) -> MirrorOptions:
+    """Returns the options of a consumer's rules. `copies`, `proves`: True if this job can copy tables, and compare
+    them with the server."""
     target = options.target.rstrip("/")
     return MirrorOptions(
         consumer,
@@ -66,6 +76,7 @@ def mirror_options(consumer: str, options: ApplyOptions, *, copies: bool) -> Mir
         held_bytes_max=options.held_bytes_max,
         retry_first_s=options.retry_first_s,
         watermark_s=options.watermark_s,
+        proofs=options.proofs if proves else None,
     )
 
 
@@ -73,7 +84,7 @@ def mirror_options(consumer: str, options: ApplyOptions, *, copies: bool) -> Mir
 class Standing:
     """The consumer's state, which other threads may read. `watermark`: the lsn (number of an entry) up to which no
     entry waits in a queue; `waiting`: number of items in the queues; `failing`, `histories_lsn`,
-    `waiting_tables`: see `ConsumerProgress`."""
+    `waiting_tables`: see `ConsumerProgress`; `proofs`: by table id, None if this job proves no tables."""
 
     watermark: int = 0
     waiting: int = 0
@@ -81,6 +92,7 @@ class Standing:
     failing: int = 0
     histories_lsn: int | None = None
     waiting_tables: tuple[WaitingTable, ...] = ()
+    proofs: Mapping[str, Proof] | None = None
 
 
 class AppliedConsumer:
@@ -127,8 +139,8 @@ class AppliedConsumer:
             self.step(Ticked())
 
     def stop(self) -> None:
-        """Stop the copies, and pass `Stopping` to the rules."""
-        self._works.copies.stop_all()
+        """Stop copies and proofs, and pass `Stopping` to the rules."""
+        self._works.stop()
         self.step(Stopping())
 
     def store_watermark(self) -> None:
@@ -164,6 +176,8 @@ class AppliedConsumer:
         match event:
             case EntriesRead(entries=entries) | LogLost(before=entries) if _reads_all(effect):
                 self._counter.read(entries)
+            case RangeRead():
+                self._counter.read_for_proof(event.rows)
             case WorkFailed() if isinstance(
                 effect, AskTable | ChangeTable | CommitRows | MoveFolders
             ):
@@ -188,7 +202,7 @@ class AppliedConsumer:
 
     def _end(self, error: BinlogError) -> None:
         self.failure = error
-        self._works.copies.stop_all()
+        self._works.stop()
 
     def _stepped(self, step: Stepped) -> None:
         times = self._works.times.pop(step.run)
@@ -208,6 +222,7 @@ class AppliedConsumer:
             mirror.failing(),
             mirror.histories_cursor(),
             self._waiting,
+            None if state.options.proofs is None else state.proof_snapshot(),
         )
 
     def progress(self) -> ConsumerProgress:
@@ -220,6 +235,7 @@ class AppliedConsumer:
             failing=stands.failing,
             histories_lsn=stands.histories_lsn,
             waiting_tables=stands.waiting_tables,
+            proved=None if stands.proofs is None else proved_tables(stands.records, stands.proofs),
         )
 
     def at_rest(self) -> bool:

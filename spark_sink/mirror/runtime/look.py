@@ -50,14 +50,16 @@ class Look:
         start: Callable[[Callable[[], None]], None],
         post: Callable[[Event], None],
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`start`: lets a thread of a pool execute a function."""
+        """`start`: lets a thread of a pool execute a function; `wall_clock`: returns the time, s since 1970."""
         self._consumer, self._at, self._start, self._post = consumer, at, start, post
         self._policy, self._retry_first_s, self._clock = (
             options.policy,
             options.retry_first_s,
             clock,
         )
+        self._wall_clock = wall_clock
         self._newest = 0
         self._rows: ControlRows | None = None  # the rows whose requests were posted last
         self._drain = False
@@ -88,7 +90,9 @@ class Look:
             except BinlogError as error:
                 failed = [LogFailed(error)]
         goal = (last_lsn(self._newest) if self._newest else 0) if drain else None
-        started = Started(records, owners, applied, end, self._newest, oldest, goal)
+        proofs = tuple(p for p in rows.proofs.values() if p.consumer == self._consumer)
+        log_end = (applied, end, self._newest, oldest)
+        started = Started(records, owners, *log_end, goal, proofs, self._wall_clock())
         return [*failed, started, self._requests(rows)]
 
     def _newest_append(self, applied: int) -> int:

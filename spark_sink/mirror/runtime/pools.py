@@ -12,9 +12,11 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from spark_sink.mirror.rules.effects import (
+    CompareKeyRange,
     CompareVersions,
     CopyTable,
     EndVersions,
+    ReadKeyRange,
     ReadLog,
     StoreRecords,
     WriteVersions,
@@ -56,6 +58,7 @@ class Pools:
         self._reads = pool("read", READS)
         self._copies = pool("copy", COPIES)
         self._histories = pool("history", 1)
+        self._proofs = pool("prove", 1)
         self._stores = pool("store", max(1, min(consumers, STORES_MAX)))
         self._maintenance = pool("maintenance", 1)
         self._looks = pool("look", max(1, min(consumers, LOOKS_MAX)))
@@ -83,7 +86,14 @@ class Pools:
     def finish(self) -> None:
         """Wait for all running works except stores. Works that have not begun are dropped, and not answered."""
         self._finished = True
-        works = (self._reads, self._copies, self._maintenance, self._steps, self._histories)
+        works = (
+            self._reads,
+            self._copies,
+            self._maintenance,
+            self._steps,
+            self._histories,
+            self._proofs,
+        )
         every = (self._looks, *works)
         for executor in every:
             executor.shutdown(wait=False, cancel_futures=True)
@@ -111,6 +121,8 @@ class Pools:
                 return self._stores
             case WriteVersions() | EndVersions() | CompareVersions():
                 return self._histories
+            case ReadKeyRange() | CompareKeyRange():
+                return self._proofs
         return self._steps
 
     def _execute(self, works: ConsumerWorks, work: Work) -> None:

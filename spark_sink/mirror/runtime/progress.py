@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC
 
 from spark_sink.mirror.copy.progress import CopyProgress
+from spark_sink.mirror.rules.proofs import Proof, is_provable
 from spark_sink.mirror.rules.queues import WaitingTable
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import TableRecord
@@ -37,6 +38,35 @@ class TableSteps:
 
 
 @dataclass(frozen=True, slots=True)
+class ProvedTables:
+    """The proofs of a consumer's complete tables. `since`: by label, when the last comparison of the whole table that
+    found no difference began, s since 1970, of at most `TABLES_MAX` tables, those with the oldest one; `differing`: how
+    many tables differ; `unproved`: how many were never proved, although they do not differ."""
+
+    since: Mapping[str, float]
+    differing: int
+    unproved: int
+
+
+def proved_tables(records: Iterable[TableRecord], proofs: Mapping[str, Proof]) -> ProvedTables:
+    """Returns the proofs of a consumer's tables. `proofs`: by table id."""
+    since: dict[str, float] = {}
+    differing = unproved = 0
+    for record in records:
+        if not is_provable(record):
+            continue
+        proof = proofs.get(record.table_id)
+        if proof is not None and proof.proved is not None:
+            since[record.label] = proof.proved
+        if proof is not None and proof.difference is not None:
+            differing += 1
+        elif proof is None or proof.proved is None:
+            unproved += 1
+    oldest = sorted(since, key=since.__getitem__)[:TABLES_MAX]
+    return ProvedTables({label: since[label] for label in oldest}, differing, unproved)
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerProgress:
     """How far a consumer's log is applied.
 
@@ -48,7 +78,8 @@ class ConsumerProgress:
     stopped tables, with the time of the stop, s since 1970; `stepped`: the steps of at most `TABLES_MAX` tables, by
     label, and those of all other tables under ""; `histories`: how many histories are in each state; `histories_lsn`:
     the lsn up to which the log is applied to all histories, None if there are none; `waiting_tables`: at most
-    `TABLES_MAX` tables, those with most entries that are not applied.
+    `TABLES_MAX` tables, those with most entries that are not applied; `proof_rows`: rows that were read from the server
+    to compare them; `proved`: the proofs, None if this job proves no tables.
     """
 
     consumer: str
@@ -71,6 +102,8 @@ class ConsumerProgress:
     histories: Mapping[TableState, int] = field(default_factory=Counter)
     histories_lsn: int | None = None
     waiting_tables: tuple[WaitingTable, ...] = ()
+    proof_rows: int = 0
+    proved: ProvedTables | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +145,11 @@ class ProgressCounter:
                 table = OTHER_TABLES
             self._steps[table] = self._steps.get(table, TableSteps()).after(rows, seconds)
             self._now = replace(self._now, rows=self._now.rows + rows, steps=self._now.steps + 1)
+
+    def read_for_proof(self, rows: int) -> None:
+        """Count rows of a range that were read from the server to compare them."""
+        with self._lock:
+            self._now = replace(self._now, proof_rows=self._now.proof_rows + rows)
 
     def failed(self) -> None:
         """Count an attempt at a step that failed."""

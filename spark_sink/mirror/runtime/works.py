@@ -16,10 +16,12 @@ from spark_sink.mirror.rules.effects import (
     ChangeTable,
     ClearCopy,
     CommitRows,
+    CompareKeyRange,
     CompareVersions,
     CopyTable,
     EndVersions,
     MoveFolders,
+    ReadKeyRange,
     ReadLog,
     StoreRecords,
     WriteVersions,
@@ -48,6 +50,7 @@ from spark_sink.mirror.values.faults import fault_of, in_one_line, is_conflict
 from spark_sink.mirror.values.names import TableName, copy_folder
 from spark_sink.mirror.values.policies import ApplyOptions
 from spark_sink.mirror.values.step_clock import StepPhase
+from spark_sink.mirror.verify.range_prover import RangeProver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +59,17 @@ if TYPE_CHECKING:
 
 TableWork = AskTable | ChangeTable | CommitRows
 HistoryWork = WriteVersions | EndVersions | CompareVersions
-Work = ReadLog | StoreRecords | CopyTable | MoveFolders | ClearCopy | TableWork | HistoryWork
+ProofWork = ReadKeyRange | CompareKeyRange
+Work = (
+    ReadLog
+    | StoreRecords
+    | CopyTable
+    | MoveFolders
+    | ClearCopy
+    | TableWork
+    | HistoryWork
+    | ProofWork
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +82,8 @@ class StepTimes:
 
 @dataclass
 class ConsumerWorks:
-    """Threads may share this object. `times`: by the number of the work, how long each commit of rows took.
+    """Threads may share this object. `prover`: compares ranges of tables with the server, None without a server;
+    `times`: by the number of the work, how long each commit of rows took.
     `AppliedConsumer` removes the times when it counts the step."""
 
     spark: SparkSession
@@ -79,6 +93,7 @@ class ConsumerWorks:
     binlog_log: BinlogLog
     copies: Copies
     busy: BusyFolders
+    prover: RangeProver | None = None
     times: dict[int, StepTimes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,6 +119,8 @@ class ConsumerWorks:
                 return CopyCleared(work.run)
             case WriteVersions() | EndVersions() | CompareVersions():
                 return self._of_history(work, session)
+            case ReadKeyRange() | CompareKeyRange():
+                return self._of_proof(work, session)
         return self._of_table(work, session)
 
     def _of_table(self, work: TableWork, session: StepSession) -> Event:
@@ -123,6 +140,20 @@ class ConsumerWorks:
             case CompareVersions():
                 self._histories.compare(session, work)
         return HistoryWritten(work.run)
+
+    def _of_proof(self, work: ProofWork, session: StepSession) -> Event:
+        assert self.prover is not None, "this job cannot prove"
+        match work:
+            case ReadKeyRange():
+                return self.prover.read(work)
+            case CompareKeyRange():
+                return self.prover.compare(work, session)
+
+    def stop(self) -> None:
+        """Let copies and proofs end before their next range."""
+        self.copies.stop_all()
+        if self.prover is not None:
+            self.prover.stop()
 
     # -- works -------------------------------------------------------------------------------------------------
 
@@ -153,7 +184,7 @@ class ConsumerWorks:
 
     def _store(self, work: StoreRecords) -> Stored:
         applied = None if work.watermark is None else (self.consumer, work.watermark)
-        return Stored(work.run, self.control.write(work.records, applied))
+        return Stored(work.run, self.control.write(work.records, applied, work.proofs))
 
 
 def other_owners(rows: ControlRows, consumer: str) -> dict[TableName, str]:

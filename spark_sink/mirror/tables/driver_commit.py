@@ -30,7 +30,7 @@ from spark_sink.mirror.lake.delta_commit import DeltaTransaction, write_file
 from spark_sink.mirror.lake.file_system import FileSystem
 from spark_sink.mirror.rules.table_work import missing_table
 from spark_sink.mirror.tables import keyed
-from spark_sink.mirror.tables.delta import FEED_PROPERTY
+from spark_sink.mirror.tables.delta import FEED_PROPERTY, TABLE_ID_PROPERTY
 from spark_sink.mirror.values.iceberg_types import COMPATIBLE
 from spark_sink.mirror.values.step_clock import StepClock, StepPhase
 
@@ -97,7 +97,7 @@ class TableFile:
 
 class DriverTable:
     """A table in one transaction. `columns`: None if the driver must not write the table; `feed`: True if the table has
-    a change data feed.
+    a change data feed; `owner`: the id of the mirrored table to which the folder belongs.
 
     If a commit only adds files, Delta reads the feed from the added files. So the driver can append rows to a table
     with a feed. A commit that removes files needs separate files for the feed, so Spark must make such a commit.
@@ -114,10 +114,46 @@ class DriverTable:
         if self._transaction.version < 0:
             raise missing_table(table.path)
         metadata = self._transaction.metadata()
+        self.owner: str = metadata["configuration"].get(TABLE_ID_PROPERTY, "")
         properties = {name for name in metadata["configuration"] if name.startswith("delta.")}
         self.feed = metadata["configuration"].get(FEED_PROPERTY) == "true"
         writable = not metadata["partitionColumns"] and properties <= _PROPERTIES | {FEED_PROPERTY}
         self.columns = data_file.stored_columns(metadata["fields"]) if writable else None
+
+    @property
+    def version(self) -> int:
+        """The version of the Delta table that the transaction reads."""
+        return self._transaction.version
+
+    @property
+    def recorded(self) -> int:
+        """The recorded lsn of the table's last step in this version; -1 if there is none."""
+        return self._transaction.recorded(self._table.app_id)
+
+    def rows(self, bounds: Mapping[str, tuple[object, object]], bytes_max: int) -> pa.Table | None:
+        """Returns the rows of the files that may contain rows within the bounds, and so also other rows; None if Spark
+        must read them, or if the files have more than `bytes_max`. `bounds`: smallest and largest value by column."""
+        files = None if self.columns is None else self._files()
+        if self.columns is None or files is None:
+            return None
+        physical = {column.name: column.physical_name for column in self.columns}
+        limits = [(physical[name], bounds[name]) for name in bounds.keys() & physical.keys()]
+        chosen = [
+            file
+            for file in files
+            if all(data_file.may_hold(file.stats, name, *both) for name, both in limits)
+        ]
+        if not self._readable(chosen) or sum(file.size for file in chosen) > bytes_max:
+            return None
+        read, left = [], UNPACKED_BYTES_MAX
+        for file in chosen:
+            rows = self._read(file, left)
+            if rows is None:
+                return None
+            left -= rows.nbytes
+            read.append(rows)
+        schema = pa.schema([(column.name, column.kind) for column in self.columns])
+        return pa.concat_tables(read) if read else schema.empty_table()
 
     def append(self, version: int, rows: pa.Table) -> bool:
         """Append rows, whose columns are matched by name. Returns False, and appends nothing, if Spark must do this."""

@@ -108,6 +108,41 @@ class IcebergOptions:
     snapshot_hours: int = 24
 
 
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProofOptions:
+    """How much proofs may cost.
+
+    `rows_per_second`: how many rows are read from the server per second, on average; `share`: which part of the time
+    proofs may read and compare rows; `every_s`: time between the beginnings of two rounds of a table; `window`: begin
+    and end of the time of day in which ranges are read, in seconds since midnight UTC, None for the whole day;
+    `rows_max`: the most rows of a range; `wait_s`: how long a proof waits until the mirror has applied what the server
+    had executed.
+    """
+
+    rows_per_second: int = 5_000
+    share: float = 0.05
+    every_s: float = DAY_S
+    window: tuple[float, float] | None = None
+    rows_max: int = 100_000
+    wait_s: float = 120.0
+
+    def pause_s(self, rows: int, busy_s: float) -> float:
+        """Returns how long to wait after a range of `rows` rows for which threads have worked `busy_s` seconds."""
+        return max(rows / self.rows_per_second, busy_s / self.share - busy_s)
+
+    def opens_in(self, at: float) -> float:
+        """Returns in how many seconds ranges may be read; 0 for now."""
+        if self.window is None:
+            return 0.0
+        begin, end = self.window
+        now = at % DAY_S
+        is_open = begin <= now < end if begin < end else now >= begin or now < end
+        return 0.0 if is_open else (begin - now) % DAY_S
+
+
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
     """Options of the applier, which applies the log to tables.
@@ -119,7 +154,7 @@ class ApplyOptions:
     `held_bytes_max`: memory of each consumer for entries that wait for a step;
     `poll_s`: time between two reads of the log for new entries; `log_days`: the log is kept for at least so many days;
     `catalog`: the template of the tables' names in a catalog; `iceberg`: None if this catalog is a catalog of Spark,
-    not None if it is an Iceberg catalog.
+    not None if it is an Iceberg catalog; `proofs`: how much proofs may cost, None for no proofs.
     """
 
     target: str
@@ -138,3 +173,4 @@ class ApplyOptions:
     maintenance_s: float = 3600.0
     catalog: CatalogTemplate | None = None
     iceberg: IcebergOptions | None = None
+    proofs: ProofOptions | None = None

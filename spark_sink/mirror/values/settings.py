@@ -29,6 +29,7 @@ from spark_sink.source.http.endpoint import DaemonEndpoint
 
 ENVIRONMENT = "SPARK_SINK_"
 _SNAPSHOTS_MAX = 10_000  # the list of so many has 7 MB
+_WINDOW = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d\Z")
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)\Z")
 
 
@@ -219,6 +220,50 @@ class CopySettings(SettingsSection):
         return secret.get_secret_value()
 
 
+class ProveSettings(SettingsSection):
+    """How the mirrored tables are compared with the server that `copy.mysql` names."""
+
+    rows_per_second: WholeNumber = Field(
+        default=0,
+        ge=0,
+        description="Largest number of rows that are read from the server per second, on average, such as 5000; 0:"
+        " compare nothing",
+    )
+    share_of_time: float = Field(
+        default=0.05,
+        gt=0,
+        le=1,
+        description="Largest part of the time in which a thread of the job reads and compares rows",
+    )
+    every_seconds: WholeNumber = Field(
+        default=86_400,
+        ge=1,
+        description="Time between the beginnings of two comparisons of a table that has not changed otherwise",
+    )
+    window: str | None = Field(
+        default=None,
+        description="Compare tables only at this time of day, such as `22:00-06:00` (UTC); by default at any time",
+    )
+
+    @field_validator("window")
+    @classmethod
+    def _times(cls, value: str | None) -> str | None:
+        if value is not None and not _WINDOW.match(value):
+            raise ValueError("write it like 22:00-06:00, in UTC")
+        return value
+
+    @property
+    def window_s(self) -> tuple[float, float] | None:
+        """Begin and end of `window`, in seconds since midnight."""
+        if self.window is None:
+            return None
+        begin, end = (
+            3600.0 * int(hour) + 60.0 * int(minute)
+            for hour, minute in (each.split(":") for each in self.window.split("-"))
+        )
+        return begin, end
+
+
 class IcebergSettings(SettingsSection):
     """The Iceberg catalog in which the mirrored tables are published."""
 
@@ -386,6 +431,7 @@ class MirrorSettings(SettingsSection):
     )
     tables: dict[Pattern, TableSettings] = Field(default_factory=dict)
     copy_from: CopySettings | None = Field(None, alias="copy")
+    prove: ProveSettings = ProveSettings()
     spark: SparkSettings = SparkSettings()
     metrics: str | None = Field(
         default=None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.types import StructType
 
-from spark_sink.mirror.schema.signature import is_kept_column
+from spark_sink.mirror.schema.signature import Signature, is_kept_column
 from spark_sink.mirror.values.policies import MetadataColumn
 
 
@@ -35,6 +35,35 @@ def column_differences(server: StructType, mirror: StructType) -> str:
         differences.append(
             f"the mirror has the columns in the order {orders[0]}, the server {orders[1]}"
         )
+    return "; ".join(differences)
+
+
+def signature_differences(server: Signature, mirror: Signature) -> str:
+    """Returns a text that lists all differences between the columns of the server's table and those that the mirror
+    knows of it: names, order, the types of mirrored values, NULL, and the key; "" if there are none.
+
+    The columns of a Delta table do not show all of this: each of them may be NULL.
+    """
+    ours = {column.name.lower(): column for column in server.columns}
+    theirs = {column.name.lower(): column for column in mirror.columns}
+    if list(ours) != list(theirs):
+        orders = (", ".join(c.name for c in each.columns) for each in (mirror, server))
+        mirrored, actual = orders
+        return f"the mirror knows the columns {mirrored}, the server has {actual}"
+    differences = []
+    for name, column in ours.items():
+        known = theirs[name]
+        if known.spark_type != column.spark_type:
+            types = f"{known.mysql_type} in the mirror, and {column.mysql_type} on the server"
+            differences.append(f"column {column.name!r} is {types}")
+        elif known.nullable != column.nullable:
+            may = "NULL in the mirror, and NOT NULL on the server"
+            may = may if known.nullable else "NOT NULL in the mirror, and NULL on the server"
+            differences.append(f"column {column.name!r} is {may}")
+    keys = [[name.lower() for name in each.key] for each in (mirror, server)]
+    if keys[0] != keys[1]:
+        mirrored, actual = (", ".join(each.key) or "none" for each in (mirror, server))
+        differences.append(f"the key is {mirrored} in the mirror, and {actual} on the server")
     return "; ".join(differences)
 
 

@@ -41,7 +41,7 @@ def _count_rows(
     into two halves, because Spark can add the halves without an overflow."""
     buckets = Buckets.empty(BUCKETS)
     for batch in batches:
-        buckets.add(_cast(batch, schema), key)
+        buckets.add(cast(batch, schema), key)
     present = np.flatnonzero(buckets.counts)
     sums = buckets.sums[present]
     columns = [
@@ -54,7 +54,8 @@ def _count_rows(
     yield pa.RecordBatch.from_arrays([pa.array(c.astype(np.int64)) for c in columns], names=names)
 
 
-def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns rows of Spark with the types of `schema`."""
     if batch.schema.equals(schema):
         return batch
     arrays = [array.cast(field.type) for array, field in zip(batch.columns, schema, strict=True)]
@@ -105,7 +106,7 @@ def _choose_rows(
     schema: pa.Schema, key: Sequence[int], wanted: list[int], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        texts, hashes = _rows_in(_cast(batch, schema), key, np.array(wanted))
+        texts, hashes = _rows_in(cast(batch, schema), key, np.array(wanted))
         arrays = [pa.array(texts, pa.string()), pa.array(hashes, pa.int64())]
         yield pa.RecordBatch.from_arrays(arrays, names=["key", "hash"])
 

@@ -44,9 +44,8 @@ class Scene:
     def __post_init__(self) -> None:
         at = LookedAt(cast("BinlogLog", self), cast("Claims", self))
         options = ApplyOptions("/lake", ["a"], retry_first_s=RETRY_FIRST_S)
-        self.look = Look(
-            "a", options, at, self.threads.append, self.posted.append, lambda: self.now
-        )
+        clocks = (lambda: self.now), (lambda: 0.0)
+        self.look = Look("a", options, at, self.threads.append, self.posted.append, *clocks)
 
     # -- the log
 

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from spark_sink.metrics_server import serve_metrics
 from spark_sink.mirror.copy.progress import CopyProgress
 from spark_sink.mirror.metrics import PREFIX, MirrorCollector
+from spark_sink.mirror.rules.proofs import Difference, Proof
 from spark_sink.mirror.rules.queues import WaitingTable, WaitReason
 from spark_sink.mirror.rules.states import Creating, Live, Stopped, TableState
 from spark_sink.mirror.rules.table_record import TableRecord
@@ -19,7 +20,9 @@ from spark_sink.mirror.runtime.progress import (
     TABLES_MAX,
     ConsumerProgress,
     ProgressCounter,
+    ProvedTables,
     TableSteps,
+    proved_tables,
 )
 from spark_sink.mirror.values.step_clock import StepClock, StepPhase
 
@@ -36,6 +39,7 @@ def test_a_scrape() -> None:
             stopped={"shop.a": 12.0}, stepped={"shop.b": TableSteps().after(3, {StepPhase.WRITE: 0.5})},
             histories={TableState.COMPLETE: 2}, histories_lsn=9,
             waiting_tables=(WaitingTable(("shop", "a"), 4, WaitReason.INTERVAL),),
+            proof_rows=8, proved=ProvedTables({"shop.b": now - 600}, 1, 2),
         ),
         ConsumerProgress("billing", logged_seq=5, applied_seq=5, applied_at=now - 600),
     ]  # fmt: skip
@@ -65,6 +69,10 @@ def test_a_scrape() -> None:
     assert seen["histories", "shop", "complete"] == 2 and seen["histories", "shop", "stopped"] == 0
     assert seen["histories_lsn", "shop"] == 9 and ("histories_lsn", "billing") not in seen
     assert seen["copy_rows", "shop", "shop.orders"] == 5
+    assert 600 <= seen["proof_age_seconds", "shop", "shop.b"] < 660
+    assert seen["differing_tables", "shop"] == 1 and seen["unproved_tables", "shop"] == 2
+    assert ("differing_tables", "billing") not in seen  # that job compares nothing
+    assert seen["proof_rows_total", "shop"] == 8
     assert ("copy_remaining_seconds", "shop", "shop.orders") not in seen
 
 
@@ -100,3 +108,15 @@ def test_a_bounded_number_of_tables_is_counted_by_itself() -> None:
     assert now.stopped == {"shop.bad": at.timestamp()}
     assert now.tables == {TableState.STOPPED: 1, TableState.COMPLETE: 1}
     assert now.histories == {TableState.CREATING: 1}
+
+
+def test_the_oldest_proofs_are_counted_by_table() -> None:
+    tables = [TableRecord(f"t{i}", "shop", "shop", f"t{i}") for i in range(TABLES_MAX + 3)]
+    new, differs = TableRecord("new", "shop", "shop", "new"), tables[0]
+    stopped = TableRecord("s", "shop", "shop", "stopped", state=Stopped(7, Live()))
+    proofs = {t.table_id: Proof(t.table_id, "shop", proved=float(i)) for i, t in enumerate(tables)}
+    proofs[differs.table_id] = Proof("t0", "shop", proved=0.5, difference=Difference(9.0, 2))
+    proofs["s"] = Proof("s", "shop", difference=Difference(9.0, 2))
+    found = proved_tables([*tables, new, stopped], proofs)
+    assert (found.differing, found.unproved) == (1, 1)
+    assert list(found.since) == [f"shop.t{i}" for i in range(TABLES_MAX)]

@@ -58,6 +58,8 @@ class StepTask(TableTask):
             return
         match action:
             case Done():
+                if isinstance(work, RowRun) and record is not None and not self._rows:
+                    self._was_committed(record)
                 self._finish(record)
             case Leave():
                 assert record is not None
@@ -85,6 +87,11 @@ class StepTask(TableTask):
         pause = state.options.policy(self.name).interval_s if self._rows else 0.0
         state.queues.done(self.step, self._began + pause if pause else 0.0)
         self.ended = True
+
+    def _was_committed(self, record: TableRecord) -> None:
+        """Handle that the rows of the step were committed before, by a job that has ended, or by a work that failed."""
+        if record.is_live and self.step.work.lsn > record.from_lsn:
+            self.state.doubt_rows(record)
 
     # -- failures --------------------------------------------------------------------------------------------
 

@@ -1,0 +1,234 @@
+"""What is known about the equality of a mirrored table and its server's table, and which table is compared next. Pure.
+
+A *proof* compares a table with its server's table range by range of its key, in rounds. A round compares all ranges
+once, in the order of the key. If a whole round finds no difference, the table is proved as of the time at which the
+round began: each row was equal at that time or later. A *followed change* of a table is a statement, a copy or a
+person's request that changed its record, so that the record has another `from_lsn` (number of an entry of the log).
+
+Of the tables that need a round, the next range is of a table of which no range was compared since its last followed
+change, or since a crash; otherwise of the table whose last range was compared the longest time ago. So a large table
+does not delay small ones. A followed change does not restart a round, so that tables that change often are compared to
+their end; another round follows at once.
+
+Times are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spark_sink.mirror.rules.states import Live
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.source.table_rows.chunks import Bound, Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference that two readings have found. `at`: the time of the second one; `keys`: how many keys differ, 0 if
+    the columns differ; `columns`: how the columns differ; `evidence`: path of the file with the rows."""
+
+    at: float
+    keys: int
+    columns: str = ""
+    evidence: str = ""
+
+    def __str__(self) -> str:
+        if self.columns:
+            return self.columns
+        return (
+            f"{self.keys} row{'' if self.keys == 1 else 's'} differ{'s' if self.keys == 1 else ''}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The proof of one table.
+
+    `begun`, `since`: the beginning of the newest round, and the record's `from_lsn` at that time; `running`: True until
+    the round has ended; `key`: text of the key's columns, to which `cursor` belongs; `cursor`: the key up to which the
+    round has compared, None at its beginning; `rows`: rows that the round has compared; `found`: differences that the
+    round has found; `checked`: the record's `from_lsn` when a range was compared last; `proved`, `proved_rows`: when
+    the last round without a difference began, None if there was none, and how many rows it has compared; `last`: when a
+    range was compared last; `difference`: the newest difference, until a whole round finds none; `skipped`: why the
+    table cannot be proved; `doubted`: True if a job ended between a commit of the table and its record, so that the
+    next round begins at once.
+    """
+
+    table_id: str
+    consumer: str
+    begun: float = 0.0
+    since: int = -1
+    running: bool = False
+    key: str = ""
+    cursor: Bound | None = None
+    rows: int = 0
+    found: int = 0
+    checked: int = -1
+    proved: float | None = None
+    proved_rows: int = 0
+    last: float = 0.0
+    difference: Difference | None = None
+    skipped: str = ""
+    doubted: bool = False
+
+    def needs_range(self, record: TableRecord, at: float, every_s: float) -> bool:
+        """True if the next range of the table has to be compared now."""
+        return (
+            self.running
+            or self.doubted
+            or self.since != record.from_lsn
+            or at >= self.begun + every_s
+        )
+
+    def in_round(self, record: TableRecord, at: float) -> Proof:
+        """Returns the proof in a round that runs: the present round, if it has compared a range, or a new one."""
+        if self.running and self.cursor is not None and not self.doubted:
+            return self
+        return replace(
+            self,
+            begun=at,
+            since=record.from_lsn,
+            running=True,
+            cursor=None,
+            rows=0,
+            found=0,
+            doubted=False,
+        )
+
+    def after_range(
+        self, record: TableRecord, key: str, upper: Bound | None, rows: int, at: float
+    ) -> Proof:
+        """Returns the proof after the range up to `upper` was compared. Without `upper`, the round ends."""
+        after = replace(
+            self,
+            key=key,
+            cursor=upper,
+            rows=self.rows + rows,
+            checked=record.from_lsn,
+            last=at,
+            running=upper is not None,
+            skipped="",
+        )
+        if after.running or after.found:
+            return after
+        return replace(after, proved=self.begun, proved_rows=after.rows, difference=None)
+
+    def differing(self, difference: Difference) -> Proof:
+        """Returns the proof after a difference was found in the range that is compared now."""
+        keys = self.found + difference.keys
+        return replace(self, found=keys or 1, difference=replace(difference, keys=keys))
+
+    def skipping(self, record: TableRecord, why: str, at: float) -> Proof:
+        """Returns the proof of a table that cannot be proved now."""
+        return replace(
+            self, running=False, checked=record.from_lsn, last=at, proved=None, skipped=why
+        )
+
+
+def is_provable(record: TableRecord) -> bool:
+    """True if the table's rows have to be equal to the server's rows, and its folder is in its place."""
+    state = record.state
+    return (
+        isinstance(state, Live)
+        and state.complete
+        and state.new_column is None
+        and state.failing is None
+        and record.move is None
+        and record.request is None
+        and not record.history
+    )
+
+
+def is_same(before: TableRecord, now: TableRecord | None) -> bool:
+    """True if only rows of the table can have changed since its record was `before`."""
+    return now is not None and is_provable(now) and _identity(before) == _identity(now)
+
+
+def _identity(record: TableRecord) -> tuple[object, ...]:
+    return record.name, record.folder, record.from_lsn, record.signature, record.epoch
+
+
+def next_to_prove(
+    records: Iterable[TableRecord],
+    proofs: Mapping[str, Proof],
+    at: float,
+    every_s: float,
+    may: Callable[[TableRecord], bool],
+) -> TableRecord | None:
+    """Returns the table whose next range is compared now; None if no table needs it. `may`: returns False for tables
+    that have to wait."""
+    needing = []
+    for record in records:
+        if not is_provable(record) or not may(record):
+            continue
+        proof = proofs.get(record.table_id)
+        if proof is None:
+            needing.append((0, 0.0, record.name, record))
+        elif proof.needs_range(record, at, every_s):
+            is_checked = proof.checked == record.from_lsn and not proof.doubted
+            needing.append((int(is_checked), proof.last, record.name, record))
+    return min(needing, key=lambda each: each[:3])[3] if needing else None
+
+
+def next_round(
+    records: Iterable[TableRecord], proofs: Mapping[str, Proof], at: float, every_s: float
+) -> float | None:
+    """Returns the first time after `at` at which a round of a table becomes due, if no record changes; None if there is
+    none."""
+    known = [proofs[r.table_id] for r in records if r.table_id in proofs and is_provable(r)]
+    rounds = [proof.begun + every_s for proof in known]
+    return min((due for due in rounds if due > at), default=None)
+
+
+def confirmed(suspects: Suspects, columns: str, differing: Collection[int]) -> bool:
+    """True if a reading shows again a difference that the reading before it has shown."""
+    return bool(columns and columns == suspects.columns) or not suspects.keys.isdisjoint(differing)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspects:
+    """What a first reading of a range has found. `columns`: how the columns differ; `keys`: hashes of keys whose rows
+    differ."""
+
+    columns: str = ""
+    keys: frozenset[int] = frozenset()
+
+
+NO_SUSPECTS = Suspects()
+
+
+# -- the column `detail` of the control table ----------------------------------------------------------------------
+
+_DETAIL = (
+    "begun", "running", "key", "cursor", "rows", "found", "checked", "proved", "proved_rows", "last", "skipped",
+    "doubted",
+)  # fmt: skip
+_DIFFERENCE = ("at", "keys", "columns", "evidence")
+
+
+def proof_json(proof: Proof) -> dict[str, Any]:
+    """Returns, as a JSON object, the fields that have no column in the control table."""
+    values = {name: getattr(proof, name) for name in _DETAIL}
+    if proof.difference is not None:
+        values["difference"] = {name: getattr(proof.difference, name) for name in _DIFFERENCE}
+    return values
+
+
+def proof_from(table_id: str, consumer: str, since: int, detail: Mapping[str, Any]) -> Proof:
+    """Returns the proof for a row of the control table. Unknown fields of newer versions are left out."""
+    values = {name: detail[name] for name in _DETAIL if name in detail}
+    if values.get("cursor") is not None:
+        values["cursor"] = tuple(values["cursor"])
+    found = detail.get("difference")
+    if found is not None:
+        values["difference"] = Difference(**{n: found[n] for n in _DIFFERENCE if n in found})
+    return Proof(table_id, consumer, since=since, **values)
+
+
+def range_text(chunk: Chunk) -> str:
+    """Returns a range in words, without the values of its bounds."""
+    if chunk.lower is None:
+        return "the whole table" if chunk.upper is None else "the first range"
+    return "the last range" if chunk.upper is None else "a range"

@@ -1,0 +1,218 @@
+"""The applier compares tables with the server in the background, while they change: no difference is reported where
+there is none, and changes of the Delta tables behind the applier's back are found."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from delta.tables import DeltaTable
+
+from spark_sink.mirror.copy.pace import waited
+from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.rules.proofs import Proof
+from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.runtime.apply import Applier
+from spark_sink.mirror.values.policies import Deletes, ProofOptions, TablePolicy
+from spark_sink.mirror.verify.range_prover import RangeProver
+from tests.spark.conftest import Source, Target
+from tests.spark.mirror.copy.conftest import add_reader, copy_settings
+from tests.spark.mirror.copy.test_verify import RealMirror
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEADLINE_S = 400.0
+BETWEEN_CHANGES_S = 2.0
+OFTEN = ProofOptions(
+    rows_per_second=1_000_000, share=1.0, every_s=1.0, rows_max=100, wait_s=DEADLINE_S
+)
+
+
+def wait_for(condition: Callable[[], object], seconds: float) -> None:
+    """Wait until a condition is true, but not longer than this."""
+    waited(lambda: bool(condition()), seconds)
+
+
+@dataclass
+class ProvedMirror(RealMirror):
+    """A mirror whose applier runs and proves its tables."""
+
+    thread: threading.Thread | None = None
+
+    @contextmanager
+    def applier(self, **changes: Any) -> Iterator[None]:
+        options = self.options(proofs=OFTEN, watermark_s=1.0, **changes)
+        settings = copy_settings(self.source.server)
+
+        def prover(consumer: str, log: BinlogLog) -> RangeProver:
+            return RangeProver(consumer, options, self.server(), settings, log)
+
+        stop, codes = threading.Event(), list[int]()
+        applier = Applier(self.spark, options, prover=prover)
+        self.thread = threading.Thread(target=lambda: codes.append(applier.run(stop)))
+        self.thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            self.thread.join(DEADLINE_S)
+        assert codes == [0]
+
+    def proof(self, table: str) -> Proof | None:
+        return self.control.rows().proofs.get(self.record(table).table_id)
+
+    def until(self, condition: Callable[[], object], change: Callable[[], None]) -> None:
+        """Let the server change until a condition is true."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline, self.control.rows().proofs
+            assert self.thread is not None
+            assert self.thread.is_alive()
+            change()
+            self.feed_real()
+            wait_for(condition, BETWEEN_CHANGES_S)
+
+    def is_proved(self, table: str, since: float) -> bool:
+        """True if a round that began at `since` or later has ended without a difference."""
+        if not any(r.table == table for r in self.control.records().values()):
+            return False
+        proof = self.proof(table)
+        assert proof is None or proof.difference is None, proof
+        return proof is not None and proof.proved is not None and proof.proved >= since
+
+    def differs(self, table: str) -> bool:
+        proof = self.proof(table)
+        return proof is not None and proof.difference is not None
+
+
+@pytest.fixture
+def proved(spark: SparkSession, source: Source, target: Target) -> ProvedMirror:
+    add_reader(source.server)
+    return ProvedMirror(spark, source, target)
+
+
+KEYS = {
+    "ints": "id INT PRIMARY KEY",
+    "pairs": "id INT, id2 BIGINT UNSIGNED AS (id * 3) STORED, PRIMARY KEY (id2, id)",
+    "texts": "id INT UNIQUE, k VARCHAR(20) AS (CONCAT('Key ', id)) STORED PRIMARY KEY",
+    "hashes": "id INT UNIQUE, k BINARY(16) AS (UNHEX(LPAD(HEX(id * 300), 32, '0'))) STORED PRIMARY KEY",
+    "dates": "id INT UNIQUE, k DATE AS ('2000-01-01' + INTERVAL id DAY) STORED PRIMARY KEY",
+}
+ROWS = 250
+ROWS_AFTER = {"lost": 0, "changed": 1, "doubled": 2}
+
+
+def fill(source: Source, table: str) -> None:
+    source.execute(
+        f"CREATE TABLE {table} ({KEYS[table]}, a VARCHAR(40), f DOUBLE, n INT NOT NULL)",
+        f"INSERT INTO {table} (id, a, f, n) VALUES "
+        + ", ".join(f"({i}, 'row {i}', {i}.5, 0)" for i in range(ROWS)),
+    )
+
+
+def change_rows(source: Source, table: str, number: int) -> None:
+    at = 7 * number % (ROWS - 3)
+    source.execute(
+        f"UPDATE {table} SET n = n + 1, f = -f WHERE id BETWEEN {at} AND {at + 20}",
+        f"DELETE FROM {table} WHERE id = {at + 1}",
+        f"INSERT INTO {table} (id, a, f, n) VALUES ({at + 1}, 'again {number}', NULL, 1)",
+        f"UPDATE {table} SET id = {1_000 + number} WHERE id = {at + 2}",
+        f"UPDATE {table} SET id = {at + 2} WHERE id = {1_000 + number}",
+    )
+
+
+@pytest.mark.rotate(1, of="proofs")
+@pytest.mark.parametrize(
+    ("table", "planted"),
+    [
+        ("ints", "lost"),
+        ("pairs", "changed"),
+        ("texts", "doubled"),
+        ("hashes", "lost"),
+        ("dates", "doubled"),
+    ],
+)
+def test_a_table_that_changes_is_proved_and_a_planted_difference_is_found(
+    proved: ProvedMirror, table: str, planted: str
+) -> None:
+    source = proved.source
+    fill(source, table)
+    numbers = iter(range(1_000_000))
+
+    def change() -> None:
+        change_rows(source, table, next(numbers))
+
+    def change_others() -> None:
+        source.execute(f"UPDATE {table} SET f = {next(numbers)} WHERE id IN (3, 200)")
+
+    with proved.applier():
+        proved.until(lambda: proved.is_proved(table, 0.0), change)
+        found = proved.proof(table)
+        assert found is not None
+        assert found.proved_rows >= ROWS - 1  # a row may be deleted and not inserted again yet
+        path = proved.target.of(source, table)
+        delta = DeltaTable.forPath(proved.spark, path)
+        match planted:
+            case "lost":
+                delta.delete("id = 77")
+            case "changed":
+                delta.update("id = 77", {"n": "n + 1"})
+            case "doubled":
+                delta.toDF().where("id = 77").write.format("delta").mode("append").save(path)
+        proved.until(lambda: proved.differs(table), change_others)
+    found = proved.proof(table)
+    assert found is not None
+    assert found.difference is not None
+    assert found.difference.keys == 1
+    evidence = json.loads(Path(found.difference.evidence).read_text(encoding="utf-8"))
+    assert [row["id"] for row in evidence["server"]] == [77]
+    assert [row["id"] for row in evidence["mirror"]] == [77] * ROWS_AFTER[planted]
+    assert evidence["server"] != evidence["mirror"]
+
+
+@pytest.mark.rotate(2, of="proofs")
+def test_a_column_that_differs_is_found_before_rows_are_read(proved: ProvedMirror) -> None:
+    source = proved.source
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 2)")
+    with proved.applier():
+        proved.until(lambda: proved.is_proved("t", 0.0), lambda: None)
+        alter = f"ALTER TABLE `{source.database}`.t MODIFY a INT NOT NULL"
+        source.server.execute("SET SESSION sql_log_bin = 0", alter)
+        proved.until(lambda: proved.differs("t"), lambda: None)
+    found = proved.proof("t")
+    assert found is not None
+    assert found.difference is not None
+    assert "column 'a' is NULL in the mirror, and NOT NULL on the server" in str(found.difference)
+    assert found.difference.evidence
+
+
+@pytest.mark.rotate(2, of="proofs")
+def test_statements_that_are_followed_cause_no_difference(proved: ProvedMirror) -> None:
+    source = proved.source
+    fill(source, "ints")
+    numbers = iter(range(1_000_000))
+
+    def change() -> None:
+        number = next(numbers)
+        change_rows(source, "ints", number)
+        if number % 5 == 0:
+            source.execute(
+                f"ALTER TABLE ints ADD COLUMN c{number} INT NOT NULL DEFAULT {number}",
+                "RENAME TABLE ints TO other",
+                "RENAME TABLE other TO ints",
+            )
+
+    proved.policy = TablePolicy(deletes=Deletes.SOFT)
+    with proved.applier():
+        proved.until(lambda: next(numbers) > 20, change)
+        since = time.time()
+        proved.until(lambda: proved.is_proved("ints", since), lambda: None)
+    assert proved.record("ints").word is TableState.COMPLETE
