@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
 from typing import Any, NamedTuple, Protocol
 
 from dispatcher.library.binlogs import Binlog
@@ -70,10 +72,10 @@ class DaemonConsumer:
         """Open a reading session. Raises `BinlogError`."""
         after = None
         if self._start is not None:
-            answer = await asyncio.to_thread(self._call, "resolve", {"to": self._start})
+            answer = await _in_thread(self._call, "resolve", {"to": self._start})
             after = answer["position"]
         body = {"after": after, "read_only": not self._acknowledges}
-        answer = await asyncio.to_thread(self._call, "session", body)
+        answer = await _in_thread(self._call, "session", body)
         self._session, self._after = answer["session"], answer["position"]
         self._end = self._after
         self.lower_case_table_names = answer["lower_case_table_names"] or 0
@@ -102,19 +104,46 @@ class DaemonConsumer:
         """Store the last acknowledgement; the other ones are part of the next `read`."""
         if self._acknowledges and self._after is not None:
             body = {"session": self._session, "position": self._after}
-            await asyncio.to_thread(self._call, "ack", body)
+            await _in_thread(self._call, "ack", body)
 
     async def _repeated(self, call: str, body: dict[str, Any]) -> Any:
         pause_s = 1.0
         while True:
             try:
-                return await asyncio.to_thread(self._call, call, body)
+                return await _in_thread(self._call, call, body)
             except BinlogError as error:
                 if not _passes(error):
                     raise
                 say_progress(f"waiting {pause_s:g} s: {error}")
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+
+async def _in_thread(call: Call, operation: str, body: dict[str, Any]) -> Any:
+    """Returns what the call returns. The program can end while the call waits for transactions: unlike with
+    `asyncio.to_thread`, its thread is not awaited then."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if answer.cancelled():
+            return
+        if error is None:
+            answer.set_result(result)
+        else:
+            answer.set_exception(error)
+
+    def run() -> None:
+        result, fault = None, None
+        try:
+            result = call(operation, body)
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
+            fault = error
+        with suppress(RuntimeError):  # the loop is closed: the program ends
+            loop.call_soon_threadsafe(settle, result, fault)
+
+    Thread(target=run, daemon=True).start()
+    return await answer
 
 
 def _passes(error: BinlogError) -> bool:

@@ -6,6 +6,8 @@ import asyncio
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -198,3 +200,29 @@ async def test_another_fault_ends_the_command(error: BinlogError) -> None:
     with pytest.raises(BinlogError) as raised:
         await source.read()
     assert raised.value is error
+
+
+def test_a_call_that_waits_does_not_keep_the_program_running() -> None:
+    begun, released = Event(), Event()
+
+    def wait(_: str, __: dict[str, Any]) -> None:
+        begun.set()
+        assert released.wait(60)
+
+    async def cancelled() -> None:
+        consumer = DaemonConsumer(wait, acknowledges=True, start=None, wait_s=20.0)
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        Thread(
+            target=lambda: begun.wait(60) and loop.call_soon_threadsafe(task.cancel), daemon=True
+        ).start()
+        with pytest.raises(asyncio.CancelledError):
+            await consumer.open()
+
+    program = Thread(target=asyncio.run, args=(cancelled(),), daemon=True)
+    program.start()
+    program.join(30)
+    has_ended = not program.is_alive()
+    released.set()
+    assert has_ended, "the program waited for the answer"
