@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import DEADLINE_S, PROGRAM, call, environment
+from dispatcher.binlog.kernel import jit
+from dispatcher.cli.compile import compile_kernels
+from tests.cli.program import DEADLINE_S, PROGRAM, environment
 
 # Loads a few small kernels, as the daemon loads all of them.
 SMALL = """
@@ -67,6 +69,9 @@ def compile_all() -> str:
     return done.stdout
 
 
-def test_compile_without_a_folder_for_kernels() -> None:
-    done = call("compile", env={"NUMBA_CACHE_DIR": "/dev/null/none"})
-    assert done.returncode == 1 and "set NUMBA_CACHE_DIR to a folder" in done.stderr
+def test_compile_without_a_folder_for_kernels(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(jit, "is_cached", lambda: False)
+    assert not compile_kernels()
+    assert "set NUMBA_CACHE_DIR to a folder" in capsys.readouterr().err

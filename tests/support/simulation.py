@@ -282,9 +282,13 @@ class World:
                     pass
 
     def flush(self) -> None:
+        self._store_versions()
         self.store.update(self.to_store)
         self.to_store = {}
-        for effect in self.versions_to_store:
+
+    def _store_versions(self) -> None:
+        """Store the table versions, as `StoreQueue` does before it stores progress."""
+        for effect in [*self.versions_to_store, *self.client.unstored_versions()]:
             kept = effect.versions or self.kept
             assert kept is not None
             self.kept = replace(kept, position=effect.position)
@@ -431,6 +435,7 @@ class World:
                 raise
             return
         if progress is not None:
+            self._store_versions()
             self.store[name] = progress
             self.to_store.pop(name, None)
             self.step(Acknowledged(name, progress.acknowledged, progress.covered))

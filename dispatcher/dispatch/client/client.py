@@ -18,7 +18,14 @@ from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.connection.dispatcher import Dispatcher
 from dispatcher.dispatch.history import history_check, runway, xa_retention
 from dispatcher.dispatch.history.attachment import ServerFiles
-from dispatcher.dispatch.messages.effects import Close, Effect, FetchSchema, Note, Wake
+from dispatcher.dispatch.messages.effects import (
+    Close,
+    Effect,
+    FetchSchema,
+    Note,
+    StoreVersions,
+    Wake,
+)
 from dispatcher.dispatch.messages.events import (
     Acknowledged,
     Added,
@@ -330,6 +337,12 @@ class Client:
         advanced = [consumer for consumer in self.consumers.values() if consumer.covered_advanced]
         stores = [consumer.store_progress() for consumer in advanced]
         return [*stores, *self._dispatcher_set.store_versions()]
+
+    def unstored_versions(self, *, final: bool = False) -> list[StoreVersions]:
+        """Returns the table versions that must be stored before progress is. Otherwise, after a crash, the stream would
+        begin after statements whose tables nothing describes any more. `final`: also returns the position up to which
+        unchanged versions hold."""
+        return self._dispatcher_set.store_versions(with_position=final)
 
     def _drop_prepared(self) -> None:
         """Drop the rows of prepared transactions whose end every consumer has acknowledged."""

@@ -27,7 +27,7 @@ from dispatcher.dispatch.client.version_store import VersionStore
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.connection.dispatcher import Dispatcher, Phase
 from dispatcher.dispatch.history.attachment import ServerFiles, group_ahead
-from dispatcher.dispatch.messages.effects import Effect, Note, Retire, Wake
+from dispatcher.dispatch.messages.effects import Effect, Note, Retire, StoreVersions, Wake
 from dispatcher.dispatch.tables.versions import StoredVersions
 from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import ClientLimits
@@ -68,8 +68,9 @@ class DispatcherSet:
             default=None,
         )
 
-    def store_versions(self) -> list[Effect]:
-        return self._versions.store(self.main)
+    def store_versions(self, *, with_position: bool = True) -> list[StoreVersions]:
+        """Returns what must be stored of the table versions; see `VersionStore.store`."""
+        return self._versions.store(self.main, with_position=with_position)
 
     def wakeups(self) -> list[float]:
         """Returns the times at which `settle` may have something to do. Some of them may have passed."""

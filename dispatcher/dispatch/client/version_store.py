@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dispatcher.dispatch.connection.dispatcher import Dispatcher
-from dispatcher.dispatch.messages.effects import Effect, StoreVersions
+from dispatcher.dispatch.messages.effects import StoreVersions
 from dispatcher.dispatch.tables.versions import LogPosition, StoredVersions, Versions
 
 
@@ -24,15 +24,16 @@ class VersionStore:
         """Keep the versions of the dispatcher that is furthest ahead, because it is being retired."""
         self._known = main.enrichment.versions.snapshot()
 
-    def store(self, main: Dispatcher | None) -> list[Effect]:
-        """Store all versions if one has changed, otherwise only the position up to which they hold. A server with full
-        metadata needs no versions, so nothing is stored."""
+    def store(self, main: Dispatcher | None, *, with_position: bool = True) -> list[StoreVersions]:
+        """Store all versions if one has changed, otherwise only the position up to which they hold, if it is wanted. A
+        server with full metadata needs no versions, so nothing is stored."""
         if main is None or main.read is None:
             return []
         versions = main.enrichment.versions
         changed = versions.changed or (main is not self._stored_of and bool(len(versions)))
         position = versions.position
-        if position is None or not (changed or (len(versions) and position != self._position)):
+        moved = with_position and len(versions) and position != self._position
+        if position is None or not (changed or moved):
             return []
         self._stored_of, self._position = main, position
         stored = versions.to_store() if changed else None

@@ -66,9 +66,11 @@ class StoreQueue:
             del self._acknowledging[consumer]
 
     async def flush(self, *, final: bool = False) -> None:
-        """Store everything queued by now. If storing raises BinlogError, everything stays queued.
+        """Store everything queued by now, and the changed table versions before any progress. If storing raises
+        BinlogError, everything stays queued.
 
-        `final`: also store changed rows of prepared transactions, which otherwise wait for the next progress.
+        `final`: also store changed rows of prepared transactions, which otherwise wait for the next progress, and how
+        far the table versions hold.
         """
         queued = self._pending
         async with self._lock:
@@ -78,6 +80,9 @@ class StoreQueue:
                 return
             pending, self._pending = self._pending, _Pending()
             prepared = self._client.prepared
+            if pending.progress or final:
+                for versions in self._client.unstored_versions(final=final):
+                    pending.versions = _merged(pending.versions, versions)
             try:
                 if pending.versions is not None:
                     await self._store.save_versions(self._key, pending.versions)

@@ -32,7 +32,7 @@ def test_a_server_with_full_metadata_has_nothing_to_store() -> None:
 
 def test_a_new_version_is_stored_with_all_others(main: Dispatcher) -> None:
     (effect,) = VersionStore(None).store(main)
-    assert isinstance(effect, StoreVersions) and effect.versions is not None
+    assert effect.versions is not None
     assert effect.versions.server == SERVER
     assert [name for name, *_ in effect.versions.versions] == [ORDERS]
 
@@ -42,6 +42,7 @@ def test_without_a_change_only_how_far_they_hold_is_stored(main: Dispatcher) -> 
     store.store(main)
     assert store.store(main) == []
     main.enrichment.versions.advance(END)
+    assert store.store(main, with_position=False) == [], "before progress, changes suffice"
     assert store.store(main) == [StoreVersions(END, None)]
 
 
@@ -53,7 +54,7 @@ def test_the_versions_of_another_dispatcher_are_stored_whole(main: Dispatcher) -
     other.enrichment.versions = store.versions_for(main)
     other.enrichment.versions.to_store()  # nothing changed since
     (effect,) = store.store(other)
-    assert isinstance(effect, StoreVersions) and effect.versions is not None
+    assert effect.versions is not None
 
 
 def test_a_new_dispatcher_begins_with_those_of_the_one_ahead(main: Dispatcher) -> None:

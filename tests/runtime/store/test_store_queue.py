@@ -66,6 +66,33 @@ async def test_versions_that_cannot_be_stored_are_a_fault() -> None:
     assert list(state.rows) == NAMES[:1] and list(state.versions) == ["key"]
 
 
+@pytest.mark.parametrize("final", [False, True])
+async def test_changed_versions_are_stored_before_progress(
+    monkeypatch: pytest.MonkeyPatch, final: bool
+) -> None:
+    """Without a Tick: after a crash, the stream begins at the progress, and reads no earlier statement again."""
+    state = FakeState()
+    place = LogPosition("binlog.000001", 900)
+    asked: list[bool] = []
+
+    def changed(_: Client, *, final: bool = False) -> list[StoreVersions]:
+        asked.append(final)
+        return [StoreVersions(place, StoredVersions("server", place, ()))]
+
+    monkeypatch.setattr(Client, "unstored_versions", changed)
+    async with queue_on(state) as queue:
+        state.full = True
+        queue.put_progress(NAMES[0], progress(1))
+        with pytest.raises(BinlogError, match="the disk is full"):
+            await queue.flush(final=final)
+        assert not state.rows, "the versions come first"
+        state.full = False
+        await queue.flush(final=final)
+    assert asked == [final, final]
+    assert state.versions["key"].position == place
+    assert list(state.rows) == NAMES[:1]
+
+
 async def test_an_acknowledgement_that_waited_for_a_failed_write_is_tried_by_itself() -> None:
     state = FakeState()
     state.hold()
