@@ -278,8 +278,11 @@ class Daemon:
         if self.process.poll() is not None:
             return True
         # Another process may use the port, and would also answer.
-        listening = f"Uvicorn running on {self.url}"
-        return listening in self.log[self._said :] and self.api.text("/livez") == "ok\n"
+        listening = [f"Uvicorn running on {self.url}"]
+        if "front" in self.settings:
+            listening.append('"front listens"')  # after the kernels were loaded
+        log = self.log[self._said :]
+        return all(text in log for text in listening) and self.api.text("/livez") == "ok\n"
 
     def stop(self) -> None:
         """Send SIGTERM, and assert that the exit code is 0."""

@@ -40,6 +40,9 @@ MAY_BE_EMPTY = (
     "binlog_dispatcher_memory_limit_bytes",
     "binlog_dispatcher_mqtt_connected",
     "binlog_dispatcher_leader",
+    "binlog_mirror_proof",
+    "binlog_mirror_differing_tables",
+    "binlog_mirror_unproved_tables",
 )
 
 

@@ -35,6 +35,16 @@ class Fronts:
             self.pair.server.execute(f"INSERT INTO d.t VALUES ({key})")
 
 
+def entered(port: int) -> Attacker | None:
+    """Returns a client that has logged in; None if the daemon has not reached the server yet."""
+    client = Attacker(port)
+    try:
+        return client.enter("d", "")
+    except Refused:
+        client.socket.close()
+        return None
+
+
 def test_a_standby_refuses_logins_and_names_the_leader(make_pair: MakePair) -> None:
     fronts = Fronts(make_pair(NEVER_S, begun=False))
     leader = fronts.pair.a.url
@@ -65,7 +75,9 @@ def test_a_client_goes_on_at_the_daemon_that_takes_over(make_pair: MakePair, gti
             client.until_rows(1)
     fronts.insert(4)
     until_leads(fronts.pair.b)
-    with Attacker(fronts.b).enter("d", "") as client:
+    second = until(lambda: entered(fronts.b), "the new leader has reached the server")
+    assert second is not None
+    with second as client:
         if gtids:
             client.dump_gtids(stored)
         else:

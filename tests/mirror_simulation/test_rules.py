@@ -21,7 +21,7 @@ from spark_sink.mirror.rules.effects import (
 from spark_sink.mirror.rules.events import Answer, Failure, RequestsRead, Ticked
 from spark_sink.mirror.rules.retries import REPORTED_AFTER
 from spark_sink.mirror.rules.states import CatchingUp, Creating, LeftOut, Live, Stopped
-from spark_sink.mirror.rules.table_record import TableRecord, Wish
+from spark_sink.mirror.rules.table_record import Wish
 from spark_sink.mirror.rules.tasks.task import Task
 from spark_sink.mirror.values.entries import first_lsn
 from tests.mirror_simulation.moves import (
@@ -39,17 +39,6 @@ from tests.mirror_simulation.moves import (
 from tests.mirror_simulation.plays import Stage
 
 # -- records -------------------------------------------------------------------------------------------------------
-
-
-def test_of_two_records_of_a_name_the_live_one_stays() -> None:
-    stage = staged("settings")
-    for table_id, state in (("t8", Stopped(0, Live())), ("t9", Live())):
-        record = TableRecord(
-            table_id, "shop", "shop", "a", state=state, reason="python -m spark_sink"
-        )
-        stage.world.control.records[table_id] = record
-    made(stage, "start", "works")
-    assert table(stage, "a").table_id == "t9"
 
 
 def test_a_table_of_another_consumer_is_not_mirrored() -> None:
