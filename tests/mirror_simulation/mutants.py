@@ -1193,8 +1193,22 @@ _COPIES = (
         "steps wait for moves",
         "tables whose move fails do not keep other tables waiting",
         "mirror_state.MirrorState.without_place",
-        Return("[]"),
+        Return("{}"),
         tests=_FAULTS + "test_tables_whose_moves_fail_do_not_keep_others_waiting",
+    ),
+    _mutant(
+        "a former name waits for a move",
+        "a table does not wait for the move of the folder of a table that had its name before",
+        "mirror_state.MirrorState.without_place",
+        Replace("max(former.until, until.get(former.name, 0))", "math.inf"),
+        tests=_FAULTS + "test_a_table_does_not_wait_for_one_that_had_its_name_before",
+    ),
+    _mutant(
+        "a move of a copy waits for a request",
+        "a move that was begun goes on while a request waits for its end",
+        "tasks.copy_task.CopyTask.go",
+        Drop("self._place(record)"),
+        tests=_FAULTS + "test_a_request_during_the_move_before_a_copy_is_answered",
     ),
     _mutant(
         "a drain waits for a move that fails",

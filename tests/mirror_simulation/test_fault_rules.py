@@ -8,6 +8,7 @@ from spark_sink.mirror.rules.effects import (
     Effect,
     MoveFolders,
 )
+from spark_sink.mirror.rules.states import Creating
 from tests.mirror_simulation.moves import (
     COPIED,
     STOPPED,
@@ -124,3 +125,23 @@ def test_a_drain_ends_without_a_table_whose_move_fails() -> None:
         failing(stage, MoveFolders)
         made(stage, "wait 70")
     assert stage.world.mirror.at_rest()
+
+
+def test_a_table_does_not_wait_for_one_that_had_its_name_before() -> None:
+    stage = staged("settings", "start", "create a", "insert a 1=1", "append", "works", "put c")
+    made(stage, "rename a c", "append", "works", "free c", "wait 60")
+    failing(stage, MoveFolders)
+    made(stage, "create a", "insert a 5=5", "append")
+    failing(stage, MoveFolders)
+    assert ids(stage, "a") == {5}
+    made(stage, "wait 60", "works")
+    assert table(stage, "c").word == "complete" and ids(stage, "c") == {1}
+
+
+def test_a_request_during_the_move_before_a_copy_is_answered() -> None:
+    stage = staged(*COPIED[:-1], "work StoreRecords StoreRecords AskTable")
+    made(stage, "ask a recopy", "work StoreRecords StoreRecords")
+    assert isinstance(table(stage, "a").state, Creating) and kinds(stage) == [MoveFolders]
+    made(stage, "work MoveFolders fails=before", "ask a retry", "wait 60", "works", "append")
+    made(stage, "works")
+    assert table(stage, "a").word == "complete"

@@ -9,6 +9,7 @@ record on which it relies is stored, and after a crash the records show where to
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -246,11 +247,16 @@ class MirrorState:
     def is_unsaved(self, table_id: str) -> bool:
         return table_id in self.unsaved or table_id in self.saving
 
-    def without_place(self) -> list[TableName]:
-        """Returns the names of tables whose folder is being moved, or could not be moved. A step of such a table would
-        have to wait, but would count as one of the `parallel` steps, so that other tables would wait, too."""
-        unsure = [self.records[table_id] for table_id in self.unsure]
-        return [n for r in unsure for n in (r.name, *(former.name for former in r.names))]
+    def without_place(self) -> dict[TableName, float]:
+        """Returns the names of tables whose folder is being moved, or could not be moved. For each name, the lsn up to
+        which the entries of the name belong to such a table. A step of these entries would have to wait, but would
+        count as one of the `parallel` steps, so that other tables would wait, too."""
+        until: dict[TableName, float] = {}
+        for record in (self.records[table_id] for table_id in self.unsure):
+            for former in record.names:
+                until[former.name] = max(former.until, until.get(former.name, 0))
+            until[record.name] = math.inf
+        return until
 
     # -- Delta tables ------------------------------------------------------------------------------------------
 

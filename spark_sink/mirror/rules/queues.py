@@ -18,14 +18,17 @@ head changes. An entry of a heap is valid if the queue is still as it was then.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
+from types import MappingProxyType
 
 from spark_sink.mirror.rules.plan import LostItem, RenameBarrier, WorkItem
 from spark_sink.mirror.rules.table_queue import LeftItems, QueuedStep, TableQueue
 from spark_sink.mirror.values.names import TableName
+
+NO_NAMES: Mapping[TableName, float] = MappingProxyType({})
 
 
 class WaitReason(StrEnum):
@@ -95,7 +98,7 @@ class TableQueues:
                 reason = WaitReason.STEP
                 if not queue.running and queue.not_before > now:
                     reason = WaitReason.FAILING if name in failing else WaitReason.INTERVAL
-                elif not queue.running and not self._can_run(queue, now, set()):
+                elif not queue.running and not self._can_run(queue, now, NO_NAMES):
                     reason = WaitReason.RENAME
                 yield WaitingTable(name, queue.count, reason)
 
@@ -118,12 +121,12 @@ class TableQueues:
 
     # -- steps -------------------------------------------------------------------------------------------------
 
-    def start(self, now: float, busy: Iterable[TableName] = ()) -> QueuedStep | None:
-        """Returns, of the steps that can run, the step with the oldest entry, and marks it as running. `busy`: names
-        whose steps must not begin now, except barriers.
+    def start(self, now: float, busy: Mapping[TableName, float] = NO_NAMES) -> QueuedStep | None:
+        """Returns, of the steps that can run, the step with the oldest entry, and marks it as running. `busy`: for some
+        names, the lsn up to which steps must not begin now, except barriers.
         """
         self._wake(now)
-        kept, skipped = set(busy), []
+        skipped: list[tuple[int, int, TableName]] = []
         step: QueuedStep | None = None
         while self._ready and step is None:
             entry = heappop(self._ready)
@@ -136,7 +139,7 @@ class TableQueues:
                     if step is None:
                         # The last queue that reaches the barrier starts it.
                         self._idle[queue.name] = None
-                case _ if queue.name in kept:
+                case _ if _is_busy(queue, busy):
                     skipped.append(entry)
                     self._idle[queue.name] = None
                 case LeftItems():
@@ -199,33 +202,35 @@ class TableQueues:
 
     # -- memory ------------------------------------------------------------------------------------------------
 
-    def is_full(self, now: float, busy: Iterable[TableName] = ()) -> bool:
+    def is_full(self, now: float, busy: Mapping[TableName, float] = NO_NAMES) -> bool:
         """True if no more items fit into memory. Before, the items of queues that cannot run now leave the memory.
         `busy`: see `start`."""
         if self.held < self._held_max:
             return False
-        idle, self._idle, kept = self._idle, {}, set(busy)
+        idle, self._idle = self._idle, {}
         for name in idle:
             queue = self._queues.get(name)
-            if queue is None or queue.running or self._can_run(queue, now, kept):
+            if queue is None or queue.running or self._can_run(queue, now, busy):
                 continue
             held = queue.held
             queue.leave()
             self._count(queue, held)
         return self.held >= self._held_max
 
-    def _can_run(self, queue: TableQueue, now: float, busy: set[TableName]) -> bool:
+    def _can_run(self, queue: TableQueue, now: float, busy: Mapping[TableName, float]) -> bool:
         match queue.head:
             case RenameBarrier(names=names) as barrier:
                 queues = [self._queues[name] for name in names]
                 return all(q.is_free(now) and q.head is barrier for q in queues)
-        return queue.is_free(now) and queue.name not in busy
+        return queue.is_free(now) and not _is_busy(queue, busy)
 
     def reserves(self) -> bool:
         """True if the memory that is left is for the queues that want to read items from the log again."""
         return bool(self._wanting) and self.held * 2 >= self._held_max
 
-    def next_left(self, now: float, busy: Iterable[TableName] = ()) -> TableQueue | None:
+    def next_left(
+        self, now: float, busy: Mapping[TableName, float] = NO_NAMES
+    ) -> TableQueue | None:
         """Returns a queue that needs items that are only in the log, and that has memory for them. `takes`, `lost` or
         `not_read` follow. `busy`: see `start`."""
         if not self._wanting or self.is_full(now, busy):
@@ -318,3 +323,7 @@ class TableQueues:
         queue = self._queues.get(name)
         is_valid = queue is not None and (queue.number, queue.begin) == (number, begin)
         return queue if queue and is_valid and queue.is_free(now) else None
+
+
+def _is_busy(queue: TableQueue, busy: Mapping[TableName, float]) -> bool:
+    return queue.begin is not None and queue.begin <= busy.get(queue.name, -1)

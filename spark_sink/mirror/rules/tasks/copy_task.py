@@ -60,7 +60,12 @@ class CopyTask(Task):
 
     def go(self) -> None:
         record = self.record
-        if self.state.is_unsaved(self.table_id) or record.request is not None:
+        if self.state.is_unsaved(self.table_id):
+            return
+        if record.request is not None:
+            # The request waits until the place of the folder is known, so a move that has begun must continue.
+            if self.table_id in self.state.unsure and self._is_aside(record):
+                self._place(record)
             return
         match record.state:
             case Creating():
@@ -87,7 +92,7 @@ class CopyTask(Task):
     # -- S -----------------------------------------------------------------------------------------------------
 
     def _creating(self, record: TableRecord) -> None:
-        if record.move is not None and record.move.source == copy_folder(self.table_id):
+        if self._is_aside(record):
             self._place(record)
             return
         if self._begin is not None and self._begin[0] < record.from_lsn:
@@ -112,6 +117,10 @@ class CopyTask(Task):
         begun = replace(begun, epoch=position.epoch, server=position.server)
         self.state.save(begun, why="its copy begins")
         self._begin, self._cleared, self._cursor, self._found = None, False, -1, None
+
+    def _is_aside(self, record: TableRecord) -> bool:
+        """True if the table's rows are in the folder that the new copy needs."""
+        return record.move is not None and record.move.source == copy_folder(self.table_id)
 
     def _place(self, record: TableRecord) -> None:
         """Move an earlier copy, which contains the table's rows, to the table's place, because the new copy needs the
