@@ -118,7 +118,7 @@ test: servers jars sparks
 
 DEEP_MINUTES ?= 10
 test-deep: servers jars sparks kernels
-	@deploy/setup.sh moto readers maven
+	@deploy/setup.sh moto readers maven postgres
 	DEEP_MINUTES=$(DEEP_MINUTES) $(PY) -m pytest -s tests/differential -k many_minutes $(PYTEST_ARGS)
 	$(PY) -m pytest -s -m deep --durations=0 $(PYTEST_ARGS)
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the Makefile's targets need: `deploy/setup.sh [venv] [java] [npm] [mirror] [systemd] [helm]
-#   [compose] [chromium] [debootstrap] [moto] [readers] [maven]`.
+#   [compose] [chromium] [debootstrap] [moto] [readers] [maven] [postgres]`.
 #
 # As root on Debian or Ubuntu it installs missing system packages; for other users it prints the command. If everything is
 # installed, it takes a few milliseconds. It installs the Python packages of requirements.lock into .venv, verified by hash.
@@ -92,6 +92,10 @@ need_maven() {
     command -v mvn >/dev/null || install "Maven is missing; it fetches the programs of Iceberg for the tests" maven
 }
 
+need_postgres() {
+    ls -d /usr/lib/postgresql/*/bin >/dev/null 2>&1 || install "PostgreSQL is missing; the tests run its recipe" postgresql
+}
+
 need_chromium() {
     for name in chromium chromium-browser google-chrome; do
         command -v $name >/dev/null && return
@@ -177,7 +181,7 @@ need_readers() { need_folder readers; }
 
 for name in "$@"; do
     case $name in
-    venv | java | npm | mirror | systemd | helm | compose | chromium | debootstrap | moto | readers | maven) "need_$name" ;;
-    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose, chromium, debootstrap, moto, readers or maven" ;;
+    venv | java | npm | mirror | systemd | helm | compose | chromium | debootstrap | moto | readers | maven | postgres) "need_$name" ;;
+    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose, chromium, debootstrap, moto, readers, maven or postgres" ;;
     esac
 done

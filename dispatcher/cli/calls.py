@@ -65,6 +65,20 @@ TlsMode = Annotated[
         metavar="MODE", help="disabled, preferred, required, verify_ca or verify_identity."
     ),
 ]
+TlsCa = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="For TLS: PEM file of the trusted certificate authorities.",
+        show_default=False,
+    ),
+]
+GetServerPublicKey = Annotated[
+    bool,
+    typer.Option(
+        "--get-server-public-key", help="Without TLS: accept the key that the server sends."
+    ),
+]
 Config = Annotated[
     list[Path],
     typer.Option(

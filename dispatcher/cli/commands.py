@@ -14,8 +14,10 @@ from dispatcher.cli import binlogs, check, consumers, init, read, settings, stat
 from dispatcher.cli import compile as compile_kernels
 from dispatcher.cli.calls import (
     Config,
+    GetServerPublicKey,
     PasswordEnv,
     PasswordFile,
+    TlsCa,
     TlsMode,
     errors_as_exit_codes,
     read_settings,
@@ -163,14 +165,7 @@ def inspect_command(  # noqa: PLR0913 - one parameter per option
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
     tls_mode: TlsMode = "preferred",
-    ca: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="For TLS: PEM file of the trusted certificate authorities.",
-            show_default=False,
-        ),
-    ] = None,
+    ca: TlsCa = None,
     server_public_key: Annotated[
         Path | None,
         typer.Option(
@@ -179,12 +174,7 @@ def inspect_command(  # noqa: PLR0913 - one parameter per option
             show_default=False,
         ),
     ] = None,
-    get_server_public_key: Annotated[
-        bool,
-        typer.Option(
-            "--get-server-public-key", help="Without TLS: accept the key that the server sends."
-        ),
-    ] = False,
+    get_server_public_key: GetServerPublicKey = False,
 ) -> None:
     """Print a binlog: events, positions, GTIDs, rows.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import sys
-import time
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -13,8 +14,7 @@ import typer
 from dispatcher.cli.calls import EXIT_FAULT, errors_as_exit_codes
 from dispatcher.terminal.output import say, say_progress
 
-_LOOK_EVERY_S = 0.5
-_TELL_EVERY_S = 5.0
+_TERMINAL_EVERY_S, _LINE_EVERY_S = 0.5, 5.0
 
 
 def compile_command() -> None:
@@ -47,29 +47,29 @@ def compile_kernels() -> bool:
             err=True,
         )
         return False
-    began = told = time.monotonic()
     loads = [inspect_each_type, *KERNEL_LOADS, load_dump_kernels, load_decoder]
-    kernels = Kernels(loads, ["dispatcher"], None)
+    kernels = Kernels(loads, ["dispatcher"], _Progress())
     if kernels.loaded:
         say("all kernels are compiled")
-        return True
-    every_s = _LOOK_EVERY_S if sys.stderr.isatty() else _TELL_EVERY_S
-    while kernels.compiling():
-        time.sleep(_LOOK_EVERY_S)
-        if time.monotonic() - told >= every_s:
-            told = time.monotonic()
-            _tell(f"{kernels.done} of {kernels.total} functions compiled")
-    kernels.load()
-    say(f"kernels compiled in {time.monotonic() - began:.0f} s")
+    else:
+        asyncio.run(kernels.run(_TERMINAL_EVERY_S if sys.stderr.isatty() else _LINE_EVERY_S))
     return True
 
 
-def _tell(line: str) -> None:
-    """Print progress; a terminal shows the newest line only."""
-    if sys.stderr.isatty():
-        print(f"\r{line}", end="", file=sys.stderr, flush=True)
-    else:
-        say_progress(line)
+class _Progress:
+    """Prints what `Kernels` logs. A terminal shows the newest number of functions only."""
+
+    def log(self, level: int, event: str, **fields: object) -> None:
+        if "seconds" in fields:
+            say(f"{event} in {fields['seconds']} s")
+        elif level >= logging.INFO:
+            self._show(f"{fields['done']} of {fields['of']} functions compiled")
+
+    def _show(self, line: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{line}", end="", file=sys.stderr, flush=True)
+        else:
+            say_progress(line)
 
 
 def inspect_each_type() -> None:

@@ -18,8 +18,10 @@ import typer
 
 from dispatcher.cli.calls import (
     EXIT_FAULT,
+    GetServerPublicKey,
     PasswordEnv,
     PasswordFile,
+    TlsCa,
     TlsMode,
     errors_as_exit_codes,
 )
@@ -77,20 +79,8 @@ def init_command(  # noqa: PLR0913 - one parameter per option
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
     tls_mode: TlsMode = "preferred",
-    ca: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="For TLS: PEM file of the trusted certificate authorities.",
-            show_default=False,
-        ),
-    ] = None,
-    get_server_public_key: Annotated[
-        bool,
-        typer.Option(
-            "--get-server-public-key", help="Without TLS: accept the key that the server sends."
-        ),
-    ] = False,
+    ca: TlsCa = None,
+    get_server_public_key: GetServerPublicKey = False,
 ) -> None:
     """Prepare a server and write the daemon's settings.
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
-from threading import Thread
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from dispatcher.library.binlogs import Binlog
 from dispatcher.library.transactions import joined
 from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
+from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.terminal.output import say_progress
 
 RANGE_BYTES = 8 << 20
@@ -25,11 +25,13 @@ RETRY_MAX_S = 10.0
 
 
 class ReadRange(NamedTuple):
-    """`data`: a delivered binlog, b"" without transactions; `at_end`: True if everything was returned that the log
-    held when the source first knew its end."""
+    """`data`: a delivered binlog, b"" without transactions; `end`: the end of the range; `head`: the end of the log,
+    None if it is not known; `ended`: True if no range can follow."""
 
     data: bytes
-    at_end: bool
+    end: tuple[int, int]
+    head: tuple[int, int] | None
+    ended: bool = False
 
 
 class ChangeSource(Protocol):
@@ -66,16 +68,15 @@ class DaemonConsumer:
         self._session = 0
         self._after: dict[str, Any] | None = None
         self._end: dict[str, Any] | None = None
-        self._target: tuple[int, int] | None = None
 
     async def open(self) -> None:
         """Open a reading session. Raises `BinlogError`."""
         after = None
         if self._start is not None:
-            answer = await _in_thread(self._call, "resolve", {"to": self._start})
+            answer = await self._answer("resolve", {"to": self._start})
             after = answer["position"]
         body = {"after": after, "read_only": not self._acknowledges}
-        answer = await _in_thread(self._call, "session", body)
+        answer = await self._answer("session", body)
         self._session, self._after = answer["session"], answer["position"]
         self._end = self._after
         self.lower_case_table_names = answer["lower_case_table_names"] or 0
@@ -91,11 +92,9 @@ class DaemonConsumer:
         if answer["gap"]:
             say_progress("the server has purged changes that were not read; continuing after them")
         self._end = answer["end"]
+        head = None if answer["lag_bytes"] is None else Position.from_dict(answer["head"]).order
         end = Position.from_dict(answer["end"]).order
-        if self._target is None and answer["lag_bytes"] is not None:
-            self._target = Position.from_dict(answer["head"]).order
-        at_end = self._target is not None and end >= self._target
-        return ReadRange(data if answer["transactions"] else b"", at_end)
+        return ReadRange(data if answer["transactions"] else b"", end, head)
 
     async def acknowledge(self) -> None:
         self._after = self._end
@@ -104,46 +103,22 @@ class DaemonConsumer:
         """Store the last acknowledgement; the other ones are part of the next `read`."""
         if self._acknowledges and self._after is not None:
             body = {"session": self._session, "position": self._after}
-            await _in_thread(self._call, "ack", body)
+            await self._answer("ack", body)
+
+    async def _answer(self, operation: str, body: dict[str, Any]) -> Any:
+        return await in_thread(operation, partial(self._call, operation, body))
 
     async def _repeated(self, call: str, body: dict[str, Any]) -> Any:
         pause_s = 1.0
         while True:
             try:
-                return await _in_thread(self._call, call, body)
+                return await self._answer(call, body)
             except BinlogError as error:
                 if not _passes(error):
                     raise
                 say_progress(f"waiting {pause_s:g} s: {error}")
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
-
-
-async def _in_thread(call: Call, operation: str, body: dict[str, Any]) -> Any:
-    """Returns what the call returns. The program can end while the call waits for transactions: unlike with
-    `asyncio.to_thread`, its thread is not awaited then."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Any] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if answer.cancelled():
-            return
-        if error is None:
-            answer.set_result(result)
-        else:
-            answer.set_exception(error)
-
-    def run() -> None:
-        result, fault = None, None
-        try:
-            result = call(operation, body)
-        except BaseException as error:  # noqa: BLE001 - the caller gets it
-            fault = error
-        with suppress(RuntimeError):  # the loop is closed: the program ends
-            loop.call_soon_threadsafe(settle, result, fault)
-
-    Thread(target=run, daemon=True).start()
-    return await answer
 
 
 def _passes(error: BinlogError) -> bool:
@@ -162,16 +137,14 @@ class LibraryBinlog:
         self._binlog = binlog
         self._acknowledges = acknowledges
         self._wait_s = wait_s
-        self._target: tuple[int, int] | None = None
 
     async def read(self) -> ReadRange:
-        transactions = await self._binlog.read(max_bytes=RANGE_BYTES, wait_s=self._wait_s)
-        if self._target is None and self._binlog.lag_bytes is not None:
-            self._target = self._binlog.head.order
-        reached = self._target is not None and self._binlog.position.order >= self._target
-        at_end = self._binlog.ended or reached
+        binlog = self._binlog
+        transactions = await binlog.read(max_bytes=RANGE_BYTES, wait_s=self._wait_s)
+        head = None if binlog.lag_bytes is None else binlog.head.order
+        end, ended = binlog.position.order, binlog.ended
         data = await asyncio.to_thread(joined, transactions) if transactions else b""
-        return ReadRange(data, at_end)
+        return ReadRange(data, end, head, ended)
 
     async def acknowledge(self) -> None:
         if self._acknowledges:

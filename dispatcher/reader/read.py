@@ -16,12 +16,15 @@ async def copy_changes(
 ) -> None:
     """Write the changes of the source as they come. `once`: return when the end of the log is reached that was the end
     at the first answer. Raises `BinlogError`, and BrokenPipeError if the reader of standard output is gone."""
+    target: tuple[int, int] | None = None
     while True:
         delivered = await source.read()
         if delivered.data:
             await output.write(partial(lines.of, delivered.data))
         await source.acknowledge()
-        if once and delivered.at_end:
+        target = target or delivered.head
+        reached = target is not None and delivered.end >= target
+        if once and (delivered.ended or reached):
             return
 
 

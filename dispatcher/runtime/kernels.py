@@ -29,7 +29,6 @@ from dispatcher.stream.warmup import Load, load_kept_kernels
 COMPILING = "compiling kernels, once per version and machine"
 _CHILDREN_MAX = 2  # each compiles with about 300 MB of memory
 _LOOK_EVERY_S = 0.2
-_LOG_EVERY_S = 5.0
 _NUMBER_BYTES = 2
 
 
@@ -96,12 +95,12 @@ class Kernels:
         """Wait until the kernels are loaded."""
         await self._loaded.wait()
 
-    async def run(self) -> None:
+    async def run(self, log_every_s: float = 5.0) -> None:
         """Follow the child processes, log their progress, and load the kernels. Returns at once if they are loaded."""
         began = logged = time.monotonic()
-        while self.compiling():
+        while self._compiling():
             await asyncio.sleep(_LOOK_EVERY_S)
-            if time.monotonic() - logged >= _LOG_EVERY_S:
+            if time.monotonic() - logged >= log_every_s:
                 logged = time.monotonic()
                 self._tell(logging.INFO, COMPILING, done=self.done, of=self.total)
         if not self.loaded:
@@ -110,7 +109,9 @@ class Kernels:
             seconds = round(time.monotonic() - began)
             self._tell(logging.INFO, "kernels compiled", seconds=seconds)
 
-    def compiling(self) -> bool:
+    # ------------------------------------------------------------------------------------------------------------
+
+    def _compiling(self) -> bool:
         """Read the progress. Returns False once all child processes have ended."""
         if not self._children:
             return False
@@ -128,13 +129,6 @@ class Kernels:
             self._children = []
             os.close(self._pipe)
         return alive
-
-    def load(self) -> None:
-        """Load what the child processes have compiled, and compile what they have not. For programs without a loop."""
-        self._load()
-        self._finish()
-
-    # ------------------------------------------------------------------------------------------------------------
 
     def _tell(self, level: int, event: str, **fields: object) -> None:
         if self._log is not None:

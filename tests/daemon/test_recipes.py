@@ -36,12 +36,11 @@ def blocks(page: str, language: str) -> list[str]:
 def source(mysql97: Server) -> Iterator[str]:
     """The address of a server whose log has three inserted rows, an update and a delete of the database recipes."""
     mysql97.add_user("recipe", PASSWORD)
+    file, offset = mysql97.binlog_position()
     mysql97.execute(
-        "DROP DATABASE IF EXISTS recipes",
         "CREATE DATABASE recipes",
         "CREATE TABLE recipes.orders (id INT PRIMARY KEY, name VARCHAR(40))",
     )
-    start = "earliest"
     mysql97.execute(
         *(f"INSERT INTO recipes.orders VALUES ({n}, '{text}')" for n, text in enumerate(ROWS))
     )
@@ -49,7 +48,7 @@ def source(mysql97: Server) -> Iterator[str]:
         "UPDATE recipes.orders SET name = 'new' WHERE id = 0",
         "DELETE FROM recipes.orders WHERE id = 1",
     )
-    yield f"mysql://recipe@127.0.0.1:{mysql97.port}/recipes --from {start} --once --password-env PASSWORD"
+    yield f"mysql://recipe@127.0.0.1:{mysql97.port}/recipes --from {file}:{offset} --once --password-env PASSWORD"
     mysql97.execute("DROP DATABASE recipes", "DROP USER 'recipe'@'%'")
 
 

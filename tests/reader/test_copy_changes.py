@@ -49,7 +49,7 @@ class Ranges:
     async def read(self) -> ReadRange:
         self.events.append("read")
         data = self._left.pop(0)
-        return ReadRange(data, not self._left)
+        return ReadRange(data, end=(0, 2 - len(self._left)), head=(0, 2))
 
     async def acknowledge(self) -> None:
         self.events.append("acknowledge")
@@ -72,6 +72,21 @@ async def test_a_range_is_acknowledged_after_it_was_written() -> None:
     step = ["read", "write", "acknowledge"]
     assert source.events == [*step, "read", "acknowledge", *step]
     assert output.text.count(b"\n") == 2
+
+
+class GrowingLog(Ranges):
+    """Another transaction is committed during each read."""
+
+    async def read(self) -> ReadRange:
+        delivered = await super().read()
+        number = self.events.count("read")
+        return delivered._replace(end=(0, number), head=(0, number + 1))
+
+
+async def test_once_ends_at_the_end_of_the_log_that_was_first_known() -> None:
+    source = GrowingLog(*(log(created(n)) for n in range(9)))
+    await copy_changes(source, ChangeLines(), Recorded(source), once=True)
+    assert source.events.count("read") == 2
 
 
 class Broken:
@@ -159,7 +174,7 @@ async def test_a_consumer_acknowledges_with_the_next_call() -> None:
     source = consumer(daemon)
     await source.open()
     delivered = await source.read()
-    assert delivered.at_end
+    assert delivered.end == delivered.head
     await source.close()
     assert daemon.calls[-1] == ("ack", position(2))
     await source.acknowledge()
