@@ -31,6 +31,9 @@ from dispatcher.model.position import Position
 RANGE_BYTES = 4 << 20
 WAIT_MAX_S = 30.0
 ACKNOWLEDGE_EVERY_S = 1.0
+FORMAT_AGAIN_S = (
+    0.1  # how often the session looks whether the source has sent its FORMAT_DESCRIPTION
+)
 _TURN_S = 0.004  # how long the session may send before it lets other tasks run
 HEARTBEAT_MIN_S = 0.1  # a client may ask for a period of nanoseconds, which would keep a core busy
 
@@ -89,6 +92,7 @@ class DumpSession:
         self._server = ""  # the server from whose log the dump began
         self._heartbeat_s = options.heartbeat_s and max(options.heartbeat_s, HEARTBEAT_MIN_S)
         self._head: tuple[int, int] = (0, 0)  # the end of the log when the dump began
+        self._has_format = False  # True once the client has got a FORMAT_DESCRIPTION
         # The sent ranges that are not acknowledged, oldest first.
         self._sent: deque[_Sent] = deque()
         self._acknowledged_at = self._wrote_at = self._yielded_at = clock()
@@ -116,14 +120,21 @@ class DumpSession:
                 position = await self._begin(consumers, place)
         self._server = position.server
         consumers.called(self._name, self._number, self._caller)
-        if (format_ := consumers.format(self._name)) is not None:
-            # The FORMAT_DESCRIPTION is sent without its timestamp, because it may be from another file than that in
-            # which the dump begins. With the timestamp, mysqlbinlog would end if the event is newer than its
-            # `--stop-datetime`.
-            for packets in self._relay.packets([MAGIC, made_events.without_time(format_)]):
-                await self._send(packets)
-            await self._send(self._relay.arrive(position.file, position.offset))
+        await self._send_format(position)
         return position
+
+    async def _send_format(self, after: Position) -> None:
+        """Send the ROTATE and the FORMAT_DESCRIPTION with which a server begins each dump. Does nothing if the source
+        has not sent its own yet over the present connection."""
+        format_ = self._consumers().format(self._name)
+        if format_ is None:
+            return
+        self._has_format = True
+        # The FORMAT_DESCRIPTION is sent without its timestamp, because it may be from another file than that in which
+        # the dump begins. With the timestamp, mysqlbinlog would end if the event is newer than its `--stop-datetime`.
+        for packets in self._relay.packets([MAGIC, made_events.without_time(format_)]):
+            await self._send(packets)
+        await self._send(self._relay.arrive(after.file, after.offset))
 
     async def _beginning(self, consumers: Consumers) -> Beginning:
         held = await consumers.held(self._name)
@@ -161,6 +172,8 @@ class DumpSession:
     async def _send_next(self, after: Position) -> Position:
         """Wait for transactions after `after` and send them. Return the position up to which the client now has
         everything."""
+        if not self._has_format:
+            await self._send_format(after)
         answer = await self._consumers().poll(
             self._name,
             self._number,
@@ -194,6 +207,7 @@ class DumpSession:
         try:
             if gap:
                 raise self._purged()
+            self._has_format = True  # the range has a FORMAT_DESCRIPTION
             for packets in self._relay.packets(parts):
                 await self._send(packets)
         finally:
@@ -227,9 +241,10 @@ class DumpSession:
         return bool(period_s) and (moved or self._clock() >= self._wrote_at + period_s)
 
     def _wait_s(self) -> float:
-        """How long a poll may wait for new transactions until a heartbeat or an acknowledgement is due."""
+        """How long a poll may wait for new transactions until a heartbeat, an acknowledgement, or another look for the
+        source's FORMAT_DESCRIPTION is due."""
         now = self._clock()
-        due = [now + WAIT_MAX_S]
+        due = [now + (WAIT_MAX_S if self._has_format else FORMAT_AGAIN_S)]
         if self._heartbeat_s:
             due.append(self._wrote_at + self._heartbeat_s)
         if self._sent:

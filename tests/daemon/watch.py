@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -60,12 +60,23 @@ class Watch:
     probes: Probes
     rows: int = 0
     stopping: threading.Event = field(default_factory=threading.Event)
+    reading: Future[None] | None = None
 
     def until_undisturbed(self) -> None:
-        """Wait until two more rows are delivered to the other consumer, and the daemon has answered further probes."""
+        """Wait until two more rows are delivered to the other consumer, and the daemon has answered further probes.
+        Raises the error that has ended the reading of the other consumer."""
         wanted = self.rows + 3
-        until(lambda: self.rows >= wanted, "delivery to the other consumer goes on")
+        until(lambda: self._has_ended() or self.rows >= wanted, "delivery to the other consumer")
+        self._raise_ended()
         self.probes.until_answered()
+
+    def _has_ended(self) -> bool:
+        return self.reading is not None and self.reading.done()
+
+    def _raise_ended(self) -> None:
+        if self.reading is not None and self._has_ended():
+            self.reading.result()
+            raise AssertionError("the reader of the other consumer has ended")
 
 
 @contextmanager
@@ -78,7 +89,7 @@ def watched(daemon: Daemon, read: Callable[[Watch], None], growth_max: int) -> I
     before = daemon.resident_bytes
     with probed(daemon) as probes, ThreadPoolExecutor(1) as pool:
         seen = Watch(probes)
-        reading = pool.submit(read, seen)
+        seen.reading = reading = pool.submit(read, seen)
         try:
             seen.until_undisturbed()
             yield seen
@@ -86,4 +97,5 @@ def watched(daemon: Daemon, read: Callable[[Watch], None], growth_max: int) -> I
         finally:
             seen.stopping.set()
         reading.result()
-    assert probes.resident_max - before < growth_max
+    grown = probes.resident_max - before
+    assert grown < growth_max, f"the resident memory has grown by {grown >> 20} MiB"

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from tests.daemon.conftest import MakeDaemon, Source, make_daemon, source
-from tests.front.fronted import Fronted
+from tests.front.fronted import Fronted, until_greets
 from tests.servers.plugin import ServerFactory
 from tests.servers.ports import free_port
 
@@ -32,5 +32,6 @@ def fronted(
     )
     daemon.start()
     daemon.api.until_state("shop", "streaming")
+    until_greets(front)
     with closing(Fronted(server, daemon, front)) as fronted:
         yield fronted

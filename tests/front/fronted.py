@@ -7,13 +7,24 @@ from dataclasses import dataclass
 
 import pymysql
 
-from tests.daemon.harness import Daemon
+from tests.daemon.harness import Daemon, until
+from tests.front.wire.raw_client import RawClient
 from tests.servers import Instance
 from tests.servers.installs import installation
 from tests.support import binlog_tool
 from tests.support.binlog_tool import PrintedEvent
 
 TIMEOUT_S = 60.0
+
+
+def until_greets(port: int) -> None:
+    """Wait until a front names its server's version in the greeting. Before, it refuses each login with error 1053."""
+
+    def knows_version() -> bool:
+        with RawClient(port) as client:
+            return b"binlog-dispatcher" not in client.greeting
+
+    until(knows_version, "the front knows the server's version")
 
 
 @dataclass

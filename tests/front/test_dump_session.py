@@ -116,6 +116,27 @@ async def test_a_dump_by_file_has_the_consumer_s_transactions(
     await client.leave()
 
 
+async def test_a_dump_without_transactions_begins_as_soon_as_the_source_has_sent_its_format(
+    daemon: Daemon, log: LogWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = await daemon.start(declared("c"))
+    known, unknown = readers.format, iter([None] * 3)
+    monkeypatch.setattr(readers, "format", lambda name: next(unknown, known(name)))
+    file = log.files[-1]
+    client = Client(readers, log, options(AfterPlace(file.name, file.size)))
+    client.start()
+    await until(lambda: client.count(EventType.FORMAT_DESCRIPTION) == 1, "the format")
+    assert [event[4] for event in client.events] == [
+        EventType.ROTATE,
+        EventType.FORMAT_DESCRIPTION,
+    ]
+    assert next(unknown, "all asked") == "all asked"
+    write(log, "a", 1)
+    await until(lambda: client.gtids == [4], "the new transaction")
+    assert client.count(EventType.FORMAT_DESCRIPTION) == 1
+    await client.leave()
+
+
 async def test_a_dump_by_gtid_has_empty_transactions_for_those_of_others(
     daemon: Daemon, log: LogWriter
 ) -> None:

@@ -24,7 +24,7 @@ from tests.daemon.harness import PASSWORD, Daemon, Json, until
 from tests.daemon.watch import Watch, watched
 from tests.front.attacker import Attacker, Refused
 from tests.front.dump.raw_dump import NON_BLOCKING, THROUGH_GTID, by_file
-from tests.front.fronted import Fronted
+from tests.front.fronted import Fronted, until_greets
 from tests.front.questions.recorded import RECORDINGS
 from tests.front.wire.raw_client import RawClient, response, ssl_request
 from tests.servers import Instance
@@ -87,6 +87,7 @@ def fronted(server: Instance, tmp_path_factory: pytest.TempPathFactory) -> Itera
     daemon.start()
     for name in settings["consumers"]:
         daemon.api.until_state(name, "streaming")
+    until_greets(port)
     with closing(Fronted(server, daemon, port)) as fronted:
         yield fronted
         daemon.stop()

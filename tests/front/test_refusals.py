@@ -14,6 +14,7 @@ from dispatcher.binlog.event.types import EventType
 from dispatcher.model.gtid import GtidSet
 from tests.daemon.harness import PASSWORD, Daemon, Json
 from tests.front.dump.raw_dump import CRC32, MARIADB, by_file, by_gtids, events, payloads, raw_dump
+from tests.front.fronted import until_greets
 from tests.servers import Instance, Kind
 from tests.servers.plugin import ServerFactory
 from tests.servers.ports import free_port
@@ -177,6 +178,7 @@ def compared(
         daemon.start()
         for name in consumers:
             daemon.api.until_state(name, "streaming")
+        until_greets(port)
         yield Compared(server, port, requests)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.daemon.conftest import MakeDaemon, Source
 from tests.daemon.harness import until
 from tests.front.cut_proxy import CutProxy
-from tests.front.fronted import Fronted
+from tests.front.fronted import Fronted, until_greets
 from tests.servers import Instance, Kind
 from tests.servers.plugin import ServerFactory
 from tests.servers.ports import free_port
@@ -90,6 +90,7 @@ def read(
     )
     daemon.start()
     daemon.api.until_state("shop", "streaming")
+    until_greets(front)
     own = (
         ()
         if kind.startswith("mariadb")

@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from tests.daemon.conftest import MakeDaemon, Source
-from tests.front.fronted import Fronted
+from tests.front.fronted import Fronted, until_greets
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory
 from tests.servers.ports import free_port
@@ -91,6 +91,7 @@ def asked(
     daemon = make_daemon({"shop": source(server, "shop")}, front={"listen": f"127.0.0.1:{front}"})
     daemon.start()
     daemon.api.until_state("shop", "streaming")
+    until_greets(front)
     with closing(Fronted(server, daemon, front)) as fronted:
         yield fronted
 

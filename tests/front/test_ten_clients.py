@@ -24,6 +24,7 @@ from tests.front.clients.java_clients import canal, java_connector
 from tests.front.clients.python_clients import asyncmy, python_mysql_replication
 from tests.front.clients.readings import MARKS, Client, Endpoint, Key, Reading, Start, Until
 from tests.front.clients.zongji import zongji
+from tests.front.fronted import until_greets
 from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
 from tests.servers.ports import free_port
@@ -144,6 +145,7 @@ def daemon(server: Instance, port: int, tmp_path: Path) -> Iterator[Daemon]:
         daemon.start()
         for case in CASES:
             daemon.api.until_state(case.name, "streaming")
+        until_greets(port)
         yield daemon
         daemon.stop()
 
