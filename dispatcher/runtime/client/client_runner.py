@@ -111,7 +111,7 @@ class ClientRunner:
         self._surveys_begun = 0
         self._surveyed: ServerView | BinlogError | None = None  # the newest answer of a survey
         self._surveying = asyncio.Lock()
-        self.resolving = asyncio.Lock()  # locked while the server is asked for a reader's place
+        self._searching = asyncio.Lock()
         self.waiters = Waiters()
         self.look_ups = LookUps()
         self.picture: Picture | None = None  # the newest picture of the server, for the front
@@ -352,10 +352,15 @@ class ClientRunner:
             self.source.next_host(SURVEY)
 
     async def ask(self, task: str, request: ViewRequest) -> tuple[ServerView, int | None]:
-        """Survey the source in a thread. Raises BinlogError."""
-        with self.guarded(task):
-            survey = partial(self.source.survey, request)
-            return await in_thread(f"{task} {self.client.label}", survey)
+        """Survey the source in a thread. Raises BinlogError.
+
+        A search for a start reads files of the log. So that many readers which seek at the same time take the memory
+        and the connection of one search, only one search runs at a time.
+        """
+        async with self._searching if request.starts else contextlib.nullcontext():
+            with self.guarded(task):
+                survey = partial(self.source.survey, request)
+                return await in_thread(f"{task} {self.client.label}", survey)
 
     # -- readers that seek -----------------------------------------------------------------------------------
 

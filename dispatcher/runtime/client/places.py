@@ -21,8 +21,7 @@ async def position_of(session: ConsumerSession, start: Start) -> Position:
 
     Raises BinlogError if the server does not have the place, or cannot be asked (RANGE_UNAVAILABLE).
     """
-    async with session.runner.resolving:
-        view = await _view(session, start, ())
+    view = await _view(session, start, ())
     return seeking.reader_position(session.consumer, start, view, int(time.time()))
 
 
