@@ -508,6 +508,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests="tests/dispatch/client/test_seeking.py",
     ),
     Mutant(
+        "a client of the front continues in another log",
+        "9: a seek goes to a position that the server has",
+        "dispatch.client.seeking.has_left_log",
+        Return("False"),
+        tests="tests/dispatch/client/test_seeking.py",
+    ),
+    Mutant(
+        "a consumer that failed at another log has not left its log",
+        "9: a seek goes to a position that the server has",
+        "dispatch.client.seeking.has_left_log",
+        Replace("consumer.failed.kind in _DOUBTS", "False"),
+        tests="tests/dispatch/client/test_seeking.py",
+    ),
+    Mutant(
+        "a client of the front continues at a set that the queue never had",
+        "9: a seek goes to a position that the server has",
+        "dispatch.client.seeking.is_beside_queue",
+        Return("False"),
+        tests="tests/dispatch/client/test_seeking.py",
+    ),
+    Mutant(
         "a consumer waits for what the replica is committing",
         "6: after a failover the replica may catch up",
         "dispatch.client.start_position.lacking_transactions",

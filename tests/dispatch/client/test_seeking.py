@@ -9,7 +9,12 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.dispatch.client.client import Client
-from dispatcher.dispatch.client.seeking import seek_target
+from dispatcher.dispatch.client.seeking import (
+    has_left_log,
+    holds,
+    is_beside_queue,
+    seek_target,
+)
 from dispatcher.dispatch.messages.events import Added, Removed, SeekRequested
 from dispatcher.dispatch.values.executed_position import Mode
 from dispatcher.dispatch.values.specs import Progress
@@ -326,3 +331,51 @@ def test_a_file_number_of_thousands_of_digits_is_refused(
 ) -> None:
     wrong = replace(after(log, mode, 7), file="binlog." + "9" * 5000)
     assert refused(play, wrong).kind is ErrorKind.POSITION_UNKNOWN
+
+
+# -- a client of the front ---------------------------------------------------------------------------------------
+
+
+def has_left(play: World) -> bool:
+    """True if, by the server's present answers, its log is not the one that the consumer `a` has read."""
+    consumer = play.client.consumers["a"]
+    return has_left_log(consumer, play.server.view([consumer.queue.queued.file]))
+
+
+def test_the_log_that_a_consumer_reads_is_not_left(play: World, log: LogWriter) -> None:
+    assert not has_left(play)
+    log.rotate()
+    write(log, "shop", EACH)
+    assert not has_left(play)
+
+
+def test_a_log_is_left_after_a_reset_however_long_the_new_one_is(
+    play: World, log: LogWriter, mode: Mode
+) -> None:
+    other = LogWriter(gtid=WRITER[mode], checksum=True, now=log.files[0].created + 500)
+    for _ in range(FILES):
+        write(other, "shop", 2 * EACH)
+        other.rotate()
+    play.server.log, play.server.oldest, play.server.purged = other, 0, ""
+    assert has_left(play)
+
+
+def test_a_consumer_that_failed_at_another_log_has_left_it(
+    play: World, log: LogWriter, mode: Mode
+) -> None:
+    play, _ = another_log(play, log, mode)
+    assert has_left(play)
+
+
+def test_a_position_is_beside_the_queue_if_only_its_seq_is_in_it(
+    play: World, log: LogWriter, mode: Mode
+) -> None:
+    consumer = play.client.consumers["a"]
+    newest = after(log, mode, FILES * EACH)
+    assert holds(consumer, newest) and not is_beside_queue(consumer, newest)
+    other = {
+        Mode.GTID: replace(newest, gtid=f"{REPLICA}:1-{newest.seq}"),
+        Mode.DOMAINS: replace(newest, gtid=newest.gtid.replace("0-", "7-", 1)),
+    }.get(mode, replace(newest, server=REPLICA))
+    assert is_beside_queue(consumer, other)
+    assert not is_beside_queue(consumer, replace(other, seq=newest.seq + 1))
