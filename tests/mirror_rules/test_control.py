@@ -76,6 +76,8 @@ def row(serial: int, kind: str, **fields: Any) -> dict[str, Any]:
         "epoch": 0,
         "from_lsn": 0,
     }
+    if kind == "table":
+        values |= {"detail": row_of(record("x"))["detail"]}
     return values | {"serial": serial, "at": AT, "kind": kind} | fields
 
 
@@ -157,8 +159,9 @@ def test_compaction_changes_nothing_that_counts(
             number if data.draw(st.booleans()) else max(1, number - 1)
         )  # two writers at the same time
         fields = {"consumer": of} if kind == "consumer" else {"table_id": of}
-        detail = f'{{"id": "r{number}"}}' if kind == "request" else ""
-        rows.append(row(serial, kind, **fields, from_lsn=number, detail=detail, request="retry"))
+        if kind == "request":
+            fields |= {"detail": f'{{"id": "r{number}"}}'}
+        rows.append(row(serial, kind, **fields, from_lsn=number, request="retry"))
     gone = superseded(rows)
     before, after = latest_rows(rows), latest_rows([r for r in rows if r["serial"] not in gone])
     assert after == before

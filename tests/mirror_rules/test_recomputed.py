@@ -156,4 +156,4 @@ def test_the_control_table_keeps_them(generated: Generated | None) -> None:
     kept = record(generated)
     detail = detail_json(kept)
     plain = replace(kept, generated=None)
-    assert with_detail(plain, kept.word, detail).generated == generated
+    assert with_detail(plain, detail).generated == generated

@@ -1,5 +1,4 @@
-"""States and records are unchanged after they were written in the form of the control table and read. Rows of format 1
-can be read, too."""
+"""States and records are unchanged after they were written in the form of the control table and read."""
 
 from __future__ import annotations
 
@@ -13,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.binlog.sql.generated import GeneratedColumn
+from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import EPOCH_MAX, Position
-from spark_sink.mirror.rules.control_rows import control_row, latest_rows, row_of
+from spark_sink.mirror.rules.control_rows import latest_rows, row_of
 from spark_sink.mirror.rules.states import (
     CatchingUp,
     Copied,
@@ -27,7 +27,6 @@ from spark_sink.mirror.rules.states import (
     Replaying,
     State,
     Stopped,
-    TableState,
     state_from,
     state_json,
 )
@@ -165,149 +164,11 @@ def test_the_row_of_a_record_has_the_word_of_its_state() -> None:
     row = row_of(record)
     assert (row["kind"], row["state"]) == ("table", "copying")
     state = {"is": "catchingup", "goal": {"is": "live"}, "passed": 9}
-    assert json.loads(row["detail"]) == {"format": 2, "state": state, "registered": "db.t"}
+    assert json.loads(row["detail"]) == {"format": 1, "state": state, "registered": "db.t"}
 
 
-# -- format 1 ------------------------------------------------------------------------------------------------------
-
-
-def read(word: str, detail: dict[str, Any] | None = None, kind: str = "table") -> TableRecord:
-    """Returns the record that is read from a row of format 1."""
-    text = json.dumps(detail) if detail else ""
-    row = control_row(kind, table_id="id", consumer="shop", database="db", table="t", folder="db/t")
-    row |= {"state": word, "from_lsn": 6, "reason": "why", "detail": text, "serial": 7, "at": AT}
-    found = latest_rows([row])
-    (record,) = (found.histories if kind == "history" else found.records).values()
-    return record
-
-
-COPY = {"begin": B, "executed": E, "rows": 5}
-REPLAYED = COPY | {"passed": 9}
-WAS = {"failed": 7, "was": "complete"}
-
-FORMAT_1: list[tuple[str, dict[str, Any], State]] = [
-    ("complete", {}, Live()),
-    ("complete", {"exact_from": 3, "new_column": 4}, Live(exact_from=3, new_column=4)),
-    ("complete", {"failing": 5}, Live(failing=Failing(5))),
-    (
-        "partial",
-        {"failing": 5, "reason_before": "rows are missing"},
-        Live(complete=False, failing=Failing(5, "rows are missing")),
-    ),
-    ("partial", {}, Live(complete=False)),
-    ("partial", {"left_out": 3}, LeftOut(3)),
-    ("creating", {}, Creating()),
-    ("creating", {"handled": "r"}, Creating()),
-    ("copying", {"begin": B}, Copying(BEGIN)),
-    ("copying", COPY, Copied(BEGIN, EXECUTED)),
-    ("copying", COPY | {"exact": True, "exact_from": 6}, Copied(BEGIN, EXECUTED, exact=True)),
-    ("copying", REPLAYED | {"goal": "complete"}, Replaying(BEGIN, EXECUTED, False, 9)),
-    (
-        "copying",
-        REPLAYED | {"goal": "complete", "exact": True, "exact_from": 6},
-        Replaying(BEGIN, EXECUTED, True, 9, Live(exact_from=6)),
-    ),
-    # A person has let the replay skip an entry.
-    (
-        "copying",
-        REPLAYED | WAS | {"goal": "partial"},
-        Replaying(BEGIN, EXECUTED, False, 9, Live(complete=False)),
-    ),
-    # The copy has replaced the table.
-    ("copying", {"goal": "complete", "passed": 9}, CatchingUp(Live(), 9)),
-    ("copying", {"goal": "partial", "passed": 9}, CatchingUp(Live(complete=False), 9)),
-    ("stopped", WAS, Stopped(7, Live())),
-    ("stopped", WAS | {"was": "partial"}, Stopped(7, Live(complete=False))),
-    ("stopped", WAS | {"exact_from": 3, "lost": 8}, Stopped(7, Live(exact_from=3), lost=8)),
-    (
-        "stopped",
-        REPLAYED | WAS,
-        Stopped(7, Live(), copy=Replaying(BEGIN, EXECUTED, False, 9)),
-    ),
-    # A person has resolved the stop.
-    (
-        "stopped",
-        WAS | {"goal": "partial"},
-        CatchingUp(Live(complete=False), None, Stopped(7, Live())),
-    ),
-    ("dropped", {}, Dropped()),
-    ("dropped", {"handled": "r"}, Dropped()),
-]
-
-
-@pytest.mark.parametrize(("word", "detail", "state"), FORMAT_1)
-def test_a_row_of_format_1_is_read_as_its_state(
-    word: str, detail: dict[str, Any], state: State
-) -> None:
-    record = read(word, detail)
-    assert (record.state, record.word, record.reason) == (state, word, "why")
-    # The record is written in the new format.
-    row = row_of(record) | {"serial": 8, "at": AT}
-    assert latest_rows([row]).records["id"] == replace(record, serial=8)
-
-
-def test_every_word_and_every_state_is_among_the_rows_of_format_1() -> None:
-    assert {word for word, _, _ in FORMAT_1} == set(TableState)
-    assert {type(state) for _, _, state in FORMAT_1} == set(get_args(State))
-
-
-def test_a_table_of_format_1_that_waits_for_its_place_goes_on_waiting() -> None:
-    detail = {"goal": "complete", "was": "complete", "moved_from": "_binlog/moving/id"}
-    record = read("stopped", detail)
-    assert isinstance(record.state, CatchingUp)
-    assert (record.state.goal, record.state.passed) == (Live(), None)
-    assert (record.move, record.lies_at) == (Move("_binlog/moving/id"), "_binlog/moving/id")
-
-
-def test_an_adopted_table_of_format_1_catches_up() -> None:
-    # In format 1, the record of an adopted table kept the state from before the adoption.
-    record = read("complete", {"goal": "complete"})
-    assert record.state == CatchingUp(Live())
-
-
-def test_the_other_values_of_a_record_of_format_1() -> None:
-    record = read(
-        "complete",
-        {
-            "handled": "r1",
-            "answered": {"db.t": "r2"},
-            "names": [[4, "db", "old"], [5, "db", "older"]],
-            "moved_from": "db/old",
-            "move_step": 2,
-            "copied_at": 3,
-            "conflict": "column 'u' is uuid",
-            "metadata": ["_lsn", "_seq"],
-            "deletion_vectors": True,
-            "catalog": "db.t",
-            "catalog_error": "not registered as db.t: why",
-        },
-    )
-    assert record == TableRecord(
-        "id",
-        "shop",
-        "db",
-        "t",
-        "db/t",
-        from_lsn=6,
-        reason="why",
-        handled="r1",
-        answered={"db.t": "r2"},
-        names=(FormerName(4, "db", "old"), FormerName(5, "db", "older")),
-        move=Move("db/old", 2),
-        copied_at=3,
-        conflict="column 'u' is uuid",
-        metadata=("_lsn", "_seq"),
-        deletion_vectors=True,
-        registered="db.t",
-        refused="not registered as db.t: why",
-        serial=7,
-        at=AT,
-    )
-
-
-def test_histories_of_format_1() -> None:
-    assert read("creating", {"as_it_is": True}, "history").state == Creating(as_it_is=True)
-    assert read("complete", {"catalog": "db.t__history"}, "history").registered == "db.t__history"
-    stopped = read("stopped", {}, "history")
-    assert stopped.history
-    assert isinstance(stopped.state, Stopped)
+def test_a_record_of_another_format_is_refused() -> None:
+    row = row_of(TableRecord("id", "shop", "db", "t", state=Live()))
+    detail = json.loads(row["detail"]) | {"format": 2}
+    with pytest.raises(BinlogError, match="format 2; this version reads format 1"):
+        latest_rows([row | {"detail": json.dumps(detail), "serial": 1, "at": AT}])

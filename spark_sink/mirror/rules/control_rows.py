@@ -10,7 +10,6 @@ from enum import StrEnum
 from typing import Any
 
 from spark_sink.mirror.rules.proofs import Proof, proof_from, proof_json
-from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import (
     Request,
     TableRecord,
@@ -130,7 +129,7 @@ def _record(row: Row) -> TableRecord:
         serial=row["serial"],
         at=row["at"],
     )
-    return with_detail(record, TableState(row["state"]), json.loads(row["detail"] or "{}"))
+    return with_detail(record, json.loads(row["detail"] or "{}"))
 
 
 def _proof(row: Row) -> Proof:

@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from dispatcher.model.position import Position
 
-FORMAT = 2  # the format of the JSON; format 1 had one set of values for all states
+FORMAT = 1  # the format of the JSON
 Json = Mapping[str, Any]
 
 
@@ -229,64 +229,3 @@ def _value(value: Any) -> Any:
         return Position.from_dict(value)
     held = {name: _value(v) for name, v in value.items() if name != "is"}
     return _BY_NAME[value["is"]](**held)
-
-
-# -- format 1 ------------------------------------------------------------------------------------------------------
-
-
-def state_of_format_1(word: TableState, detail: Json) -> State:
-    """Returns the state of a record in format 1, from its word and from `detail`, in which all states had the same set
-    of values."""
-    match word:
-        case TableState.DROPPED:
-            return Dropped()
-        case TableState.CREATING:
-            return Creating(bool(detail.get("as_it_is")))
-        case TableState.COPYING:
-            return _copy_1(detail)
-        case TableState.STOPPED:
-            return _stopped_1(detail)
-        case TableState.PARTIAL if "left_out" in detail:
-            return LeftOut(detail["left_out"])
-    goal = TableState(detail.get("goal", word))
-    live = _live_1(goal, detail)
-    return CatchingUp(live) if "goal" in detail else live
-
-
-def _copy_1(detail: Json) -> State:
-    if "begin" not in detail:
-        return CatchingUp(_live_1(detail["goal"], detail), detail.get("passed", 0))
-    if (replaying := _replaying_1(detail)) is not None:
-        return replaying
-    begin = Position.from_dict(detail["begin"])
-    if "executed" not in detail:
-        return Copying(begin)
-    return Copied(begin, Position.from_dict(detail["executed"]), bool(detail.get("exact")))
-
-
-def _stopped_1(detail: Json) -> State:
-    was = _live_1(detail.get("was", TableState.PARTIAL), detail)
-    failed, lost = detail.get("failed", 0), detail.get("lost")
-    stopped = Stopped(failed, was, lost, _replaying_1(detail))
-    if "goal" not in detail:
-        return stopped
-    return CatchingUp(_live_1(detail["goal"], detail), stopped=stopped)
-
-
-def _live_1(word: str, detail: Json) -> Live:
-    failing = detail.get("failing")
-    before = detail.get("reason_before", "")
-    return Live(
-        word == TableState.COMPLETE,
-        detail.get("exact_from"),
-        detail.get("new_column"),
-        None if failing is None else Failing(failing, before),
-    )
-
-
-def _replaying_1(detail: Json) -> Replaying | None:
-    if "begin" not in detail or "passed" not in detail:
-        return None
-    begin, executed = (Position.from_dict(detail[name]) for name in ("begin", "executed"))
-    goal = _live_1(detail.get("goal", TableState.COMPLETE), detail)
-    return Replaying(begin, executed, bool(detail.get("exact")), detail["passed"], goal)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from dispatcher.binlog.sql.generated import GeneratedColumn
+from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules.states import (
     FORMAT,
     LIVE,
@@ -19,7 +20,6 @@ from spark_sink.mirror.rules.states import (
     TableState,
     state_from,
     state_json,
-    state_of_format_1,
 )
 from spark_sink.mirror.schema.recomputed import Generated
 from spark_sink.mirror.values.names import TableName, table_label
@@ -208,10 +208,16 @@ def detail_json(record: TableRecord) -> dict[str, Any]:
     return {"format": FORMAT, "state": state_json(record.state)} | values
 
 
-def with_detail(record: TableRecord, word: TableState, detail: Mapping[str, Any]) -> TableRecord:
-    """Returns the record with the content of the columns `state` and `detail`, in this format or in format 1."""
-    if detail.get("format") != FORMAT:
-        return _with_format_1(record, word, detail)
+def with_detail(record: TableRecord, detail: Mapping[str, Any]) -> TableRecord:
+    """Returns the record with the content of the column `detail`. Raises `BinlogError` TARGET_FILES if another version
+    of this program has written it in another format."""
+    if (written := detail.get("format")) != FORMAT:
+        raise BinlogError(
+            ErrorKind.TARGET_FILES,
+            f"the record of {record.label} has format {written}; this version reads format {FORMAT}",
+            where=f"consumer {record.consumer}",
+            remedy="run the version of binlog-dispatcher that has written the control table",
+        )
     values = {name: detail[name] for name in _DETAIL if name in detail}
     if "names" in values:
         values["names"] = tuple(FormerName(*former) for former in values["names"])
@@ -225,21 +231,3 @@ def with_detail(record: TableRecord, word: TableState, detail: Mapping[str, Any]
             for name, sources in values["generated"]
         )
     return replace(record, state=state_from(detail["state"]), **values)
-
-
-def _with_format_1(record: TableRecord, word: TableState, detail: Mapping[str, Any]) -> TableRecord:
-    moved_from = detail.get("moved_from")
-    return replace(
-        record,
-        state=state_of_format_1(word, detail),
-        handled=detail.get("handled", ""),
-        answered=detail.get("answered", {}),
-        names=tuple(FormerName(*former) for former in detail.get("names", ())),
-        move=None if moved_from is None else Move(moved_from, detail.get("move_step", 0)),
-        copied_at=detail.get("copied_at"),
-        conflict=detail.get("conflict", ""),
-        metadata=tuple(detail.get("metadata", ())),
-        deletion_vectors=bool(detail.get("deletion_vectors")),
-        registered=detail.get("catalog", ""),
-        refused=detail.get("catalog_error", ""),
-    )
