@@ -29,7 +29,6 @@ from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.messages.events import SeekRequested
 from dispatcher.dispatch.queue.queue import HeldRange, ReadableRange
 from dispatcher.dispatch.queue.reader import Caller, PollBounds
-from dispatcher.dispatch.status import consumer_state
 from dispatcher.dispatch.values.specs import Start
 from dispatcher.model.asked_dump import AskedDump, DumpRefusal
 from dispatcher.model.errors import Action, BinlogError, ErrorKind, UserError
@@ -42,7 +41,7 @@ from dispatcher.runtime.client.places import log_was_replaced, position_of, relo
 from dispatcher.runtime.loop.time_slices import in_slices
 from dispatcher.runtime.status.history import Sample
 from dispatcher.runtime.status.rates import Rates
-from dispatcher.runtime.status.status_rows import row_of, status_rows, status_samples
+from dispatcher.runtime.status.status_rows import row_of, state_of, status_rows, status_samples
 from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.settings.model import StartSettings
 
@@ -483,11 +482,11 @@ class ConsumerSessions:
 
     def states(self) -> list[tuple[str, str]]:
         """Pairs of consumer and state, as in the rows."""
-        pairs = ((session.runner.client, session.consumer) for session in self._sessions.values())
         return [
-            (consumer.name, consumer_state(client, consumer))
-            for client, consumer in pairs
-            if client.consumers.get(consumer.name) is consumer  # False while it is being replaced
+            (session.consumer.name, state_of(session))
+            for session in self._sessions.values()
+            # False while the consumer is being replaced.
+            if session.runner.client.consumers.get(session.consumer.name) is session.consumer
         ]
 
     def names(self) -> list[str]:

@@ -36,6 +36,19 @@ async def test_nothing_is_read_before_the_first_position_is_stored(
     await daemon.until_queued("c")
 
 
+async def test_a_consumer_is_streaming_only_when_its_first_position_is_stored(
+    daemon: Daemon, state: FakeState, source: FakeSource
+) -> None:
+    state.hold()
+    readers = await daemon.start(declared("c"))
+    await until(lambda: readers.get("c").consumer.started, "the server has told the position")
+    assert readers.states() == [("c", "connecting")]
+    assert "c" not in state.rows and source.streams == []
+    state.release()
+    await until(lambda: readers.states() == [("c", "streaming")], "the consumer streams")
+    assert state.rows["c"].acknowledged.seq == 0
+
+
 # -- acknowledgements -----------------------------------------------------------------------------------------
 
 

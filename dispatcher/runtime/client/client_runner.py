@@ -304,6 +304,11 @@ class ClientRunner:
         formats = (dispatcher.format for dispatcher in self._dispatchers.values())
         return next((format_ for format_ in formats if format_ is not None), None)
 
+    def dumps(self, dispatcher: int | None) -> bool:
+        """True if the dispatcher with this number has an open dump; see `DispatcherRunner.dumps`."""
+        runner = None if dispatcher is None else self._dispatchers.get(dispatcher)
+        return runner is not None and runner.dumps
+
     async def _survey_regularly(self) -> None:
         """Survey the source regularly, and whenever the rules order a survey."""
         while True:

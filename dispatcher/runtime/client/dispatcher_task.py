@@ -132,6 +132,11 @@ class DispatcherRunner:
         return stream.splitter.format if stream else None
 
     @property
+    def dumps(self) -> bool:
+        """True while a dump is requested and open. Before, the first positions of consumers may not be stored yet."""
+        return self._attempt is not None and self._attempt.stream is not None
+
+    @property
     def _open(self) -> _Attempt:
         assert self._attempt is not None and not self._attempt.closed(), "no connection is open"
         return self._attempt

@@ -8,11 +8,16 @@ from typing import Any
 
 from dispatcher.dispatch import status
 from dispatcher.dispatch.connection.consumer import Consumer
+from dispatcher.dispatch.connection.dispatcher import Phase
 from dispatcher.dispatch.queue.reader import ReaderState
 from dispatcher.runtime.client.consumer_session import ConsumerSession
 from dispatcher.runtime.status.history import Sample
 from dispatcher.runtime.status.rates import Counted, Rate, Rates
 
+_STREAMING, _CONNECTING = (
+    status.PHASE_STATES[Phase.STREAMING],
+    status.PHASE_STATES[Phase.CONNECTING],
+)
 _SESSION_MIN = 10**12  # in ms, the year 2001: a smaller number is not a time
 
 
@@ -40,7 +45,19 @@ def row_of(
     if client.consumers.get(consumer.name) is not consumer:
         return None
     row = status.status_row(client, consumer, rate, time.time(), now)
-    return row | _reader_columns(session, rate, now)
+    return row | {"state": state_of(session)} | _reader_columns(session, rate, now)
+
+
+def state_of(session: ConsumerSession) -> str:
+    """Returns the state of a consumer, as `status.consumer_state`, but `streaming` only after the dump is requested.
+
+    Before the request the daemon stores the consumer's first position. So if a person sees `streaming`, the consumer
+    will get what the server commits from then on, also if the daemon is killed.
+    """
+    client, consumer = session.runner.client, session.consumer
+    state = status.consumer_state(client, consumer)
+    has_begun = state != _STREAMING or session.runner.dumps(consumer.dispatcher)
+    return state if has_begun else _CONNECTING
 
 
 def status_samples(
