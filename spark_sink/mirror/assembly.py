@@ -16,6 +16,7 @@ from spark_sink.mirror.values.policies import (
     Deletes,
     IcebergOptions,
     MetadataColumn,
+    OnDifference,
     ProofOptions,
     PurgedChanges,
     TablePolicy,
@@ -50,6 +51,7 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
             feed=chosen.change_data_feed or False,
             omitted=chosen.omit_columns or (),
             all_versions=chosen.all_versions or False,
+            on_difference=OnDifference(chosen.on_difference or OnDifference.REPORT),
         )
 
     return ApplyOptions(

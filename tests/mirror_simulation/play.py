@@ -14,6 +14,7 @@ from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import Wish
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import (
+    OnDifference,
     ProofOptions,
     PurgedChanges,
     TablePolicy,
@@ -83,6 +84,8 @@ class _History:
         self.proof = random.Random(f"proof {rng.random()}")
         if self.proof.random() < 0.4:
             world.proofs = PROOFS
+            self.policy = replace(policy, on_difference=self.proof.choice(tuple(OnDifference)))
+            world.policy = lambda _: self.policy
         self.resolved = 0
         # A history table treats each statement that could not be parsed as a change of its table.
         unclear = not policy.history
@@ -207,19 +210,22 @@ class _History:
             world.ask_by_name(self.rng.choice(NAMES))
             return
         record = self.rng.choice(records)
-        wish = self.rng.choice((Wish.RECOPY, Wish.RETRY, Wish.SKIP))
+        wish = self.rng.choice((Wish.RECOPY, Wish.RETRY, Wish.SKIP, Wish.REPAIR))
         world.ask(record.table_id, Wish.RECOPY if record.history else wish)
 
     # -- proofs ------------------------------------------------------------------------------------------------
 
     def prove(self) -> None:
         """Change rows of Delta tables behind the mirror's back, and let the history go on. Each difference that remains
-        is found, and the tables are equal again."""
-        world, rng = self.world, self.proof
+        is found, and is corrected if the policy or a person says so. Then the tables are equal again."""
+        world, rng, wanted = self.world, self.proof, self.policy.on_difference
         planted = world.judge.tables.planted
         self.append()
         self._prove_for(rng.choice((20.0, 200.0, PLANTED_S)))
-        if not self.policy.history and rng.random() < 0.7:
+        asks = wanted is not OnDifference.REPAIR and rng.random() < 0.6
+        # The history of a table that differs would differ, too, after the table is made equal in another way.
+        may_plant = not self.policy.history or asks or wanted is OnDifference.REPAIR
+        if may_plant and rng.random() < 0.7:
             for record in list(world.control.records.values()):
                 table, server = world.lake.of(record), world.server.tables.get(record.name)
                 may_plant = is_provable(record) and server is not None and server.keyed
@@ -236,11 +242,20 @@ class _History:
         records = list(world.control.records.values())
         found = world.judge.proofs.found(records, world.control.proofs, since)
         world.stats["found"] += found
-        for record in records:
+        if wanted is not OnDifference.REPORT:
+            world.judge.proofs.corrected(records, wanted)
+        if asks:
+            for record in records:
+                if not (record.is_dropped or record.history):
+                    world.ask(record.table_id, Wish.REPAIR)
+            world.look()
+            self._prove_for(PLANTED_S)
+            world.judge.proofs.corrected(world.control.records.values(), OnDifference.REPAIR)
+        for record in list(world.control.records.values()):
             table, server = world.lake.of(record), world.server.tables.get(record.name)
             if table is not None and server is not None and is_provable(record):
                 table.rows = Counter(server.rows)
-                planted.discard(record.table_id)
+                world.judge.proofs.equal(record.table_id)
         self.kill()
         world.proofs = None
         self.kill()

@@ -1,12 +1,16 @@
-"""Assertions about proofs: a difference is reported if and only if a table differs."""
+"""Assertions about proofs: a difference is reported, and rows are rewritten, if and only if a table differs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from spark_sink.mirror.rules.effects import RepairRows
 from spark_sink.mirror.rules.proofs import Proof, is_provable
+from spark_sink.mirror.rules.records import name_at
+from spark_sink.mirror.rules.states import Stopped
 from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.values.policies import OnDifference
 from tests.mirror_simulation.lake import Lake
 from tests.mirror_simulation.log import Rows
 from tests.mirror_simulation.server import Server
@@ -17,12 +21,49 @@ class ProofRules:
 
     def __init__(self, server: Server, lake: Lake, planted: set[str]) -> None:
         self._server, self._lake, self._planted = server, lake, planted
+        self._repaired: set[str] = set()  # ids of repaired tables that are not proved again yet
 
     def stores(self, proofs: Sequence[Proof]) -> None:
         """Check proofs that are about to be stored: no difference is reported where there is none."""
         for proof in proofs:
-            is_false = proof.difference is not None and proof.table_id not in self._planted
+            if proof.difference is None:
+                self._repaired.discard(proof.table_id)
+            differs = proof.table_id in self._planted | self._repaired
+            is_false = proof.difference is not None and not differs
             assert not is_false, f"a false report about {proof.table_id}: {proof.difference}"
+
+    def repaired(self, effect: RepairRows) -> None:
+        """Check a table of which rows were just rewritten."""
+        record = effect.record
+        assert record.table_id in self._planted, f"rows of {record.label} are rewritten"
+        table = self._lake.of(record)
+        truth = self._server.log.at(name_at(record, effect.to + 1), effect.to)
+        assert table is not None
+        assert truth is not None
+        if _values(table.rows) == _values(truth.rows):
+            self.equal(record.table_id)
+
+    def equal(self, table_id: str) -> None:
+        """The table's rows are equal again. Its proof may still show a difference."""
+        self._planted.discard(table_id)
+        self._repaired.add(table_id)
+
+    def corrected(self, records: Iterable[TableRecord], wanted: OnDifference) -> None:
+        """Assert that no table differs any more, or that the tables that differ are stopped. Everything is applied to
+        the tables."""
+        for record in records:
+            if wanted is OnDifference.STOP:
+                is_stopped = isinstance(record.state, Stopped) and record.state.differs
+                assert is_stopped or not self._differs(record), f"{record.label} is not stopped"
+            else:
+                assert not self._differs(record), f"{record.label} is not repaired"
+
+    def _differs(self, record: TableRecord) -> bool:
+        server = self._server.tables.get(record.name)
+        if not is_provable(record) or server is None or not server.keyed:
+            return False
+        table = self._lake.of(record)
+        return _values(Counter() if table is None else table.rows) != _values(server.rows)
 
     def found(self, records: Iterable[TableRecord], proofs: dict[str, Proof], since: float) -> int:
         """Assert that each planted difference that is still in its table was found by a round that began at `since` or
@@ -36,8 +77,7 @@ class ProofRules:
             assert proof is not None, f"{record.label} is not proved"
             is_proved = proof.begun >= since and not proof.running and not proof.skipped
             assert is_proved, f"{record.label} is not proved again: {proof}"
-            table = self._lake.of(record)
-            differs = _values(Counter() if table is None else table.rows) != _values(server.rows)
+            differs = self._differs(record)
             differing += differs
             is_right = differs == (proof.difference is not None)
             assert is_right, f"{record.label} differs: {differs}, and its proof is {proof}"

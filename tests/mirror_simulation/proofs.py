@@ -1,4 +1,4 @@
-"""Reads and compares ranges of tables, and plants differences into Delta tables."""
+"""Reads, compares and repairs ranges of tables, and plants differences into Delta tables."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.rules.effects import CompareKeyRange, ReadKeyRange
-from spark_sink.mirror.rules.events import RangeCompared, RangeRead
+from spark_sink.mirror.rules.effects import CompareKeyRange, ReadKeyRange, RepairRows
+from spark_sink.mirror.rules.events import RangeCompared, RangeRead, RowsRepaired
 from spark_sink.mirror.rules.plan import route
-from spark_sink.mirror.rules.proofs import confirmed
+from spark_sink.mirror.rules.proofs import NO_TABLE, confirmed
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.schema.statements import effects_of
 from spark_sink.mirror.values.entries import LogEntry
@@ -22,6 +22,7 @@ from tests.mirror_simulation.log import Row, Rows, ServerTable
 from tests.mirror_simulation.server import Server
 
 KEY = "id INT"
+LISTED_MAX = 4  # so many differing keys of a range can be rewritten
 FOREIGN_ID = 1_000_000  # the server's rows have smaller keys
 _SECONDS = 0.1
 
@@ -30,12 +31,14 @@ Keyed = dict[int, Counter[frozenset[tuple[str, int | None]]]]  # the rows of eac
 
 @dataclass
 class _Held:
-    """A range that was read. `columns`: None if the server has no such table."""
+    """A range that was read. `columns`: None if the server has no such table; `confirmed`: the keys that differ, as two
+    readings have shown."""
 
     effect: ReadKeyRange
     chunk: Chunk
     columns: tuple[str, ...] | None
     rows: dict[int, Row]
+    confirmed: tuple[int, ...] = ()
 
 
 class Proofs:
@@ -77,7 +80,8 @@ class Proofs:
         chunk = Chunk(lower, upper)
         rows = {_id(row): row for row in table.rows if _is_in(_id(row), chunk)}
         self._held = {effect.run: _Held(effect, chunk, table.columns, rows)}
-        return RangeRead(effect.run, executed, KEY, chunk, len(rows), _SECONDS)
+        ranges = -(-len(table.rows) // effect.rows_max)
+        return RangeRead(effect.run, executed, KEY, chunk, len(rows), _SECONDS, ranges=ranges)
 
     def compare(self, effect: CompareKeyRange) -> RangeCompared:
         """Raises BinlogError if the log has lost an entry."""
@@ -86,14 +90,9 @@ class Proofs:
         if record.folder and (table is None or table.owner != record.table_id):
             return _moved(effect)
         to = effect.to if table is None else max(effect.to, table.version)
-        if self._log.lost_behind(effect.after, to + 1) is not None:
-            raise BinlogError(ErrorKind.TARGET_FILES, "a part of the log is lost")
-        wanted: dict[int, Row] = dict(held.rows)
-        for entry in self._log.between(effect.after, to + 1):
-            if _concerns(entry, record):
-                return _moved(effect)
-            if entry.kind is EntryKind.ROWS and (entry.database, entry.table) == record.name:
-                self._settle(entry, wanted, held.chunk)
+        wanted = self._wanted(held, record, effect.after, to)
+        if wanted is None:
+            return _moved(effect)
         rows: Rows = Counter() if table is None else table.rows
         columns = _column_difference(held.columns, table)
         if columns:
@@ -104,6 +103,44 @@ class Proofs:
         return self._answer(
             effect, held, "", [i for i in keys if present.get(i) != expected.get(i)]
         )
+
+    def _wanted(
+        self, held: _Held, record: TableRecord, after: int, to: int
+    ) -> dict[int, Row] | None:
+        """Returns the rows that the range has to have at the lsn `to`; None if a statement has changed the table.
+        Raises BinlogError if the log has lost an entry."""
+        if self._log.lost_behind(after, to + 1) is not None:
+            raise BinlogError(ErrorKind.TARGET_FILES, "a part of the log is lost")
+        wanted: dict[int, Row] = dict(held.rows)
+        for entry in self._log.between(after, to + 1):
+            if _concerns(entry, record):
+                return None
+            if entry.kind is EntryKind.ROWS and (entry.database, entry.table) == record.name:
+                self._settle(entry, wanted, held.chunk)
+        return wanted
+
+    def repair(self, effect: RepairRows) -> RowsRepaired:
+        """Rewrite the keys that differ, in one commit. Raises BinlogError if the log has lost an entry."""
+        held, record = self._held[effect.read], effect.record
+        table = self._lake.folders.get(record.lies_at)
+        moved = RowsRepaired(effect.run, True, 0, _SECONDS)
+        if table is None or table.owner != record.table_id or table.version >= effect.lsn:
+            return moved
+        wanted = self._wanted(held, record, effect.after, effect.to)
+        if wanted is None:
+            return moved
+        present = _by_key([row for row in table.rows.elements() if _is_in(_id(row), held.chunk)])
+        expected = _by_key(list(wanted.values()))
+        keys = [i for i in held.confirmed if present.get(i) != expected.get(i)]
+        for key in keys:
+            for row in [row for row in table.rows if _id(row) == key]:
+                del table.rows[row]
+            if key in wanted:
+                values = dict(wanted[key])
+                table.rows[tuple((c, values[c]) for c in table.columns)] += 1
+        if keys:
+            table.commit(effect.lsn)
+        return RowsRepaired(effect.run, False, len(keys), _SECONDS)
 
     def _settle(self, entry: LogEntry, rows: dict[int, Row], chunk: Chunk) -> None:
         for change in self._log.changes[entry.lsn]:
@@ -116,10 +153,11 @@ class Proofs:
     def _answer(
         effect: CompareKeyRange, held: _Held, columns: str, differing: list[int]
     ) -> RangeCompared:
-        is_confirmed = confirmed(held.effect.suspects, columns, differing)
+        found, suspects = tuple(differing[:LISTED_MAX]), held.effect.suspects
+        is_confirmed = confirmed(suspects, columns, found)
         evidence = f"evidence/{effect.run}" if is_confirmed else ""
-        found = tuple(differing)
-        return RangeCompared(effect.run, False, columns, len(found), found, _SECONDS, evidence)
+        held.confirmed = tuple(key for key in found if key in suspects.keys)
+        return RangeCompared(effect.run, False, columns, len(differing), found, _SECONDS, evidence)
 
 
 def _moved(effect: CompareKeyRange) -> RangeCompared:
@@ -128,7 +166,7 @@ def _moved(effect: CompareKeyRange) -> RangeCompared:
 
 def _column_difference(columns: tuple[str, ...] | None, table: LakeTable | None) -> str:
     if columns is None:
-        return "the server has no such table"
+        return NO_TABLE
     if table is None or not table.rows or set(columns) == set(table.columns):
         return ""
     return f"the server has {', '.join(columns)}, the mirror {', '.join(table.columns)}"

@@ -15,6 +15,7 @@ from spark_sink.mirror.rules.effects import (
     EndVersions,
     MoveFolders,
     ReadLog,
+    RepairRows,
     WriteVersions,
 )
 from spark_sink.mirror.rules.events import EntriesRead, Event, LogLost
@@ -66,6 +67,8 @@ def is_of(effect: Effect, names: Container[TableName], records: Iterable[TableRe
             return record.name in names or (mirrored is not None and mirrored.name in names)
         case ChangeTable() | CommitRows() | CopyTable() | WriteVersions() | EndVersions():
             return effect.record.name in names
+        case RepairRows(record=record):
+            return record.name in names
         case MoveFolders(moving=moving):
             return any(record.name in names for record in moving)
         case ReadLog(tables=tables):

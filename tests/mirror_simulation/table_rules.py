@@ -180,6 +180,8 @@ class TableRules:
             mirrored.word is TableState.PARTIAL and mirrored.table_id in self.skipped
         ):
             return  # the history has applied the entries that the table skipped
+        if mirrored.table_id in self.planted:
+            return  # no entry of the log shows the history what was changed in its table
         table = self._lake.of(mirrored)
         wanted = Counter() if table is None else table.rows
         held = self._lake.folders[record.folder].rows if record.folder else Counter()

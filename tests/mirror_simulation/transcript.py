@@ -26,6 +26,7 @@ from spark_sink.mirror.rules.effects import (
     MoveFolders,
     ReadKeyRange,
     ReadLog,
+    RepairRows,
     Stepped,
     StoreRecords,
     WriteNote,
@@ -41,6 +42,7 @@ from spark_sink.mirror.rules.events import (
     RangeRead,
     Registered,
     RequestsRead,
+    RowsRepaired,
     Started,
     StoreFailed,
     TableAsked,
@@ -145,6 +147,8 @@ def _proved(event: Event) -> str:
         case RangeCompared():
             found = event.columns or f"{event.keys} keys differ"
             return "moved" if event.moved else found
+        case RowsRepaired():
+            return "moved" if event.moved else f"{event.keys} keys"
     return ""
 
 
@@ -205,6 +209,9 @@ def _done(effect: Effect) -> str:
         case CompareKeyRange():
             span = f"behind {of_lsn(effect.after)}, to {of_lsn(effect.to)}"
             return f"{_placed(effect.record)} with the range of {effect.read}, {span}"
+        case RepairRows():
+            span = f"behind {of_lsn(effect.after)}, to {of_lsn(effect.to)}, as {of_lsn(effect.lsn)}"
+            return f"{_placed(effect.record)} by the range of {effect.read}, {span}"
     return _done_to_table(effect)
 
 

@@ -19,6 +19,7 @@ from spark_sink.mirror.rules.effects import (
     Effect,
     EndVersions,
     MoveFolders,
+    RepairRows,
     StoreRecords,
     WriteVersions,
 )
@@ -73,6 +74,9 @@ class WorkRules:
             durable = _relied_on(self._control.records[table_id])
             assert durable == _relied_on(decided[table_id]), "a work before its record is stored"
         match effect:
+            case RepairRows(record=record):
+                as_stored = _relied_on(self._control.records[record.table_id])
+                assert as_stored == _relied_on(record), "a repair for another record"
             case CommitRows(record=record):
                 as_live = _as_live(self._control.records[record.table_id])
                 assert _relied_on(as_live) == _relied_on(record), "rows for another record"
@@ -140,7 +144,7 @@ def _used(effect: Effect) -> set[str]:
             return {table_id}
         case CompareVersions(record=record, mirrored=mirrored):
             return {record.table_id, *([mirrored.table_id] if mirrored else [])}
-        case ChangeTable() | CommitRows() | WriteVersions() | EndVersions():
+        case ChangeTable() | CommitRows() | RepairRows() | WriteVersions() | EndVersions():
             return {effect.record.table_id}
         case MoveFolders(moving=moving):
             return {record.table_id for record in moving}

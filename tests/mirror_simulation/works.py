@@ -17,6 +17,7 @@ from spark_sink.mirror.rules.effects import (
     MoveFolders,
     ReadKeyRange,
     ReadLog,
+    RepairRows,
     StoreRecords,
     WriteVersions,
 )
@@ -71,7 +72,15 @@ class Works:
                 return self.proofs.read(effect)
             case CompareKeyRange():
                 return self.proofs.compare(effect)
+            case RepairRows():
+                return self._repair(effect)
         return self._use_table(effect)
+
+    def _repair(self, effect: RepairRows) -> Event:
+        answer = self.proofs.repair(effect)
+        if answer.keys:
+            self._judge.proofs.repaired(effect)
+        return answer
 
     def _use_table(self, effect: Effect) -> Event:
         match effect:

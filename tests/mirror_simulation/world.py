@@ -23,6 +23,7 @@ from spark_sink.mirror.rules.effects import (
     MoveFolders,
     ReadKeyRange,
     ReadLog,
+    RepairRows,
     Stepped,
     StopCopy,
     StoreRecords,
@@ -63,7 +64,7 @@ LAST_STORE_S = 60.0  # a job that ends advances its rules' clock by this, so tha
 # How a work fails: before its commit, after its commit, by a conflict with another writer, by a fault of the table's
 # data or files.
 FAILURES = ("before", "after", "conflict", "fault")
-_WITH_FAULTS = (AskTable, ChangeTable, ClearCopy, CommitRows, MoveFolders)
+_WITH_FAULTS = (AskTable, ChangeTable, ClearCopy, CommitRows, MoveFolders, RepairRows)
 
 
 class World:

@@ -134,6 +134,20 @@ class CompareKeyRange:
 
 
 @dataclass(frozen=True, slots=True)
+class RepairRows:
+    """Rewrite the rows that two readings of a range have shown to differ, in one commit under `lsn`. The work `read`
+    was the second reading. The table shows all its entries up to the lsn `to`; none of them has an lsn of `lsn` or
+    larger. The entries behind the lsn `after` decide about the rows that they have changed. Answer: RowsRepaired."""
+
+    run: int
+    record: TableRecord
+    read: int
+    after: int
+    to: int
+    lsn: int
+
+
+@dataclass(frozen=True, slots=True)
 class WriteVersions:
     """Write the row changes `rows` into a history. `exact`: True if an inserted row cannot have a current version.
     Answer: HistoryWritten."""
@@ -216,6 +230,7 @@ Effect = (
     | StopCopy
     | ReadKeyRange
     | CompareKeyRange
+    | RepairRows
     | WriteVersions
     | EndVersions
     | CompareVersions

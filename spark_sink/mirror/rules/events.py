@@ -141,7 +141,8 @@ class TableCopied:
 class RangeRead:
     """`executed`: a position that covers all transactions that the rows can show; `key`, `chunk`: the key's columns,
     and the range that was read; `rows`: the number of its rows; `seconds`: how long the work has read; `skipped`: why
-    the table cannot be proved, "" if it can; `moved`: True if the table was altered while it was read."""
+    the table cannot be proved, "" if it can; `moved`: True if the table was altered while it was read; `ranges`: about
+    how many such ranges the table has."""
 
     run: int
     executed: Position
@@ -151,6 +152,7 @@ class RangeRead:
     seconds: float
     skipped: str = ""
     moved: bool = False
+    ranges: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,17 @@ class RangeCompared:
     differing: tuple[int, ...]
     seconds: float
     evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRepaired:
+    """`moved`: True if nothing was written, because the table has changed otherwise; `keys`: the number of keys whose
+    rows were rewritten; `seconds`: how long the work took."""
+
+    run: int
+    moved: bool
+    keys: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +267,7 @@ Event = (
     | TableCopied
     | RangeRead
     | RangeCompared
+    | RowsRepaired
     | HistoryWritten
     | WorkFailed
     | Stored
@@ -276,6 +290,7 @@ Answer = (
     | TableCopied
     | RangeRead
     | RangeCompared
+    | RowsRepaired
     | HistoryWritten
     | WorkFailed
 )

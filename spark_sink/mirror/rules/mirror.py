@@ -294,6 +294,8 @@ class Mirror:
                 said = {"consumer": record.consumer, "table": record.label}
                 self.state.note("request", said | {"wish": str(record.request.wish)})
                 self.state.doubt(record.table_id)  # the person may have changed the files
+                if record.request.wish is Wish.REPAIR and not record.is_dropped:
+                    self.state.ask_repair(record)
                 self.state.save(
                     self._after_request(record), why=f"{record.request.wish} was asked for"
                 )

@@ -225,7 +225,20 @@ class MirrorState:
         if proof is not None and not proof.doubted:
             self.prove(replace(proof, doubted=True))
 
+    def ask_repair(self, record: TableRecord) -> None:
+        """Let the table be compared at once, and rows that differ be rewritten, as a person has asked."""
+        known = self.proofs.get(record.table_id)
+        proof = Proof(record.table_id, record.consumer) if known is None else known
+        self.prove(proof.asked_for_repair(), at_once=True)
+
     # -- works -------------------------------------------------------------------------------------------------
+
+    def reserve(self, table_id: str) -> None:
+        """Let no work begin on a table until `release` is called."""
+        self._using[table_id] += 1
+
+    def release(self, table_id: str) -> None:
+        self._using[table_id] -= 1
 
     def new_run(self, table_ids: Iterable[str]) -> int:
         self._using.update(table_ids)

@@ -10,6 +10,11 @@ change, or since a crash; otherwise of the table whose last range was compared t
 does not delay small ones. A followed change does not restart a round, so that tables that change often are compared to
 their end; another round follows at once.
 
+A difference that two readings show is corrected if the table's policy or a person's request says so (`remedy_for`): the
+rows of the range that differ are rewritten, and the range is compared again. A table is copied if its columns differ,
+or more rows than can be rewritten by key, or more than a third of its ranges. What did not help is not done again: then
+the difference is only reported.
+
 Times are seconds since 1970.
 """
 
@@ -17,11 +22,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 from spark_sink.mirror.rules.states import Live
 from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.values.policies import OnDifference
 from spark_sink.source.table_rows.chunks import Bound, Chunk
+
+NO_TABLE = "the server has no such table"  # how the columns differ then
+REPAIRS_MAX = 2  # how often in a row a range is repaired
+_FEW_RANGES = 3  # a table with fewer ranges is not copied because of their number
+
+
+class Remedy(StrEnum):
+    """What is done about a difference that two readings have shown."""
+
+    REPORT = "report"
+    REPAIR = "repair"
+    COPY = "copy"
+    STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +72,11 @@ class Proof:
     round has found; `checked`: the record's `from_lsn` when a range was compared last; `proved`, `proved_rows`: when
     the last round without a difference began, None if there was none, and how many rows it has compared; `last`: when a
     range was compared last; `difference`: the newest difference, until a whole round finds none; `skipped`: why the
-    table cannot be proved; `doubted`: True if a job ended between a commit of the table and its record, so that the
-    next round begins at once.
+    table cannot be proved; `doubted`: True if the next round begins at once, because a job ended between a commit
+    of the table and its record, or because a person has asked for a repair; `asked`: True if a person has, until the
+    round has ended; `ranges`, `differing`: how many ranges the round has compared, and how many of them differed;
+    `repaired`: how many keys were rewritten since the table exists; `copied`: True if the table was copied because it differed, until a
+    whole round finds no difference.
     """
 
     table_id: str
@@ -72,6 +95,11 @@ class Proof:
     difference: Difference | None = None
     skipped: str = ""
     doubted: bool = False
+    asked: bool = False
+    ranges: int = 0
+    differing: int = 0
+    repaired: int = 0
+    copied: bool = False
 
     def needs_range(self, record: TableRecord, at: float, every_s: float) -> bool:
         """True if the next range of the table has to be compared now."""
@@ -95,6 +123,8 @@ class Proof:
             rows=0,
             found=0,
             doubted=False,
+            ranges=0,
+            differing=0,
         )
 
     def after_range(
@@ -110,20 +140,51 @@ class Proof:
             last=at,
             running=upper is not None,
             skipped="",
+            ranges=self.ranges + 1,
         )
-        if after.running or after.found:
+        if after.running:
             return after
-        return replace(after, proved=self.begun, proved_rows=after.rows, difference=None)
+        after = replace(after, asked=False)
+        if after.found:
+            return after
+        return replace(
+            after, proved=self.begun, proved_rows=after.rows, difference=None, copied=False
+        )
 
-    def differing(self, difference: Difference) -> Proof:
+    def showing(self, difference: Difference) -> Proof:
         """Returns the proof after a difference was found in the range that is compared now."""
-        keys = self.found + difference.keys
-        return replace(self, found=keys or 1, difference=replace(difference, keys=keys))
+        return replace(self, difference=replace(difference, keys=self.found + difference.keys))
+
+    def counting(self) -> Proof:
+        """Returns the proof, in which the difference that it shows remains."""
+        assert self.difference is not None
+        return replace(self, found=self.difference.keys or 1, differing=self.differing + 1)
+
+    def after_repair(self) -> Proof:
+        """Returns the proof after the range that is compared now was repaired, and is equal."""
+        after = replace(self, differing=self.differing + 1)
+        shown = self.difference
+        is_of_range = shown is not None and shown.at >= self.begun and not self.found
+        return replace(after, difference=None) if is_of_range else after
+
+    def asked_for_repair(self) -> Proof:
+        """Returns the proof after a person has asked for a repair of the table."""
+        return replace(self, asked=True, doubted=True)
+
+    def leaving_round(self) -> Proof:
+        """Returns the proof of a table that is copied or stopped now. Another round follows."""
+        return replace(self, running=False, cursor=None, asked=False)
 
     def skipping(self, record: TableRecord, why: str, at: float) -> Proof:
         """Returns the proof of a table that cannot be proved now."""
         return replace(
-            self, running=False, checked=record.from_lsn, last=at, proved=None, skipped=why
+            self,
+            running=False,
+            checked=record.from_lsn,
+            last=at,
+            proved=None,
+            skipped=why,
+            asked=False,
         )
 
 
@@ -187,6 +248,36 @@ def confirmed(suspects: Suspects, columns: str, differing: Collection[int]) -> b
     return bool(columns and columns == suspects.columns) or not suspects.keys.isdisjoint(differing)
 
 
+def remedy_for(
+    proof: Proof, wanted: OnDifference, found: Found, ranges: int, repairs: int
+) -> Remedy:
+    """Returns what is done about the difference of a range. `wanted`: the table's policy; `ranges`: about how many
+    ranges the table has; `repairs`: how often the range was just repaired."""
+    otherwise = Remedy.STOP if wanted is OnDifference.STOP else Remedy.REPORT
+    may_repair = proof.asked or wanted is OnDifference.REPAIR
+    if not may_repair or found.columns == NO_TABLE:
+        return otherwise
+    if found.columns or found.keys > found.listed or _is_wide(proof, ranges):
+        return otherwise if proof.copied else Remedy.COPY
+    return Remedy.REPAIR if repairs < REPAIRS_MAX else otherwise
+
+
+def _is_wide(proof: Proof, ranges: int) -> bool:
+    """True if, with the range that is compared now, more than a third of the table's ranges differ."""
+    total = max(ranges, proof.ranges + 1)
+    return total >= _FEW_RANGES and 3 * (proof.differing + 1) > total
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A difference of a range. `columns`: how the columns differ, "" if they do not; `keys`: how many keys have rows
+    that differ; `listed`: how many of them can be rewritten."""
+
+    columns: str
+    keys: int
+    listed: int
+
+
 @dataclass(frozen=True, slots=True)
 class Suspects:
     """What a first reading of a range has found. `columns`: how the columns differ; `keys`: hashes of keys whose rows
@@ -203,7 +294,7 @@ NO_SUSPECTS = Suspects()
 
 _DETAIL = (
     "begun", "running", "key", "cursor", "rows", "found", "checked", "proved", "proved_rows", "last", "skipped",
-    "doubted",
+    "doubted", "asked", "ranges", "differing", "repaired", "copied",
 )  # fmt: skip
 _DIFFERENCE = ("at", "keys", "columns", "evidence")
 

@@ -33,7 +33,7 @@ class CommandOptions:
 
 
 _COMMAND = re.compile(
-    rf"{re.escape(MIRROR)} (?P<mirror>resolve|copy|adopt|verify|tables|run)(?= )"
+    rf"{re.escape(MIRROR)} (?P<mirror>resolve|copy|adopt|verify|repair|evidence|tables|run)(?= )"
     rf"|{re.escape(DAEMON)} (?P<daemon>seek|forget)(?= )"
 )
 
@@ -53,7 +53,7 @@ def completed(text: str, options: CommandOptions) -> str:
 def naming(text: str, old: str, new: str) -> str:
     """Returns a message about the table `old` as a message about the same table, whose label is `new` now. Commands
     contain the label in the shell's quotes, if it needs them."""
-    before = rf"(?P<command>{re.escape(MIRROR)} (?:resolve|copy|adopt|verify) )|(?<![\w$./-])"
+    before = rf"(?P<command>{re.escape(MIRROR)} (?:resolve|copy|adopt|verify|repair|evidence) )|(?<![\w$./-])"
     labels = "|".join(map(re.escape, (shlex.quote(old), old)))
 
     def renamed(found: re.Match[str]) -> str:
@@ -72,6 +72,10 @@ def _resolve(label: str, way: str) -> str:
 
 def _copy(label: str) -> str:
     return f"{MIRROR} copy {shlex.quote(label)}"
+
+
+def _repair(label: str) -> str:
+    return f"{MIRROR} repair {shlex.quote(label)}"
 
 
 def _adopt(label: str, consumer: str) -> str:
@@ -134,6 +138,17 @@ def of_unknown_table(label: str, *, can_copy: bool) -> str:
 def of_unknown_rows(label: str, *, can_copy: bool) -> str:
     """The rows of a table are no longer equal to those of the server's table."""
     return f"{_to_copy(can_copy)}: {_resolve(label, 'recopy')}"
+
+
+def of_difference(label: str, *, columns: bool) -> str:
+    """The table is stopped because it differs from the server's table. `columns`: True if its columns differ."""
+    again = f"copy it again: {_resolve(label, 'recopy')}"
+    mended = f"after you have corrected it: {_resolve(label, 'retry')}"
+    if columns:
+        return f"{again}; or, {mended}"
+    return (
+        f"let the mirror rewrite the rows that differ: {_repair(label)}; or {again}; or, {mended}"
+    )
 
 
 def of_conflict(label: str) -> str:

@@ -24,7 +24,8 @@ def waits_for_copy(record: TableRecord) -> bool:
 
 def after_request(record: TableRecord) -> TableRecord:
     """Returns the record as its request changes it, without the request. A request does not change a table that the
-    settings leave out. Only a request for a copy changes a live table."""
+    settings leave out. Only a request for a copy changes a live table. A request for a repair lets a table go on that
+    is stopped because its rows differ."""
     if record.request is None:
         return record
     done, wish = handled(record), record.request.wish
@@ -37,7 +38,7 @@ def after_request(record: TableRecord) -> TableRecord:
         if wish is Wish.COPY and is_copied:
             return done
         return replace(done, state=Creating(), reason="a copy was asked for", signature="")
-    if not isinstance(record.state, Stopped):
+    if not isinstance(record.state, Stopped) or (wish is Wish.REPAIR and not record.state.differs):
         return done
     return _resumed(done, record.state, wish)
 

@@ -130,13 +130,15 @@ class Stopped:
     do.
 
     `failed`: the last lsn that could not be applied; `was`: the state to which the table returns; `lost`: the last lsn
-    of entries that the log has lost, if any; `copy`: the replay that the stop interrupted, if any.
+    of entries that the log has lost, if any; `copy`: the replay that the stop interrupted, if any; `differs`: True if
+    the table is stopped because its rows differ from the server's.
     """
 
     failed: int
     was: Live
     lost: int | None = None
     copy: Replaying | None = None
+    differs: bool = False
 
     @property
     def word(self) -> TableState:

@@ -34,6 +34,7 @@ class Wish(StrEnum):
     RECOPY = "recopy"  # the table is copied again, even if a copy is running
     PARTIAL = "partial"  # entries are applied to a table that is older than the mirror, without its older rows
     COPY = "copy"  # the table is copied, if it is not being copied already
+    REPAIR = "repair"  # the table is compared with the server, and rows that differ are rewritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ class TableRecord:
     table's columns as JSON, "" if not known; `reason`: why the table is stopped or partial, or the last error;
     `handled`: id of the newest handled request that named the table's id; `answered`: ids of handled requests for
     copies, by the requested name; `names`: former names; `copied_at`: the lsn at which the last copy was equal to the
-    server's table; for a history, the `copied_at` of the copy with which it was last compared; `conflict`: if the table
+    server's table, or an lsn at which its history has to be compared with it after a repair; for a history, the
+    `copied_at` of its table when it was last compared; `conflict`: if the table
     was copied because the columns of the log and of the table differed, this difference; `metadata`,
     `deletion_vectors`: which metadata columns the Delta table has, and whether it has deletion vectors; `registered`:
     the table's name in the catalog; `refused`: why the catalog does not have the wanted name; `history`: True for the

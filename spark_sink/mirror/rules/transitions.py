@@ -243,10 +243,15 @@ def needs_copy(record: TableRecord, reason: str, lsn: int, now: Situation) -> Ta
     """Returns the record of a table whose existing rows are no longer known: the table is copied if the policy says so,
     otherwise stopped before `lsn`."""
     if now.can_copy and now.policy.unfollowed is not UnfollowedChange.STOP:
-        copied = replace(record, state=Creating(), from_lsn=lsn, reason=reason)
-        return forgetting(replace(copied, signature=""))
+        return waiting_for_copy(record, reason, lsn)
     way = remedies.of_unknown_rows(record.label, can_copy=now.can_copy)
     return stopped(record, f"{reason}, so its existing rows are not known; {way}", lsn - 1, lsn)
+
+
+def waiting_for_copy(record: TableRecord, reason: str, lsn: int) -> TableRecord:
+    """Returns the record of a table that waits for a copy. Its entries behind `lsn` are left in the log."""
+    copied = replace(record, state=Creating(), from_lsn=lsn, reason=reason)
+    return forgetting(replace(copied, signature=""))
 
 
 def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> TableRecord:
@@ -264,6 +269,16 @@ def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> 
     text = f"{reason}, also after a copy; {remedies.of_conflict(record.label)}"
     # The entry `lsn` was not applied, and need not be skipped: a replay will read it again.
     return stopped(record, text, lsn - 1, lsn - 1)
+
+
+def differing(record: TableRecord, difference: str, lsn: int, *, columns: bool) -> TableRecord:
+    """Returns the record of a table that is stopped because it differs from the server's table. All entries up to `lsn`
+    are applied. `columns`: True if its columns differ."""
+    way = remedies.of_difference(record.label, columns=columns)
+    reason = f"the table differs from the server's: {difference}; {way}"
+    standing = stopped(record, reason, lsn, lsn)
+    assert isinstance(standing.state, Stopped)
+    return replace(standing, state=replace(standing.state, differs=True))
 
 
 def faulted(record: TableRecord, fault: BinlogError, lsn: int) -> TableRecord:

@@ -22,6 +22,7 @@ from spark_sink.mirror.rules.effects import (
     EndConsumer,
     MoveFolders,
     ReadLog,
+    RepairRows,
     Stepped,
     StopCopy,
     WriteNote,
@@ -32,6 +33,7 @@ from spark_sink.mirror.rules.events import (
     Event,
     LogLost,
     RangeRead,
+    RowsRepaired,
     Stopping,
     Ticked,
     WorkFailed,
@@ -178,8 +180,10 @@ class AppliedConsumer:
                 self._counter.read(entries)
             case RangeRead():
                 self._counter.read_for_proof(event.rows)
+            case RowsRepaired():
+                self._counter.repaired(event.keys)
             case WorkFailed() if isinstance(
-                effect, AskTable | ChangeTable | CommitRows | MoveFolders
+                effect, AskTable | ChangeTable | CommitRows | MoveFolders | RepairRows
             ):
                 self._counter.failed()
 

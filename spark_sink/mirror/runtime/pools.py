@@ -18,6 +18,7 @@ from spark_sink.mirror.rules.effects import (
     EndVersions,
     ReadKeyRange,
     ReadLog,
+    RepairRows,
     StoreRecords,
     WriteVersions,
 )
@@ -121,7 +122,7 @@ class Pools:
                 return self._stores
             case WriteVersions() | EndVersions() | CompareVersions():
                 return self._histories
-            case ReadKeyRange() | CompareKeyRange():
+            case ReadKeyRange() | CompareKeyRange() | RepairRows():
                 return self._proofs
         return self._steps
 

@@ -79,7 +79,8 @@ class ConsumerProgress:
     label, and those of all other tables under ""; `histories`: how many histories are in each state; `histories_lsn`:
     the lsn up to which the log is applied to all histories, None if there are none; `waiting_tables`: at most
     `TABLES_MAX` tables, those with most entries that are not applied; `proof_rows`: rows that were read from the server
-    to compare them; `proved`: the proofs, None if this job proves no tables.
+    to compare them; `repaired_rows`: how many keys had rows that differed and were rewritten; `proved`: the proofs,
+    None if this job proves no tables.
     """
 
     consumer: str
@@ -103,6 +104,7 @@ class ConsumerProgress:
     histories_lsn: int | None = None
     waiting_tables: tuple[WaitingTable, ...] = ()
     proof_rows: int = 0
+    repaired_rows: int = 0
     proved: ProvedTables | None = None
 
 
@@ -150,6 +152,11 @@ class ProgressCounter:
         """Count rows of a range that were read from the server to compare them."""
         with self._lock:
             self._now = replace(self._now, proof_rows=self._now.proof_rows + rows)
+
+    def repaired(self, keys: int) -> None:
+        """Count keys whose rows differed and were rewritten."""
+        with self._lock:
+            self._now = replace(self._now, repaired_rows=self._now.repaired_rows + keys)
 
     def failed(self) -> None:
         """Count an attempt at a step that failed."""

@@ -23,6 +23,7 @@ from spark_sink.mirror.rules.effects import (
     MoveFolders,
     ReadKeyRange,
     ReadLog,
+    RepairRows,
     StoreRecords,
     WriteVersions,
 )
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 
 TableWork = AskTable | ChangeTable | CommitRows
 HistoryWork = WriteVersions | EndVersions | CompareVersions
-ProofWork = ReadKeyRange | CompareKeyRange
+ProofWork = ReadKeyRange | CompareKeyRange | RepairRows
 Work = (
     ReadLog
     | StoreRecords
@@ -119,7 +120,7 @@ class ConsumerWorks:
                 return CopyCleared(work.run)
             case WriteVersions() | EndVersions() | CompareVersions():
                 return self._of_history(work, session)
-            case ReadKeyRange() | CompareKeyRange():
+            case ReadKeyRange() | CompareKeyRange() | RepairRows():
                 return self._of_proof(work, session)
         return self._of_table(work, session)
 
@@ -148,6 +149,7 @@ class ConsumerWorks:
                 return self.prover.read(work)
             case CompareKeyRange():
                 return self.prover.compare(work, session)
+        return self.prover.repair(work, session)
 
     def stop(self) -> None:
         """Let copies and proofs end before their next range."""

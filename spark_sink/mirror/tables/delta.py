@@ -118,6 +118,23 @@ class MergeForm:
 
 
 @dataclass(frozen=True, slots=True)
+class RewriteForm:
+    """How `MirroredTable.rewrite` changes rows by lines with the fields `key`, `row` and `way`: `write` changes the row
+    of the key, or inserts it; `delete` deletes all rows of the key, `mark` marks them as deleted; `insert` inserts the
+    row.
+
+    `key`, `columns`: names of the key's columns, and of the columns of `row`; `extra`: values of further columns;
+    `marked`: the column that marks rows as deleted, "" if there is none; `bounds`: see `MergeForm`.
+    """
+
+    key: Sequence[str]
+    columns: Sequence[str]
+    extra: Mapping[str, Column] = field(default_factory=dict)
+    marked: str = ""
+    bounds: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class MirroredTable:
     """A table in the target. `label`: database.table, for messages."""
 
@@ -311,6 +328,27 @@ class MirroredTable:
                 merge = merge.whenMatchedDelete("e.deleted").whenMatchedUpdate(set=values)
                 merge = merge.whenNotMatchedInsert("NOT e.deleted", values=values)
             merge.execute()
+
+    def rewrite(
+        self, session: StepSession, version: int, lines: DataFrame, form: RewriteForm
+    ) -> None:
+        """Rewrite the rows of keys. `lines`: see `RewriteForm`."""
+        values: dict[str, Any] = {
+            quoted(name): F.col(f"e.row.{quoted(name)}") for name in form.columns
+        }
+        values |= {quoted(name): value for name, value in form.extra.items()}
+        # A foreign row may have NULL in its key.
+        same = [f"t.{quoted(name)} <=> e.key.{quoted(name)}" for name in form.key]
+        same += ["e.way != 'insert'", *([form.bounds] if form.bounds else [])]
+        with session.recording(self.app_id, version):
+            builder = DeltaTable.forPath(session.spark, self.path).alias("t")
+            merge = builder.merge(lines.alias("e"), " AND ".join(same))
+            if form.marked:
+                marked: dict[str, Any] = {quoted(form.marked): F.lit(True)}
+                merge = merge.whenMatchedUpdate("e.way = 'mark'", set=marked)
+            merge = merge.whenMatchedDelete("e.way = 'delete'")
+            merge = merge.whenMatchedUpdate("e.way = 'write'", set=values)
+            merge.whenNotMatchedInsert("e.way IN ('write', 'insert')", values=values).execute()
 
     def merge_counts(
         self, session: StepSession, version: int, lines: DataFrame, columns: StructType

@@ -178,7 +178,7 @@ class RowStep:
             with session.clock.phase(StepPhase.WRITE):
                 self.table.append(self.run.lsn, self._rows(frame))
             return
-        bounds = "" if events is None else _bounds(events, self.layout.key)
+        bounds = "" if events is None else key_bounds(events, self.layout.key)
         merge = MergeForm(self.layout.key, self.layout.columns, self._extra("e."), soft, bounds)
         with session.clock.phase(StepPhase.WRITE):
             self.table.merge(session, self.run.lsn, frame, merge)
@@ -372,7 +372,7 @@ def _count(
                 yield from keyed.row_counts_of(changes, row).to_batches()
 
 
-def _bounds(events: pa.Table, key: Sequence[str]) -> str:
+def key_bounds(events: pa.Table, key: Sequence[str]) -> str:
     """Returns the range of the keys as a condition on the target, by which Delta can skip files."""
     conditions = []
     for name in key:

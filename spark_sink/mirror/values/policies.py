@@ -41,6 +41,14 @@ class Deletes(StrEnum):
     SOFT = "soft"  # the mirror keeps the row and sets its column `_deleted` to true
 
 
+class OnDifference(StrEnum):
+    """What the mirror does with a table that differs from the server's table, see `rules.proofs`."""
+
+    REPORT = "report"
+    REPAIR = "repair"  # the mirror rewrites the rows that differ
+    STOP = "stop"  # the mirror applies no further entries to the table
+
+
 class MetadataColumn(StrEnum):
     """A column that the mirror adds to a table. It describes the transaction that wrote the row last."""
 
@@ -55,7 +63,8 @@ class TablePolicy:
     """`interval_s`: shortest time between two steps that apply rows of the table; `history`: True if the table has a
     history table; `feed`: True if the table's Delta table has a change data feed; `omitted`: names of columns that the
     mirrored table does not have; `all_versions`: True if the mirrored table has all versions of the rows of a
-    system-versioned table, False if it has the current rows."""
+    system-versioned table, False if it has the current rows; `on_difference`: what happens if the table differs from
+    the server's."""
 
     unknown: UnknownTables = UnknownTables.STOP
     purged: PurgedChanges = PurgedChanges.COPY
@@ -67,6 +76,7 @@ class TablePolicy:
     feed: bool = False
     omitted: tuple[str, ...] = ()
     all_versions: bool = False
+    on_difference: OnDifference = OnDifference.REPORT
 
     @property
     def extra(self) -> tuple[MetadataColumn, ...]:

@@ -105,6 +105,13 @@ class TableSettings(SettingsSection):
             "`recopy` ([schema-changes.md](schema-changes.md))"
         ),
     )
+    on_difference: Literal["report", "repair", "stop"] | None = Field(
+        default=None,
+        description=(
+            "What to do if the rows of a table differ from the server's rows: `report`, the default; `repair` rewrites "
+            "them; `stop` stops the table ([proof.md](proof.md#when-a-table-differs))"
+        ),
+    )
     deletes: Literal["hard", "soft"] | None = Field(
         default=None,
         description=(

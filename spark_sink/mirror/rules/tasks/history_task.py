@@ -179,15 +179,16 @@ class HistoryTask(Task):
             return
         if self._items:
             work, count = next_work(self._items, STEP_BYTES_MAX, ENTRIES_MAX)
-            self._execute(record, work, count, copied)
+            # After a repair, `copied` may be ahead of the table.
+            self._execute(record, work, count, copied if copied <= to else -1)
             return
         self._read(cursor, min(to, copied) if cursor < copied else to, copied)
 
     def _is_copied_here(
         self, record: TableRecord, mirrored: TableRecord | None, cursor: int
     ) -> bool:
-        """True if the history has reached the lsn of the last copy of its table, but has not been compared with that
-        copy yet."""
+        """True if the history has reached the lsn of the last copy or repair of its table, but has not been compared
+        with the table there yet."""
         compared = -1 if record.copied_at is None else record.copied_at
         return compared < cursor == _copied_at(mirrored, self.name)
 

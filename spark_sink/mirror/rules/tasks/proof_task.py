@@ -7,9 +7,16 @@
 3. Another work reads the range from a version of the Delta table. For rows that an entry between S and this version
    has changed, the entry is compared with the Delta table; for all other rows, the server's rows are.
 
-The table's steps go on meanwhile, and no other task waits for a proof. If anything but rows has changed the table
+The table's steps go on meanwhile, and no other task waits for these works. If anything but rows has changed the table
 (`proofs.is_same`) before the second work has ended, its result is not used, and the range is read again later. If the
 rows differ, the range is read once more, and only a difference that both readings show is reported.
+
+If such a difference is to be corrected (`proofs.remedy_for`), the task waits until no other work runs on the table.
+Then the table is copied or stopped, or a work rewrites the rows that differ, in one commit under the lsn that follows
+the one that the Delta table records. The table's queue has executed all entries up to this lsn. So the commit is a step
+of the table like any other, and after a crash it was made or not. Then the range is read again. The table's history has
+to be compared with the table after the commit, so the record says that before the commit. This comparison is due at the
+end of the next append, because the history may have a commit under each lsn up to now.
 """
 
 from __future__ import annotations
@@ -18,24 +25,40 @@ from dataclasses import dataclass, replace
 
 from dispatcher.model.errors import Action, BinlogError
 from dispatcher.model.position import Position
-from spark_sink.mirror.rules.effects import CompareKeyRange, ReadKeyRange
-from spark_sink.mirror.rules.events import Answer, Failure, RangeCompared, RangeRead
+from spark_sink.mirror.rules.effects import (
+    AskTable,
+    CompareKeyRange,
+    ReadKeyRange,
+    RepairRows,
+)
+from spark_sink.mirror.rules.events import (
+    Answer,
+    Failure,
+    RangeCompared,
+    RangeRead,
+    RowsRepaired,
+    TableAsked,
+)
 from spark_sink.mirror.rules.mirror_state import MirrorState
 from spark_sink.mirror.rules.proofs import (
     NO_SUSPECTS,
     Difference,
+    Found,
     Proof,
+    Remedy,
     Suspects,
     confirmed,
     is_same,
     next_round,
     next_to_prove,
     range_text,
+    remedy_for,
 )
 from spark_sink.mirror.rules.retries import backoff_s
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.rules.tasks.task import Task
-from spark_sink.mirror.values.entries import last_lsn
+from spark_sink.mirror.rules.transitions import differing, waiting_for_copy
+from spark_sink.mirror.values.entries import append_of, last_lsn
 from spark_sink.mirror.values.policies import ProofOptions
 from spark_sink.source.table_rows.chunks import Chunk
 from spark_sink.source.table_rows.positions import contains_executed
@@ -47,16 +70,31 @@ _RETRY_S = 2.0  # the first pause of a table whose range could not be compared
 @dataclass(frozen=True, slots=True)
 class _Range:
     """A range that is being compared. `record`: the table's record when the range was read; `begin`, `after`: S, and
-    the lsn of its entry; `run`: the number of the work that reads the range; `suspects`: see `ReadKeyRange`; `read`:
-    the answer of this work; `until`: when the task stops waiting for the log."""
+    the lsn of its entry; `run`: the number of the work that reads the range; `suspects`: see `ReadKeyRange`; `repairs`:
+    how often the range was just repaired; `read`: the answer of this work; `until`: when the task stops waiting for the
+    log."""
 
     record: TableRecord
     begin: Position
     after: int
     run: int
     suspects: Suspects
+    repairs: int = 0
     read: RangeRead | None = None
     until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Correction:
+    """A difference of the range that is compared now, which is to be corrected. `answer`: what the second reading has
+    found; `to`: the lsn up to which the table was applied then; `until`: when the task stops waiting for the table;
+    `reserved`: the effect without its number, while the table is reserved for it."""
+
+    remedy: Remedy
+    answer: RangeCompared
+    to: int
+    until: float
+    reserved: RepairRows | None = None
 
 
 class ProofTask(Task):
@@ -66,8 +104,9 @@ class ProofTask(Task):
         super().__init__(state)
         self._options = options
         self._range: _Range | None = None
-        # A range in which the first reading has found a difference.
+        # A range in which the first reading has found a difference, or that was repaired.
         self._again: _Range | None = None
+        self._correction: _Correction | None = None
         self._idle_until = 0.0
         # By table id: how often in a row a range was given up, and until when the table has to wait.
         self._later: dict[str, tuple[int, float]] = {}
@@ -76,12 +115,16 @@ class ProofTask(Task):
 
     @property
     def wakes_at(self) -> float:
+        if self._correction is not None:
+            return self._correction.until
         if self._range is not None:
             return self._range.until
         return max(self.not_before, self._idle_until)
 
     def go(self) -> None:
-        if self._range is not None:
+        if self._correction is not None:
+            self._correct_if_free(self._correction)
+        elif self._range is not None:
             self._compare_if_applied(self._range)
         elif self.state.has_changed or self.state.now >= self._idle_until:
             self._begin_range()
@@ -93,25 +136,30 @@ class ProofTask(Task):
         state.has_changed = False
         end = state.end
         closed_s = options.opens_in(state.at)
-        if closed_s or end is None or end.position is None:
+        is_asked = any(proof.asked for proof in state.proofs.values())
+        if (closed_s and not is_asked) or end is None or end.position is None:
             self._idle_until = state.now + (closed_s or options.wait_s)
             return
+        may_begin = self._is_asked if closed_s else self._may_begin
         again, self._again = self._again, None
         if again is not None and is_same(again.record, state.records.get(again.record.table_id)):
             assert again.read is not None
             self._read(again.record, end.position, last_lsn(end.append), again)
             return
-        record = next_to_prove(
-            state.tables(), state.proofs, state.at, options.every_s, self._may_begin
-        )
+        record = next_to_prove(state.tables(), state.proofs, state.at, options.every_s, may_begin)
         if record is None:
-            self._idle_until = self._next_time()
+            self._idle_until = self._next_time() if not closed_s else state.now + closed_s
             return
         self._read(record, end.position, last_lsn(end.append), None)
 
     def _may_begin(self, record: TableRecord) -> bool:
         _, until = self._later.get(record.table_id, (0, 0.0))
         return until <= self.state.now
+
+    def _is_asked(self, record: TableRecord) -> bool:
+        """True if a person has asked for a repair of the table, which need not wait for the window."""
+        proof = self.state.proofs.get(record.table_id)
+        return proof is not None and proof.asked and self._may_begin(record)
 
     def _next_time(self) -> float:
         """Returns when the next range has to be read, if no record changes."""
@@ -133,7 +181,8 @@ class ProofTask(Task):
         state.prove(proof)
 
         def effect(run: int) -> ReadKeyRange:
-            self._range = _Range(record, begin, after, run, suspects)
+            repairs = 0 if again is None else again.repairs
+            self._range = _Range(record, begin, after, run, suspects, repairs)
             rows_max = self._options.rows_max
             return ReadKeyRange(run, record, begin, proof.key, chunk, is_fixed, rows_max, suspects)
 
@@ -202,35 +251,169 @@ class ProofTask(Task):
             self._leave(before, busy_s)
             return
         self._later.pop(before.table_id, None)
-        self._range, self.failures = None, 0
-        differs = bool(answer.columns or answer.keys)
-        if differs and not confirmed(compared.suspects, answer.columns, answer.differing):
+        self.failures = 0
+        if not (answer.columns or answer.keys):
+            self._equal(compared, read)
+            self._rest(read.rows, busy_s)
+        elif not confirmed(compared.suspects, answer.columns, answer.differing):
             suspects = Suspects(answer.columns, frozenset(answer.differing))
-            self._again = replace(compared, suspects=suspects)
+            self._range, self._again = None, replace(compared, suspects=suspects)
+            self._rest(read.rows, busy_s, AGAIN_S)
         else:
-            self._done(before, read, answer)
-        self._rest(read.rows, busy_s, AGAIN_S if differs else 0.0)
+            self._differs(compared, read, answer)
 
-    def _done(self, record: TableRecord, read: RangeRead, answer: RangeCompared) -> None:
-        """End a range that is equal, or in which two readings have found the same difference."""
-        state, proof = self.state, self._proof(record)
-        differs = bool(answer.columns or answer.keys)
-        if differs:
-            found = Difference(state.at, answer.keys, answer.columns, answer.evidence)
-            proof = proof.differing(found)
-            said = {"consumer": record.consumer, "table": record.label, "differs": str(found)}
-            said |= {"range": range_text(read.chunk)}
-            said |= {"evidence": answer.evidence} if answer.evidence else {}
-            state.note("difference", said, "warning")
-        upper = None if answer.columns else read.chunk.upper
+    def _equal(self, compared: _Range, read: RangeRead) -> None:
+        """End a range that is equal."""
+        proof = self._proof(compared.record)
+        self._done(compared, read, proof.after_repair() if compared.repairs else proof)
+
+    def _differs(self, compared: _Range, read: RangeRead, answer: RangeCompared) -> None:
+        """Report a difference that two readings have found, and begin to correct it."""
+        state, record = self.state, compared.record
+        found = Difference(state.at, answer.keys, answer.columns, answer.evidence)
+        proof = self._proof(record).showing(found)
+        # Without a Delta table, or if its columns are not known, no row can be written into it.
+        has_columns = bool(record.folder and record.signature)
+        listed = len(answer.differing) if has_columns else 0
+        each = Found(answer.columns, answer.keys, listed)
+        wanted = state.options.policy(record.name).on_difference
+        remedy = remedy_for(proof, wanted, each, read.ranges, compared.repairs)
+        said = {"consumer": record.consumer, "table": record.label, "differs": str(found)}
+        said |= {"range": range_text(read.chunk), "then": str(remedy)}
+        said |= {"evidence": answer.evidence} if answer.evidence else {}
+        state.note("difference", said, "warning")
+        if remedy is Remedy.REPORT:
+            self._done(compared, read, proof.counting(), columns=answer.columns)
+            self._rest(read.rows, read.seconds + answer.seconds, AGAIN_S)
+            return
+        state.prove(proof, at_once=True)
+        assert self._passed is not None
+        until = state.now + self._options.wait_s
+        self._correction = _Correction(remedy, answer, self._passed, until)
+        self.wants_turn = True
+
+    def _done(self, compared: _Range, read: RangeRead, proof: Proof, *, columns: str = "") -> None:
+        """End a range. `columns`: how the columns differ; then the round ends."""
+        state, record = self.state, compared.record
+        self._range = None
+        upper = None if columns else read.chunk.upper
         after = proof.after_range(record, read.key, upper, read.rows, state.at)
         if not after.running and not after.found:
             said = {"consumer": record.consumer, "table": record.label}
             state.note("proved", said | {"rows": after.rows})
-        state.prove(after, at_once=differs or not after.running)
+        state.prove(after, at_once=bool(proof.difference) or not after.running)
+
+    # -- corrections -------------------------------------------------------------------------------------------
+
+    def _correct_if_free(self, correction: _Correction) -> None:
+        """Correct a difference when no other work runs on the table."""
+        state, compared = self.state, self._range
+        assert compared is not None
+        record = state.records.get(compared.record.table_id)
+        if record is None or not is_same(compared.record, record):
+            self._leave(compared.record)
+        elif correction.reserved is not None:
+            if not state.is_unsaved(record.table_id):
+                state.release(record.table_id)
+                self._repair(compared, correction, replace(correction.reserved, record=record))
+        elif state.now >= correction.until:
+            self._leave(record)
+        elif state.is_free(record.table_id):
+            self._correct(compared, record, correction)
+
+    def _correct(self, compared: _Range, record: TableRecord, correction: _Correction) -> None:
+        state, answer = self.state, correction.answer
+        to = state.dealt_with(record.name)
+        if to < max(correction.to, record.from_lsn):
+            return
+        proof = self._proof(record)
+        assert proof.difference is not None
+        text = str(proof.difference)
+        match correction.remedy:
+            case Remedy.COPY:
+                reason = f"the table differs from the server's: {text}"
+                self._end_round(replace(proof, copied=True))
+                state.save(waiting_for_copy(record, reason, to), why="copy needed")
+            case Remedy.STOP:
+                self._end_round(proof)
+                stands = differing(record, text, to, columns=bool(answer.columns))
+                state.save(stands, why="it differs")
+            case _:
+                self._rewrite(compared, record, correction, to)
+
+    def _end_round(self, proof: Proof) -> None:
+        """End the round of a table that is copied or stopped now."""
+        assert self._range is not None
+        assert self._range.read is not None
+        rows = self._range.read.rows
+        self._range = self._correction = None
+        self.state.prove(proof.leaving_round(), at_once=True)
+        self._rest(rows, 0.0)
+
+    def _rewrite(
+        self, compared: _Range, record: TableRecord, correction: _Correction, to: int
+    ) -> None:
+        """Begin to rewrite rows. If the table has a history, first reserve the table, and write into its record that
+        the history has to be compared with the table."""
+        state = self.state
+        applied = state.facts_of(record).applied
+        if applied is None:
+            self._ask(record)
+            return
+        if applied >= to:
+            return  # the next entry of the table may have the next lsn
+        effect = RepairRows(0, record, compared.run, compared.after, to, applied + 1)
+        if not state.options.policy(record.name).history:
+            self._repair(compared, correction, effect)
+            return
+        state.reserve(record.table_id)
+        self._correction = replace(correction, reserved=effect)
+        state.save(replace(record, copied_at=last_lsn(append_of(to) + 1)))
+
+    def _ask(self, record: TableRecord) -> None:
+        table_id, folder = record.table_id, record.lies_at
+
+        def asked(answer: Answer) -> None:
+            assert isinstance(answer, TableAsked)
+            self.state.learn(record, answer.facts)
+
+        self.begin([table_id], lambda run: AskTable(run, table_id, folder, False), asked)
+
+    def _repair(self, compared: _Range, correction: _Correction, effect: RepairRows) -> None:
+        self._correction = replace(correction, reserved=None)
+
+        def repaired(answer: Answer) -> None:
+            assert isinstance(answer, RowsRepaired)
+            self._repaired(compared, correction, answer, effect.lsn)
+
+        self.begin([effect.record.table_id], lambda run: replace(effect, run=run), repaired)
+
+    def _repaired(
+        self, compared: _Range, correction: _Correction, answer: RowsRepaired, lsn: int
+    ) -> None:
+        """Let the range be compared again after its rows were rewritten."""
+        state, read, record = self.state, compared.read, compared.record
+        assert read is not None
+        busy_s = read.seconds + correction.answer.seconds + answer.seconds
+        if answer.moved:
+            self._leave(record, busy_s)
+            return
+        now = state.records[record.table_id]
+        if answer.keys:
+            state.committed(now, lsn)
+            said = {"consumer": record.consumer, "table": now.label, "rows": answer.keys}
+            state.note("repaired", said | {"lsn": lsn})
+        proof = self._proof(now)
+        state.prove(replace(proof, repaired=proof.repaired + answer.keys), at_once=True)
+        self._range = self._correction = None
+        self._again = replace(compared, suspects=NO_SUSPECTS, repairs=compared.repairs + 1)
+        self._rest(read.rows, busy_s, AGAIN_S)
+
+    # -- the end of a range ------------------------------------------------------------------------------------
 
     def _skip(self, record: TableRecord, why: str) -> None:
         state = self.state
+        self._release()
         self._range = self._again = None
         proof = self._proof(record)
         if proof.skipped != why:
@@ -245,8 +428,19 @@ class ProofTask(Task):
         self._later[record.table_id] = count + 1, self.state.now + backoff_s(_RETRY_S, count + 1)
         self.state.prove(replace(self._proof(record), last=self.state.at))
         rows = 0 if self._range is None or self._range.read is None else self._range.read.rows
+        # A request may wait for the table that was reserved, and is answered when the pause ends.
+        least_s = AGAIN_S if self._release() else 0.0
         self._range = self._again = None
-        self._rest(rows, busy_s)
+        self._rest(rows, busy_s, least_s)
+
+    def _release(self) -> bool:
+        """End the correction. Returns True if the table was reserved for it."""
+        correction, self._correction = self._correction, None
+        is_reserved = correction is not None and correction.reserved is not None
+        if is_reserved:
+            assert self._range is not None
+            self.state.release(self._range.record.table_id)
+        return is_reserved
 
     def _rest(self, rows: int, busy_s: float, least_s: float = 0.0) -> None:
         pause_s = max(least_s, self._options.pause_s(rows, busy_s))

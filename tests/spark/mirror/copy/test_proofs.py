@@ -1,5 +1,6 @@
 """The applier compares tables with the server in the background, while they change: no difference is reported where
-there is none, and changes of the Delta tables behind the applier's back are found."""
+there is none, and changes of the Delta tables behind the applier's back are found, and corrected if the policy says
+so."""
 
 from __future__ import annotations
 
@@ -16,11 +17,18 @@ import pytest
 from delta.tables import DeltaTable
 
 from spark_sink.mirror.copy.pace import waited
+from spark_sink.mirror.lake.delta_log import delta_version
 from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.proofs import Proof
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.runtime.apply import Applier
-from spark_sink.mirror.values.policies import Deletes, ProofOptions, TablePolicy
+from spark_sink.mirror.values.policies import (
+    Deletes,
+    MetadataColumn,
+    OnDifference,
+    ProofOptions,
+    TablePolicy,
+)
 from spark_sink.mirror.verify.range_prover import RangeProver
 from tests.spark.conftest import Source, Target
 from tests.spark.mirror.copy.conftest import add_reader, copy_settings
@@ -87,6 +95,10 @@ class ProvedMirror(RealMirror):
         proof = self.proof(table)
         assert proof is None or proof.difference is None, proof
         return proof is not None and proof.proved is not None and proof.proved >= since
+
+    def repaired(self, table: str) -> int:
+        proof = self.proof(table)
+        return 0 if proof is None else proof.repaired
 
     def differs(self, table: str) -> bool:
         proof = self.proof(table)
@@ -176,6 +188,77 @@ def test_a_table_that_changes_is_proved_and_a_planted_difference_is_found(
     assert [row["id"] for row in evidence["server"]] == [77]
     assert [row["id"] for row in evidence["mirror"]] == [77] * ROWS_AFTER[planted]
     assert evidence["server"] != evidence["mirror"]
+
+
+def plant(spark: SparkSession, path: str) -> None:
+    """Change rows of a Delta table: one is lost, one has another value, one is there twice, one is foreign."""
+    delta = DeltaTable.forPath(spark, path)
+    foreign = delta.toDF().where("id = 90").selectExpr("id + 5000 AS id", "a", "f", "n")
+    twice = delta.toDF().where("id = 33").localCheckpoint()
+    foreign = foreign.localCheckpoint()
+    delta.delete("id = 77")
+    delta.update("id = 44", {"a": "'wrong'", "f": "NULL"})
+    twice.write.format("delta").mode("append").save(path)
+    foreign.write.format("delta").mode("append").save(path)
+
+
+CHANGES = [
+    ("delete", 33), ("delete", 33), ("delete", 5090), ("insert", 33), ("insert", 77), ("update_postimage", 44),
+    ("update_preimage", 44),
+]  # fmt: skip
+
+
+@pytest.mark.rotate(2, of="proofs")
+@pytest.mark.parametrize("deletes", list(Deletes))
+def test_rows_that_differ_are_rewritten_once_and_the_feed_shows_it(
+    proved: ProvedMirror, deletes: Deletes
+) -> None:
+    source, spark = proved.source, proved.spark
+    fill(source, "ints")
+    numbers = iter(range(1_000_000))
+
+    def change() -> None:
+        source.execute(f"UPDATE ints SET f = {next(numbers)} WHERE id IN (3, 200)")
+
+    columns = (MetadataColumn.COMMITTED_AT,)
+    proved.policy = TablePolicy(
+        deletes=deletes, metadata=columns, feed=True, on_difference=OnDifference.REPAIR
+    )
+    with proved.applier():
+        proved.until(lambda: proved.is_proved("ints", 0.0), change)
+        path = proved.target.of(source, "ints")
+        begin = delta_version(spark, path)
+        plant(spark, path)
+        planted = delta_version(spark, path)
+        proved.until(lambda: proved.repaired("ints") == 4, change)
+        since = time.time()
+        proved.until(lambda: proved.is_proved("ints", since), change)
+    assert begin < planted
+    feed = spark.read.format("delta").option("readChangeFeed", "true")
+    changes = feed.option("startingVersion", planted + 1).load(path)
+    marked = [("update_postimage", 5090), ("update_preimage", 5090)]
+    soft = deletes is Deletes.SOFT
+    expected = [each for each in CHANGES if not (soft and each[1] == 5090)]
+    rows = changes.where("id NOT IN (3, 200)").selectExpr("_change_type", "id").collect()
+    assert sorted(map(tuple, rows)) == sorted([*expected, *(marked if soft else [])])
+    if soft:
+        deleted = spark.read.format("delta").load(path).where("_deleted").select("id").collect()
+        assert [row.id for row in deleted] == [5090]
+
+
+@pytest.mark.rotate(2, of="proofs")
+def test_a_table_whose_columns_differ_is_stopped_if_the_policy_says_so(
+    proved: ProvedMirror,
+) -> None:
+    source = proved.source
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 2)")
+    proved.policy = TablePolicy(on_difference=OnDifference.STOP)
+    with proved.applier():
+        proved.until(lambda: proved.is_proved("t", 0.0), lambda: None)
+        alter = f"ALTER TABLE `{source.database}`.t MODIFY a INT NOT NULL"
+        source.server.execute("SET SESSION sql_log_bin = 0", alter)
+        proved.until(lambda: proved.record("t").word is TableState.STOPPED, lambda: None)
+    assert "column 'a' is NULL in the mirror, and NOT NULL" in proved.record("t").reason
 
 
 @pytest.mark.rotate(2, of="proofs")
