@@ -407,6 +407,26 @@ def copy(
 
 
 @app.command()
+def repair(
+    tables: Tables, *, config: Config = None, target: Target = None, conf: Conf = None
+) -> None:
+    """Ask for tables to be compared with the server now.
+
+    The running job rewrites the rows that differ, otherwise the next job does.
+
+    Example: binlog-mirror repair shop.orders --config mirror.yaml
+    """
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror import commands  # noqa: PLC0415
+        from spark_sink.mirror.copy_commands import require_proofs  # noqa: PLC0415
+
+        require_proofs(settings)
+        chosen = commands.request_repair(spark, settings.target, tables)
+    for record in chosen:
+        say(f"{record.label}: repair")
+
+
+@app.command()
 def changelog(  # noqa: PLR0913 - each option is one choice
     table: Annotated[str, typer.Argument(help="A table like shop.orders.")],
     *,

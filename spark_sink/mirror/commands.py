@@ -1,6 +1,6 @@
-"""The commands `resolve` and `adopt`. `resolve` writes requests into the control table. The application that applies a
-consumer executes the requests: at once if the application runs, otherwise at its next start. `adopt` writes the records
-of tables itself.
+"""The commands `resolve`, `repair` and `adopt`. `resolve` and `repair` write requests into the control table. The
+application that applies a consumer executes the requests: at once if the application runs, otherwise at its next start.
+`adopt` writes the records of tables itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from spark_sink.mirror.lake import delta_log
 from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.rules.control_rows import ClaimedStage
 from spark_sink.mirror.rules.renames import folder_of
-from spark_sink.mirror.rules.states import CatchingUp, Dropped, LeftOut, Live, TableState
+from spark_sink.mirror.rules.states import (
+    CatchingUp,
+    Dropped,
+    LeftOut,
+    Live,
+    Stopped,
+    TableState,
+)
 from spark_sink.mirror.rules.table_record import TableRecord, Wish, forgetting, new_table_id
 from spark_sink.mirror.rules.transitions import returns_to
 from spark_sink.mirror.table_lines import selected
@@ -66,6 +73,30 @@ def request_resolution(
     for record in chosen:
         control.request(record.table_id, wish)
     return chosen
+
+
+def request_repair(spark: SparkSession, target: str, patterns: Sequence[str]) -> list[TableRecord]:
+    """Request that tables are compared with the server, and that rows that differ are rewritten. Returns the tables.
+
+    Raises `UserError` for a pattern that no table fits, and if no table is complete, or stopped because it differs.
+    """
+    control = ControlTable(spark, target)
+    fits = selected(control.records().values(), patterns)
+    chosen = [record for record in fits if _may_repair(record)]
+    if not chosen:
+        raise UserError(
+            ErrorKind.REQUEST,
+            f"no table that fits {', '.join(patterns)} is complete, or stopped because its rows differ",
+            remedy="python -m spark_sink tables shows the states, and what to do about a stopped table",
+        )
+    for record in chosen:
+        control.request(record.table_id, Wish.REPAIR)
+    return chosen
+
+
+def _may_repair(record: TableRecord) -> bool:
+    differs = isinstance(record.state, Stopped) and record.state.differs
+    return differs or record.word is TableState.COMPLETE
 
 
 def _tables_and_histories(control: ControlTable, patterns: Sequence[str]) -> list[TableRecord]:

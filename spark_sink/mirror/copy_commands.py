@@ -37,6 +37,17 @@ def copy_section(settings: MirrorSettings) -> CopySettings:
     return settings.copy_from
 
 
+def require_proofs(settings: MirrorSettings) -> None:
+    """Raises `UserError` if a job with these settings compares no tables with the server."""
+    copy_section(settings)
+    if not settings.prove.rows_per_second:
+        raise UserError(
+            ErrorKind.SETTINGS,
+            "the settings let the job compare nothing with the server: prove.rows_per_second is 0",
+            remedy="set it to the largest number of rows per second that may be read from the server, such as 1000",
+        )
+
+
 def run_copy(
     spark: SparkSession, settings: MirrorSettings, patterns: Sequence[str], consumer: str = ""
 ) -> list[TableName]:

@@ -55,6 +55,11 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
         "Rows that were read from the server to compare them with the mirror.",
         lambda p: p.proof_rows,
     ),
+    (
+        "repaired_rows",
+        "Keys whose rows differed from the server's and were rewritten.",
+        lambda p: p.repaired_rows,
+    ),
 )
 _COPY_GAUGES: tuple[tuple[str, str, Callable[[CopyProgress], float | None]], ...] = (
     ("copy_rows", "Rows that the copy of the table has.", lambda c: c.rows),

@@ -1482,6 +1482,142 @@ _PROOFS = (
     ),
 )
 
+_CORRECTIONS = (
+    _mutant(
+        "a policy corrects nothing",
+        "rows that differ are rewritten if the policy says so",
+        "proofs.remedy_for",
+        Assign("may_repair", "proof.asked"),
+    ),
+    _mutant(
+        "a request corrects nothing",
+        "rows that differ are rewritten if a person has asked for it",
+        "mirror.Mirror._answer_requests",
+        If("record.request.wish is Wish.REPAIR and not record.is_dropped", "False"),
+    ),
+    _mutant(
+        "a table that differs goes on",
+        "a table that differs is stopped if the policy says so",
+        "tasks.proof_task.ProofTask._correct",
+        Drop('state.save(stands, why="it differs")'),
+    ),
+    _mutant(
+        "a repair during a step",
+        "a repair waits for the works of its table",
+        "tasks.proof_task.ProofTask._correct_if_free",
+        If("state.is_free(record.table_id)", "True"),
+    ),
+    _mutant(
+        "a repair with the lsn of an entry",
+        "no entry of the table has the lsn of a repair",
+        "tasks.proof_task.ProofTask._rewrite",
+        If("applied >= to", "False"),
+        tests=f"{_PROVED}test_a_repair_has_an_lsn_that_no_entry_has",
+    ),
+    _mutant(
+        "a repair forgets what has changed",
+        "an entry behind S decides about the rows that it has changed",
+        "tasks.proof_task.ProofTask._rewrite",
+        Replace(
+            "RepairRows(0, record, compared.run, compared.after, to, applied + 1)",
+            "RepairRows(0, record, compared.run, to, to, applied + 1)",
+        ),
+        tests=f"{_PROVED}test_a_repair_takes_the_rows_of_the_log",
+    ),
+    _mutant(
+        "the lsn of a repair is forgotten",
+        "the next repair, and the next step, know the lsn of a repair",
+        "tasks.proof_task.ProofTask._repaired",
+        Drop("state.committed(now, lsn)"),
+        tests=f"{_PROVED}test_a_second_repair_follows_a_first_one",
+    ),
+    _mutant(
+        "a repaired range is not compared again",
+        "a range is equal when a comparison after its repair shows it",
+        "tasks.proof_task.ProofTask._repaired",
+        Drop("self._again = replace(compared, suspects=NO_SUSPECTS, repairs=compared.repairs + 1)"),
+        tests=f"{_PROVED}test_rows_that_differ_are_rewritten_and_compared_again",
+    ),
+    _mutant(
+        "a history does not see a repair",
+        "a history is compared with its table after a repair",
+        "tasks.proof_task.ProofTask._rewrite",
+        Replace("replace(record, copied_at=last_lsn(append_of(to) + 1))", "record"),
+    ),
+    _mutant(
+        "a repair before its record is stored",
+        "the record says that the history has to be compared before the rows are rewritten",
+        "tasks.proof_task.ProofTask._correct_if_free",
+        If("not state.is_unsaved(record.table_id)", "True"),
+    ),
+    _mutant(
+        "a history is compared ahead of its table",
+        "a history is never ahead of its table",
+        "tasks.history_task.HistoryTask._follow",
+        Replace("copied if copied <= to else -1", "copied"),
+        tests=f"{_PROVED}test_a_statement_before_the_comparison_after_a_repair_ends_no_version_early",
+    ),
+    _mutant(
+        "a table stays reserved",
+        "a table that was reserved for a repair is released",
+        "tasks.proof_task.ProofTask._release",
+        Drop("self.state.release(self._range.record.table_id)"),
+        tests=f"{_PROVED}test_a_request_during_a_repair_is_answered",
+    ),
+    _mutant(
+        "a repair is repeated for ever",
+        "a repair that does not help is reported",
+        "proofs.remedy_for",
+        Replace("repairs < REPAIRS_MAX", "True"),
+        tests=f"{_PROVED}test_what_is_done_about_a_difference",
+    ),
+    _mutant(
+        "a copy is repeated for ever",
+        "a table is copied once because it differs",
+        "proofs.remedy_for",
+        Replace("otherwise if proof.copied else Remedy.COPY", "Remedy.COPY"),
+        tests=f"{_PROVED}test_what_is_done_about_a_difference",
+    ),
+    _mutant(
+        "a wide difference is repaired by key",
+        "a table of which more than a third of the ranges differ is copied",
+        "proofs._is_wide",
+        Return("False"),
+        tests=f"{_PROVED}test_what_is_done_about_a_difference",
+    ),
+    _mutant(
+        "a table that the server does not have is copied",
+        "a table that the server does not have is reported only",
+        "proofs.remedy_for",
+        If("not may_repair or found.columns == NO_TABLE", "not may_repair"),
+        tests=f"{_PROVED}test_what_is_done_about_a_difference",
+    ),
+    _mutant(
+        "a request waits for the next round",
+        "a request for a repair begins a round at once",
+        "proofs.Proof.asked_for_repair",
+        Replace("replace(self, asked=True, doubted=True)", "replace(self, asked=True)"),
+        tests=f"{_PROVED}test_a_request_lets_a_table_be_repaired_at_once",
+    ),
+    _mutant(
+        "a request waits for the window",
+        "a request for a repair does not wait for the window",
+        "tasks.proof_task.ProofTask._begin_range",
+        Assign("is_asked", "False"),
+        tests=f"{_PROVED}test_a_request_for_a_repair_does_not_wait_for_the_window",
+    ),
+    _mutant(
+        "a request ends each stop",
+        "a request for a repair lets only a table go on that is stopped because it differs",
+        "requests.after_request",
+        If(
+            "not isinstance(record.state, Stopped) or (wish is Wish.REPAIR and not record.state.differs)",
+            "not isinstance(record.state, Stopped)",
+        ),
+        tests=f"{_PROVED}test_a_repair_is_no_answer_to_another_stop",
+    ),
+)
+
 _NAMES = (
     Mutant(
         "names of a statement are not folded",
@@ -1510,5 +1646,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *_HISTORIES,
     *_DRAINS,
     *_PROOFS,
+    *_CORRECTIONS,
     *_NAMES,
 )

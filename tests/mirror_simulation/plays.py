@@ -7,8 +7,9 @@ written as append.index. `judge` checks each step, as in the simulation.
 The moves:
 
     settings [unknown=copy|partial|stop] [unfollowed=recopy|stop|new_column] [purged=copy|partial] [history=yes]
-             [files=yes] [held=KIB] [proofs=yes] first; `files`: folders move as in an object store; `held`: memory of
-             what waits; `proofs`: tables are compared with the server, in ranges of two rows
+             [files=yes] [held=KIB] [proofs=yes] [difference=report|repair|stop] first;
+             `files`: folders move as in an object store; `held`: memory of what waits; `proofs`: tables are compared
+             with the server, in ranges of two rows
     old NAME KEY=VALUE ...          a table that is older than the mirror, with these rows; `keyless=yes`: without a key
     create NAME                     CREATE TABLE, with the columns `id` and `a`; `keyless=yes`: without a key;
                                     `absent=yes`: IF NOT EXISTS, for a table that exists
@@ -49,6 +50,7 @@ from spark_sink.mirror.rules.renames import folder_of
 from spark_sink.mirror.rules.table_record import TableRecord, Wish
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import (
+    OnDifference,
     ProofOptions,
     PurgedChanges,
     TablePolicy,
@@ -137,12 +139,14 @@ class Stage:
         files: str = "",
         held: str = "",
         proofs: str = "",
+        difference: str = "report",
     ) -> None:
         self.policy = TablePolicy(
             unknown=UnknownTables(unknown),
             unfollowed=UnfollowedChange(unfollowed),
             purged=PurgedChanges(purged),
             history=bool(history),
+            on_difference=OnDifference(difference),
         )
         self.world.works.by_files = bool(files)
         if proofs:

@@ -7,11 +7,30 @@ from typing import Any
 
 import pytest
 
-from spark_sink.mirror.rules.effects import CommitRows, CompareKeyRange, ReadKeyRange
-from spark_sink.mirror.rules.proofs import Proof, is_same, next_to_prove, proof_from, proof_json
-from spark_sink.mirror.rules.states import Creating, Live
+from spark_sink.mirror.rules.effects import (
+    CommitRows,
+    CompareKeyRange,
+    CompareVersions,
+    ReadKeyRange,
+    RepairRows,
+)
+from spark_sink.mirror.rules.proofs import (
+    NO_TABLE,
+    REPAIRS_MAX,
+    Found,
+    Proof,
+    Remedy,
+    is_same,
+    next_to_prove,
+    proof_from,
+    proof_json,
+    remedy_for,
+)
+from spark_sink.mirror.rules.requests import after_request
+from spark_sink.mirror.rules.states import CatchingUp, Creating, Live, Stopped
 from spark_sink.mirror.rules.table_record import Move, Request, TableRecord, Wish
-from spark_sink.mirror.values.policies import DAY_S, ProofOptions
+from spark_sink.mirror.values.entries import append_of, last_lsn
+from spark_sink.mirror.values.policies import DAY_S, OnDifference, ProofOptions
 from tests.mirror_simulation.moves import kinds, made, staged, table
 from tests.mirror_simulation.plays import PROOFS, Stage
 from tests.mirror_simulation.world import SINCE_1970_S
@@ -65,7 +84,7 @@ def test_a_difference_is_reported_when_two_readings_show_it() -> None:
 def test_a_difference_that_only_one_reading_shows_is_not_reported() -> None:
     stage = staged(*PROVED, "write a 1=7", "wait 500", "works")
     made(stage, "write a 1=1 2=9", "wait 1", "works", "write a 2=2", *ROUND, *ROUND)
-    assert proof(stage).difference is None and proof(stage).proved == AGAIN + 2
+    assert proof(stage).difference is None and proof(stage).proved == AGAIN
 
 
 def test_a_round_goes_on_after_a_kill() -> None:
@@ -241,3 +260,206 @@ def test_the_pause_after_a_range() -> None:
     options = ProofOptions(rows_per_second=100, share=0.1)
     assert options.pause_s(1000, 0.5) == 10.0
     assert options.pause_s(10, 2.0) == 18.0
+
+
+# -- corrections ---------------------------------------------------------------------------------------------------
+
+REPAIR, STOP, REPORT = OnDifference.REPAIR, OnDifference.STOP, OnDifference.REPORT
+
+
+def corrected(policy: str, *moves: str) -> Stage:
+    """Returns a proved table with the policy, after moves, when the next round is due."""
+    first = f"settings proofs=yes difference={policy}"
+    return staged(first, *PROVED[1:], *moves, "wait 500")
+
+
+def lake_rows(stage: Stage, name: str = "a") -> dict[int | None, int | None]:
+    rows = stage.world.lake.folders[f"shop/{name}"].rows
+    return {dict(row)["id"]: dict(row)["a"] for row in rows}
+
+
+def test_rows_that_differ_are_rewritten_and_compared_again() -> None:
+    stage = corrected("repair", "write a 3=7", "erase a 1")
+    made(stage, "works", "wait 1", "works")
+    assert lake_rows(stage)[1] == 1 and proof(stage).difference is not None
+    made(stage, *ROUND, *ROUND)
+    assert lake_rows(stage) == {1: 1, 2: 2, 3: 3}
+    found = proof(stage)
+    assert (found.difference, found.repaired, found.proved) == (None, 2, AGAIN)
+
+
+def test_a_repair_takes_the_rows_of_the_log() -> None:
+    stage = corrected("repair", "write a 1=7", "erase a 2")
+    made(stage, "works", "wait 1", "work ReadKeyRange", "update a 1=5", "append")
+    made(stage, "work ReadLog CommitRows CompareKeyRange", *ROUND, *ROUND)
+    assert lake_rows(stage) == {1: 5, 2: 2, 3: 3}
+    assert proof(stage).repaired == 1
+
+
+def test_a_repair_waits_for_the_works_of_its_table() -> None:
+    stage = corrected("repair", "erase a 1")
+    made(stage, "works", "wait 1", "work ReadKeyRange", "insert a 9=9", "append", "work ReadLog")
+    made(stage, "work CompareKeyRange")
+    assert kinds(stage).count(CommitRows) == 1 and RepairRows not in kinds(stage)
+    made(stage, "work CommitRows")
+    assert RepairRows in kinds(stage)
+
+
+def test_a_step_waits_for_a_repair() -> None:
+    stage = corrected("repair", "erase a 1")
+    made(stage, "works", "wait 1", "work ReadKeyRange CompareKeyRange StoreRecords")
+    made(stage, "insert a 9=9", "append", "work ReadLog")
+    assert RepairRows in kinds(stage) and CommitRows not in kinds(stage)
+    made(stage, "works")
+    assert lake_rows(stage) == {1: 1, 2: 2, 3: 3, 9: 9}
+
+
+@pytest.mark.parametrize("done", ["", "RepairRows"])
+def test_a_repair_that_a_kill_interrupts_is_made_once(done: str) -> None:
+    stage = corrected("repair", "erase a 1")
+    made(stage, "works", "wait 1", "work ReadKeyRange CompareKeyRange")
+    assert RepairRows in kinds(stage)
+    made(stage, f"kill {done}".rstrip(), "start", "works", *ROUND, *ROUND, *ROUND)
+    made(stage, "wait 500", "works", *ROUND)
+    assert lake_rows(stage) == {1: 1, 2: 2, 3: 3}
+    assert proof(stage).repaired == (0 if done else 1)
+    assert proof(stage).difference is None
+
+
+def test_a_history_is_compared_after_a_repair_at_the_end_of_the_next_append() -> None:
+    first = "settings proofs=yes difference=repair history=yes"
+    stage = staged(first, *PROVED[1:], "erase a 1", "wait 500", "works", "wait 1")
+    made(stage, "work ReadKeyRange CompareKeyRange")
+    assert RepairRows not in kinds(stage)  # the record is not stored yet
+    made(stage, "work StoreRecords")
+    assert RepairRows in kinds(stage)
+    made(stage, "works")
+    at = last_lsn(append_of(stage.world.control.applied) + 1)
+    assert table(stage, "a").copied_at == at
+    made(stage, "insert a 5=5", "append")
+    compared = []
+    while running := stage.world.running():
+        compared += [each.lsn for each in running if isinstance(each, CompareVersions)]
+        stage.world.finish(running[0])
+    assert set(compared) == {at}
+
+
+def test_a_request_lets_a_table_be_repaired_at_once() -> None:
+    stage = staged(*PROVED, "erase a 1", "wait 10", "works")
+    assert kinds(stage) == []
+    made(stage, "ask a repair", "works", *ROUND, *ROUND)
+    assert lake_rows(stage) == {1: 1, 2: 2, 3: 3}
+    assert not proof(stage).asked
+
+
+def test_a_request_for_a_repair_does_not_wait_for_the_window() -> None:
+    stage = staged("settings proofs=yes")
+    begin = (SINCE_1970_S + 1000) % DAY_S
+    stage.world.proofs = replace(PROOFS, window=(begin, begin + 100))
+    made(stage, "start", "create a", "insert a 1=1", "append", "works", "create b", "append")
+    made(stage, "works", "wait 10", "works", "ask a repair", "work StoreRecords")
+    assert reads(stage) == ["a"]
+    made(stage, "works", *ROUND)
+    assert reads(stage) == [] and not proof(stage).asked
+
+
+def test_a_request_survives_a_kill() -> None:
+    stage = staged(*PROVED, "erase a 1", "wait 10", "works", "ask a repair", "work StoreRecords")
+    made(stage, "kill", "start", "works", *ROUND, *ROUND)
+    assert lake_rows(stage) == {1: 1, 2: 2, 3: 3}
+
+
+def test_a_table_that_differs_is_stopped_and_a_repair_lets_it_go_on() -> None:
+    stage = corrected("stop", "erase a 1")
+    made(stage, "works", "wait 1", "works")
+    state = table(stage, "a").state
+    assert isinstance(state, Stopped) and state.differs
+    assert "python -m spark_sink repair shop.a" in table(stage, "a").reason
+    made(stage, "insert a 9=9", "append", "works")
+    assert 9 not in lake_rows(stage)
+    made(stage, "ask a repair", "works", *ROUND, *ROUND)
+    assert lake_rows(stage) == {1: 1, 2: 2, 3: 3, 9: 9}
+    assert isinstance(table(stage, "a").state, Live)
+
+
+def test_a_repair_is_no_answer_to_another_stop() -> None:
+    stopped = TableRecord("t1", "shop", "shop", "a", state=Stopped(7, Live()))
+    asked = replace(stopped, request=Request("q1", Wish.REPAIR))
+    assert after_request(asked).state == stopped.state
+    differs = replace(asked, state=Stopped(7, Live(), differs=True))
+    assert isinstance(after_request(differs).state, CatchingUp)
+
+
+PROOF = Proof("t1", "shop", running=True)
+
+
+@pytest.mark.parametrize(
+    ("proof", "policy", "found", "ranges", "repairs", "remedy"),
+    [
+        (PROOF, REPORT, Found("", 1, 1), 1, 0, Remedy.REPORT),
+        (PROOF, REPAIR, Found("", 1, 1), 1, 0, Remedy.REPAIR),
+        (PROOF, STOP, Found("", 1, 1), 1, 0, Remedy.STOP),
+        (replace(PROOF, asked=True), REPORT, Found("", 1, 1), 1, 0, Remedy.REPAIR),
+        (replace(PROOF, asked=True), STOP, Found("", 1, 1), 1, 0, Remedy.REPAIR),
+        (PROOF, REPAIR, Found("", 1, 1), 1, REPAIRS_MAX, Remedy.REPORT),
+        (PROOF, REPAIR, Found("the column a", 0, 0), 1, 0, Remedy.COPY),
+        (PROOF, REPAIR, Found(NO_TABLE, 0, 0), 1, 0, Remedy.REPORT),
+        (PROOF, REPAIR, Found("", 9, 8), 1, 0, Remedy.COPY),
+        (replace(PROOF, copied=True), REPAIR, Found("", 9, 8), 1, 0, Remedy.REPORT),
+        (replace(PROOF, ranges=8, differing=2), REPAIR, Found("", 1, 1), 9, 0, Remedy.REPAIR),
+        (replace(PROOF, ranges=8, differing=3), REPAIR, Found("", 1, 1), 9, 0, Remedy.COPY),
+        (replace(PROOF, ranges=1, differing=1), REPAIR, Found("", 1, 1), 2, 0, Remedy.REPAIR),
+    ],
+)
+def test_what_is_done_about_a_difference(
+    proof: Proof, policy: OnDifference, found: Found, ranges: int, repairs: int, remedy: Remedy
+) -> None:
+    assert remedy_for(proof, policy, found, ranges, repairs) is remedy
+
+
+def test_a_table_with_more_differences_than_can_be_rewritten_is_copied_once() -> None:
+    rows = " ".join(f"{i}={i}" for i in range(1, 9))
+    wrong = " ".join(f"{i}=77" for i in range(1, 9))
+    first = "settings proofs=yes difference=repair"
+    moves = (first, "start", "create a", f"insert a {rows}", "append", "works", "wait 10", "works")
+    stage = staged(*moves, *(ROUND * 3), f"write a {wrong}", "wait 500", "works", *(ROUND * 6))
+    assert lake_rows(stage) == {i: i for i in range(1, 9)}
+    assert table(stage, "a").copied_at is not None
+    assert proof(stage).difference is None and not proof(stage).copied
+
+
+def test_a_second_repair_follows_a_first_one() -> None:
+    stage = corrected("repair", "erase a 1 3")
+    made(stage, "works", *ROUND, *ROUND)
+    assert lake_rows(stage) == {1: 1, 2: 2, 3: 3}
+    assert proof(stage).repaired == 2 and proof(stage).difference is None
+
+
+def test_a_repair_has_an_lsn_that_no_entry_has() -> None:
+    """The next entry of the table has the lsn behind that of the newest commit."""
+    stage = corrected("repair", "erase a 1")
+    made(stage, "works", "wait 1", "work ReadKeyRange", "insert a 8=8", "add a b=3")
+    made(stage, "insert a 9=9", "append", "work ReadLog CommitRows")
+    assert RepairRows not in kinds(stage)
+    made(stage, "works", *ROUND, *ROUND, *ROUND)
+    assert sorted(i or 0 for i in lake_rows(stage)) == [1, 2, 3, 8, 9]
+
+
+def test_a_request_during_a_repair_is_answered() -> None:
+    stage = staged("settings proofs=yes difference=repair history=yes", *PROVED[1:], "erase a 1")
+    made(stage, "wait 500", "works", "wait 1", "work ReadKeyRange CompareKeyRange")
+    made(stage, "ask a repair", "works", *ROUND, *ROUND, *ROUND)
+    assert not proof(stage).asked and lake_rows(stage) == {1: 1, 2: 2, 3: 3}
+    made(stage, "insert a 9=9", "append", "works")
+    assert lake_rows(stage)[9] == 9
+
+
+def test_a_statement_before_the_comparison_after_a_repair_ends_no_version_early() -> None:
+    stage = staged("settings proofs=yes difference=repair history=yes", *PROVED[1:], "erase a 1")
+    made(stage, "wait 500", "works", *ROUND, *ROUND, "add a b=3", "insert a 8=8", "append")
+    made(stage, "work ReadLog")
+    while running := [each for each in stage.world.running() if not isinstance(each, CommitRows)]:
+        stage.world.finish(running[0])
+    made(stage, "works", "insert a 9=9", "append", "works")
+    history = stage.world.lake.folders["shop/a__history"].rows
+    assert {dict(row)["id"] for row in history} == {1, 2, 3, 8, 9}

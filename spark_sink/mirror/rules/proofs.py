@@ -75,8 +75,8 @@ class Proof:
     table cannot be proved; `doubted`: True if the next round begins at once, because a job ended between a commit
     of the table and its record, or because a person has asked for a repair; `asked`: True if a person has, until the
     round has ended; `ranges`, `differing`: how many ranges the round has compared, and how many of them differed;
-    `repaired`: how many keys were rewritten since the table exists; `copied`: True if the table was copied because it differed, until a
-    whole round finds no difference.
+    `repaired`: how many keys were rewritten since the table exists; `copied`: True if the table was copied because it
+    differed, until a whole round finds no difference.
     """
 
     table_id: str

@@ -171,7 +171,9 @@ class ProofTask(Task):
 
     def _read(self, record: TableRecord, begin: Position, after: int, again: _Range | None) -> None:
         state = self.state
-        proof = self._proof(record).in_round(record, state.at)
+        proof = self._proof(record)
+        if again is None or not proof.running:
+            proof = proof.in_round(record, state.at)
         chunk, suspects, is_fixed = Chunk(proof.cursor, None), NO_SUSPECTS, False
         if again is not None and again.read is not None:
             suspects = again.suspects

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
 
 from spark_sink.mirror.copy.pace import waited
@@ -196,10 +198,23 @@ def plant(spark: SparkSession, path: str) -> None:
     foreign = delta.toDF().where("id = 90").selectExpr("id + 5000 AS id", "a", "f", "n")
     twice = delta.toDF().where("id = 33").localCheckpoint()
     foreign = foreign.localCheckpoint()
-    delta.delete("id = 77")
-    delta.update("id = 44", {"a": "'wrong'", "f": "NULL"})
-    twice.write.format("delta").mode("append").save(path)
-    foreign.write.format("delta").mode("append").save(path)
+    beside_steps(lambda: delta.delete("id = 77"))
+    beside_steps(lambda: delta.update("id = 44", {"a": "'wrong'", "f": "NULL"}))
+    for rows in (twice, foreign):
+        writer = rows.write.format("delta").mode("append")
+        beside_steps(partial(writer.save, path))
+
+
+def beside_steps(commit: Callable[[], object]) -> None:
+    """Make a commit that steps of the applier may be faster than."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            commit()
+        except DeltaConcurrentModificationException:
+            assert time.monotonic() < deadline
+        else:
+            return
 
 
 CHANGES = [
