@@ -1506,6 +1506,7 @@ _CORRECTIONS = (
         "a repair waits for the works of its table",
         "tasks.proof_task.ProofTask._correct_if_free",
         If("state.is_free(record.table_id)", "True"),
+        tests=f"{_PROVED}test_a_repair_waits_for_the_works_of_its_table",
     ),
     _mutant(
         "a repair with the lsn of an entry",
@@ -1543,12 +1544,14 @@ _CORRECTIONS = (
         "a history is compared with its table after a repair",
         "tasks.proof_task.ProofTask._rewrite",
         Replace("replace(record, copied_at=last_lsn(append_of(to) + 1))", "record"),
+        tests=f"{_PROVED}test_a_history_is_compared_after_a_repair_at_the_end_of_the_next_append",
     ),
     _mutant(
         "a repair before its record is stored",
         "the record says that the history has to be compared before the rows are rewritten",
         "tasks.proof_task.ProofTask._correct_if_free",
         If("not state.is_unsaved(record.table_id)", "True"),
+        tests=f"{_PROVED}test_a_history_is_compared_after_a_repair_at_the_end_of_the_next_append",
     ),
     _mutant(
         "a history is compared ahead of its table",

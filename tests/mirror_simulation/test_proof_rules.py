@@ -17,7 +17,7 @@ from spark_sink.mirror.rules.effects import (
 from spark_sink.mirror.rules.proofs import (
     NO_TABLE,
     REPAIRS_MAX,
-    Found,
+    DifferenceSize,
     Proof,
     Remedy,
     is_same,
@@ -396,23 +396,49 @@ PROOF = Proof("t1", "shop", running=True)
 @pytest.mark.parametrize(
     ("proof", "policy", "found", "ranges", "repairs", "remedy"),
     [
-        (PROOF, REPORT, Found("", 1, 1), 1, 0, Remedy.REPORT),
-        (PROOF, REPAIR, Found("", 1, 1), 1, 0, Remedy.REPAIR),
-        (PROOF, STOP, Found("", 1, 1), 1, 0, Remedy.STOP),
-        (replace(PROOF, asked=True), REPORT, Found("", 1, 1), 1, 0, Remedy.REPAIR),
-        (replace(PROOF, asked=True), STOP, Found("", 1, 1), 1, 0, Remedy.REPAIR),
-        (PROOF, REPAIR, Found("", 1, 1), 1, REPAIRS_MAX, Remedy.REPORT),
-        (PROOF, REPAIR, Found("the column a", 0, 0), 1, 0, Remedy.COPY),
-        (PROOF, REPAIR, Found(NO_TABLE, 0, 0), 1, 0, Remedy.REPORT),
-        (PROOF, REPAIR, Found("", 9, 8), 1, 0, Remedy.COPY),
-        (replace(PROOF, copied=True), REPAIR, Found("", 9, 8), 1, 0, Remedy.REPORT),
-        (replace(PROOF, ranges=8, differing=2), REPAIR, Found("", 1, 1), 9, 0, Remedy.REPAIR),
-        (replace(PROOF, ranges=8, differing=3), REPAIR, Found("", 1, 1), 9, 0, Remedy.COPY),
-        (replace(PROOF, ranges=1, differing=1), REPAIR, Found("", 1, 1), 2, 0, Remedy.REPAIR),
+        (PROOF, REPORT, DifferenceSize("", 1, 1), 1, 0, Remedy.REPORT),
+        (PROOF, REPAIR, DifferenceSize("", 1, 1), 1, 0, Remedy.REPAIR),
+        (PROOF, STOP, DifferenceSize("", 1, 1), 1, 0, Remedy.STOP),
+        (replace(PROOF, asked=True), REPORT, DifferenceSize("", 1, 1), 1, 0, Remedy.REPAIR),
+        (replace(PROOF, asked=True), STOP, DifferenceSize("", 1, 1), 1, 0, Remedy.REPAIR),
+        (PROOF, REPAIR, DifferenceSize("", 1, 1), 1, REPAIRS_MAX, Remedy.REPORT),
+        (PROOF, REPAIR, DifferenceSize("the column a", 0, 0), 1, 0, Remedy.COPY),
+        (PROOF, REPAIR, DifferenceSize(NO_TABLE, 0, 0), 1, 0, Remedy.REPORT),
+        (PROOF, REPAIR, DifferenceSize("", 9, 8), 1, 0, Remedy.COPY),
+        (replace(PROOF, copied=True), REPAIR, DifferenceSize("", 9, 8), 1, 0, Remedy.REPORT),
+        (
+            replace(PROOF, ranges=8, differing=2),
+            REPAIR,
+            DifferenceSize("", 1, 1),
+            9,
+            0,
+            Remedy.REPAIR,
+        ),
+        (
+            replace(PROOF, ranges=8, differing=3),
+            REPAIR,
+            DifferenceSize("", 1, 1),
+            9,
+            0,
+            Remedy.COPY,
+        ),
+        (
+            replace(PROOF, ranges=1, differing=1),
+            REPAIR,
+            DifferenceSize("", 1, 1),
+            2,
+            0,
+            Remedy.REPAIR,
+        ),
     ],
 )
 def test_what_is_done_about_a_difference(
-    proof: Proof, policy: OnDifference, found: Found, ranges: int, repairs: int, remedy: Remedy
+    proof: Proof,
+    policy: OnDifference,
+    found: DifferenceSize,
+    ranges: int,
+    repairs: int,
+    remedy: Remedy,
 ) -> None:
     assert remedy_for(proof, policy, found, ranges, repairs) is remedy
 

@@ -249,7 +249,7 @@ def confirmed(suspects: Suspects, columns: str, differing: Collection[int]) -> b
 
 
 def remedy_for(
-    proof: Proof, wanted: OnDifference, found: Found, ranges: int, repairs: int
+    proof: Proof, wanted: OnDifference, found: DifferenceSize, ranges: int, repairs: int
 ) -> Remedy:
     """Returns what is done about the difference of a range. `wanted`: the table's policy; `ranges`: about how many
     ranges the table has; `repairs`: how often the range was just repaired."""
@@ -269,7 +269,7 @@ def _is_wide(proof: Proof, ranges: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DifferenceSize:
     """A difference of a range. `columns`: how the columns differ, "" if they do not; `keys`: how many keys have rows
     that differ; `listed`: how many of them can be rewritten."""
 

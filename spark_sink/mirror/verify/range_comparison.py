@@ -51,7 +51,7 @@ _HASHES = "key long, row long"
 
 
 @dataclass
-class HeldRange:
+class ServerRange:
     """A range that was read. `ranges`: about how many such ranges the table has; `columns`: how the columns differ;
     `kept`: the rows of suspected keys, all of them if `is_whole`; `confirmed`: hashes of the keys that two readings
     have shown to differ."""
@@ -80,7 +80,7 @@ class RangeComparison:
         options: ApplyOptions,
         binlog_log: BinlogLog,
         work: CompareKeyRange,
-        held: HeldRange,
+        held: ServerRange,
         session: StepSession,
     ) -> None:
         self._work, self._held, self._session = work, held, session
@@ -314,12 +314,12 @@ def _hashes(keys: pa.Table) -> np.ndarray[Any, np.dtype[np.uint64]]:
     return key_hashes([column.combine_chunks() for column in keys.columns], keys.num_rows)
 
 
-def _key_hashes(rows: pa.Table, held: HeldRange) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def _key_hashes(rows: pa.Table, held: ServerRange) -> np.ndarray[Any, np.dtype[np.uint64]]:
     return _hashes(rows.select(list(held.key)))
 
 
 def _of_keys(
-    rows: pa.Table, held: HeldRange, keys: np.ndarray[Any, np.dtype[np.uint64]]
+    rows: pa.Table, held: ServerRange, keys: np.ndarray[Any, np.dtype[np.uint64]]
 ) -> pa.Table:
     return rows.filter(pa.array(np.isin(_key_hashes(rows, held), keys)))
 

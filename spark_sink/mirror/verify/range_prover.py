@@ -35,7 +35,7 @@ from spark_sink.mirror.verify.column_differences import signature_differences
 from spark_sink.mirror.verify.hashed_rows import HashedRows
 from spark_sink.mirror.verify.key_order import has_known_order
 from spark_sink.mirror.verify.log_changes import MovedError
-from spark_sink.mirror.verify.range_comparison import HeldRange, RangeComparison
+from spark_sink.mirror.verify.range_comparison import RangeComparison, ServerRange
 from spark_sink.source.table_rows.chunks import (
     Chunk,
     chunk_query,
@@ -70,7 +70,7 @@ class RangeProver:
         self._consumer, self._options = consumer, options
         self._server, self._settings, self._log = server, settings, binlog_log
         self._ended = threading.Event()
-        self._held: HeldRange | None = None
+        self._held: ServerRange | None = None
 
     def stop(self) -> None:
         """Let a work that waits for the server end."""
@@ -114,7 +114,7 @@ class RangeProver:
             executed = executed_position(other)
         return RangeRead(work.run, executed, work.key, work.chunk, 0, seconds, moved=True)
 
-    def _read(self, connection: Connection, work: ReadKeyRange) -> HeldRange | str:
+    def _read(self, connection: Connection, work: ReadKeyRange) -> ServerRange | str:
         """Returns the range, or why the table cannot be proved."""
         record = work.record
         try:
@@ -128,7 +128,7 @@ class RangeProver:
         decoder = TextDecoder(source.columns, source.label, self._options.invalid_dates)
         columns = self._column_difference(record, source)
         if columns:
-            return HeldRange(work, source, decoder, Chunk(None, None), columns)
+            return ServerRange(work, source, decoder, Chunk(None, None), columns)
         is_ordered = bool(source.key_name) and has_known_order(source, decoder.schema)
         if not is_ordered and source.rows > WHOLE_ROWS_MAX:
             return (
@@ -141,7 +141,7 @@ class RangeProver:
             if is_ordered:
                 chunk = self._chunk(connection, work, source, rows)
             ranges = -(-source.rows // rows) if is_ordered else 1
-            held = HeldRange(work, source, decoder, chunk, ranges=ranges)
+            held = ServerRange(work, source, decoder, chunk, ranges=ranges)
             self._read_rows(connection, held)
         except BinlogError as error:
             raise as_change(error, source) from error
@@ -161,7 +161,7 @@ class RangeProver:
         lower = work.chunk.lower if work.key == _key_text(source) else None
         return Chunk(lower, next_bound(connection, source, lower, rows))
 
-    def _read_rows(self, connection: Connection, held: HeldRange) -> None:
+    def _read_rows(self, connection: Connection, held: ServerRange) -> None:
         source, suspects = held.source, held.work.suspects.keys
         wanted = np.array(sorted(suspects), dtype=np.uint64)
         statement = chunk_query(source, held.decoder.select_list, held.chunk)
@@ -202,18 +202,18 @@ class RangeProver:
         return RowsRepaired(work.run, False, keys, time.monotonic() - began)
 
     def _comparison(
-        self, work: CompareKeyRange, held: HeldRange, session: StepSession
+        self, work: CompareKeyRange, held: ServerRange, session: StepSession
     ) -> RangeComparison:
         return RangeComparison(self._options, self._log, work, held, session)
 
 
-def _without_table(work: ReadKeyRange) -> HeldRange:
+def _without_table(work: ReadKeyRange) -> ServerRange:
     """Returns the range of a table that the server does not have. It differs, unless the log has the reason, such as a
     DROP TABLE, in which case the result is not used."""
     record = work.record
     source = SourceTable(record.database, record.table, (), (), (), "", "", 0, 0, False)
     decoder = TextDecoder((), source.label)
-    return HeldRange(work, source, decoder, Chunk(None, None), NO_TABLE)
+    return ServerRange(work, source, decoder, Chunk(None, None), NO_TABLE)
 
 
 def _skipped(work: ReadKeyRange, executed: Position, why: str) -> RangeRead:

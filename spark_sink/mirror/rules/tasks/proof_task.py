@@ -43,7 +43,7 @@ from spark_sink.mirror.rules.mirror_state import MirrorState
 from spark_sink.mirror.rules.proofs import (
     NO_SUSPECTS,
     Difference,
-    Found,
+    DifferenceSize,
     Proof,
     Remedy,
     Suspects,
@@ -277,7 +277,7 @@ class ProofTask(Task):
         # Without a Delta table, or if its columns are not known, no row can be written into it.
         has_columns = bool(record.folder and record.signature)
         listed = len(answer.differing) if has_columns else 0
-        each = Found(answer.columns, answer.keys, listed)
+        each = DifferenceSize(answer.columns, answer.keys, listed)
         wanted = state.options.policy(record.name).on_difference
         remedy = remedy_for(proof, wanted, each, read.ranges, compared.repairs)
         said = {"consumer": record.consumer, "table": record.label, "differs": str(found)}

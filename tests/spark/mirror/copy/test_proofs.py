@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
 
 from spark_sink.mirror.copy.pace import waited
@@ -24,6 +23,7 @@ from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.proofs import Proof
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.runtime.apply import Applier
+from spark_sink.mirror.values.faults import is_conflict
 from spark_sink.mirror.values.policies import (
     Deletes,
     MetadataColumn,
@@ -211,8 +211,9 @@ def beside_steps(commit: Callable[[], object]) -> None:
     while True:
         try:
             commit()
-        except DeltaConcurrentModificationException:
-            assert time.monotonic() < deadline
+        except Exception as error:
+            if not is_conflict(error) or time.monotonic() > deadline:
+                raise
         else:
             return
 
