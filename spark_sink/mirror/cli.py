@@ -215,21 +215,28 @@ Tables = Annotated[
 ]
 
 
+def _settings_of_target(
+    config: list[Path] | None, target: str | None, conf: list[str] | None = None
+) -> MirrorSettings:
+    """Returns the settings for a command that uses no daemon and no consumer. So placeholders fill the settings that
+    name them."""
+    return settings_of(
+        config,
+        url=None if config else "http://127.0.0.1:1",
+        consumers=None if config else ["none"],
+        target=target,
+        spark__conf=conf or None,
+        log_level=None if config else "WARNING",
+    )
+
+
 @contextmanager
 def _spark_of(
     config: list[Path] | None, target: str | None, conf: list[str] | None
 ) -> Iterator[tuple[SparkSession, MirrorSettings]]:
     """Yields Spark and the settings, for a command that reads or writes the target."""
     with faults_as_exit_codes(_completing(config, target)):
-        # These commands use no daemon and no consumer, so placeholders fill the settings that name them.
-        settings = settings_of(
-            config,
-            url=None if config else "http://127.0.0.1:1",
-            consumers=None if config else ["none"],
-            target=target,
-            spark__conf=conf or None,
-            log_level=None if config else "WARNING",
-        )
+        settings = _settings_of_target(config, target, conf)
         from spark_sink.long_work import long_work  # noqa: PLC0415
         from spark_sink.mirror.session import spark_session  # noqa: PLC0415
 
@@ -424,6 +431,37 @@ def repair(
         chosen = commands.request_repair(spark, settings.target, tables)
     for record in chosen:
         say(f"{record.label}: repair")
+
+
+@app.command()
+def evidence(
+    tables: Tables,
+    *,
+    count: Annotated[
+        int, typer.Option(min=1, help="How many of each table's newest differences to print.")
+    ] = 1,
+    config: Config = None,
+    target: Target = None,
+) -> None:
+    """Print the rows of differences that the job has found.
+
+    One JSON object a difference. The target must be a local folder.
+
+    Example: binlog-mirror evidence shop.orders --config mirror.yaml
+    """
+    with faults_as_exit_codes(_completing(config, target)):
+        from spark_sink.mirror.evidence import local_folder, newest_evidence  # noqa: PLC0415
+
+        settings = _settings_of_target(config, target)
+        folder = local_folder(settings.target)
+        if folder is None:
+            raise UserError(
+                ErrorKind.REQUEST,
+                f"the target {settings.target} is not a local folder",
+                remedy="copy the file that python -m spark_sink tables names, and read the copy",
+            )
+        for text in newest_evidence(folder, tables, count):
+            say_json_text(text)
 
 
 @app.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from spark_sink.mirror.rules.effects import RepairRows
 from spark_sink.mirror.rules.proofs import Proof, is_provable
@@ -17,19 +17,20 @@ from tests.mirror_simulation.server import Server
 
 
 class ProofRules:
-    """`planted`: ids of tables whose rows were changed behind the mirror's back."""
+    """`planted`: ids of tables whose rows were changed behind the mirror's back; `clock`: returns the time, s since
+    1970."""
 
     def __init__(self, server: Server, lake: Lake, planted: set[str]) -> None:
         self._server, self._lake, self._planted = server, lake, planted
-        self._repaired: set[str] = set()  # ids of repaired tables that are not proved again yet
+        self.clock: Callable[[], float] = lambda: 0.0
+        self._equal: dict[str, float] = {}  # by table id, when a table that differed was made equal
 
     def stores(self, proofs: Sequence[Proof]) -> None:
         """Check proofs that are about to be stored: no difference is reported where there is none."""
         for proof in proofs:
-            if proof.difference is None:
-                self._repaired.discard(proof.table_id)
-            differs = proof.table_id in self._planted | self._repaired
-            is_false = proof.difference is not None and not differs
+            if proof.difference is None or proof.table_id in self._planted:
+                continue
+            is_false = proof.difference.at > self._equal.get(proof.table_id, -1.0)
             assert not is_false, f"a false report about {proof.table_id}: {proof.difference}"
 
     def repaired(self, effect: RepairRows) -> None:
@@ -46,7 +47,7 @@ class ProofRules:
     def equal(self, table_id: str) -> None:
         """The table's rows are equal again. Its proof may still show a difference."""
         self._planted.discard(table_id)
-        self._repaired.add(table_id)
+        self._equal[table_id] = self.clock()
 
     def corrected(self, records: Iterable[TableRecord], wanted: OnDifference) -> None:
         """Assert that no table differs any more, or that the tables that differ are stopped. Everything is applied to

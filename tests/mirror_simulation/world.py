@@ -89,6 +89,7 @@ class World:
         self.works = Works(choices, self.lake, self.control, self.judge)
         self.works.proofs.serves(self.server)
         self.now = 0.0
+        self.judge.proofs.clock = lambda: self.now + SINCE_1970_S
         self.owners: dict[TableName, str] = {}
         self.drain = False
         self.makes_missing = False

@@ -3,28 +3,35 @@ positions of the log."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dispatcher.binlog.decode import delivered
+from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.plan import RowRun, route
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.schema.statements import effects_of
 from spark_sink.mirror.tables import keyed
 from spark_sink.mirror.tables.steps import Decoding, RowLayout
-from spark_sink.mirror.values.entries import LogEntry
+from spark_sink.mirror.values.entries import LogEntry, append_of, first_lsn
 from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.verify.hashed_rows import key_hashes
+from spark_sink.mirror.verify.row_checksums import U64
 from spark_sink.source.raw_entries import EntryKind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BYTES_MAX = 64 << 20  # payloads of so many bytes are decoded for one range
+APPENDS_MAX = 1_000  # in so many appends entries are searched for a difference
 
 
 class MovedError(Exception):
@@ -86,6 +93,44 @@ class TableLog:
         keys, rows = events.column("key"), written.column("row")
         return LogChanges(_columns(keys, key_schema), _columns(rows, schema))
 
+    def touching(
+        self, wanted: U64, schema: pa.Schema, key: Sequence[str], to: int
+    ) -> list[dict[str, Any]]:
+        """Returns, of the table's newest entries up to the lsn `to`, those that have changed one of the keys with the
+        hashes `wanted`. The entries are at most `BYTES_MAX`, of at most `APPENDS_MAX` appends. `schema`, `key`: columns
+        and key of the server's table. Entries with another key, or that cannot be read, are left out."""
+        key_schema = pa.schema([schema.field(name) for name in key])
+        found = []
+        for entry in self._newest(to):
+            with suppress(BinlogError, pa.ArrowInvalid):
+                keys = self._changed_keys(entry, key_schema)
+                hashes = key_hashes([c.combine_chunks() for c in keys.columns], keys.num_rows)
+                if np.isin(hashes, wanted).any():
+                    found.append(_place(entry))
+        return found
+
+    def _newest(self, to: int) -> Sequence[LogEntry]:
+        name, consumer, held = self.record.name, self.record.consumer, deque[LogEntry]()
+        cursor = first_lsn(max(0, append_of(to) - APPENDS_MAX)) - 1
+        bytes_held = 0
+        while entries := self.log.entries(consumer, cursor, before=to + 1, tables=[name]):
+            cursor = entries[-1].lsn
+            for entry in entries:
+                if entry.kind is EntryKind.ROWS:
+                    held.append(entry)
+                    bytes_held += entry.payload_bytes
+                while bytes_held > BYTES_MAX:
+                    bytes_held -= held.popleft().payload_bytes
+        return held
+
+    def _changed_keys(self, entry: LogEntry, key_schema: pa.Schema) -> pa.Table:
+        layout = RowLayout.of(RowRun((entry,)), self.decoding.invalid_dates, self.omitted)
+        if set(layout.key) != set(key_schema.names):
+            return key_schema.empty_table()
+        form = keyed.event_form(layout.changes, layout.key)
+        events = keyed.last_events(self._decoded([entry]), form)
+        return _columns(events.column("key"), key_schema)
+
     def _decoded(self, entries: Sequence[LogEntry]) -> Iterator[pa.RecordBatch]:
         for payload in self._payloads(entries):
             yield from delivered.decode_table(
@@ -102,6 +147,18 @@ class TableLog:
             rows = self.log.payloads(self.spark, consumer, large).collect()
             read = {row.lsn: bytes(row.payload) for row in rows}
         return [e.payload if e.payload is not None else read[e.lsn] for e in entries]
+
+
+def _place(entry: LogEntry) -> dict[str, Any]:
+    return {
+        "lsn": entry.lsn,
+        "file": entry.file,
+        "position": entry.pos,
+        "first_seq": entry.first_seq,
+        "last_seq": entry.last_seq,
+        "committed_at": None if entry.committed_at is None else entry.committed_at.isoformat(),
+        "rows": entry.rows,
+    }
 
 
 def _items(entry: LogEntry, name: TableName) -> Sequence[tuple[TableName, object]]:

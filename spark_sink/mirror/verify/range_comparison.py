@@ -243,11 +243,14 @@ class RangeComparison:
     # -- the log -----------------------------------------------------------------------------------------------
 
     def _changes(self, record: TableRecord) -> LogChanges:
-        policy, held = self._options.policy(record.name), self._held
-        decoding = Decoding(self._options.invalid_dates, policy.all_versions)
-        table_log = TableLog(self._spark, self._log, record, decoding, policy.omitted)
+        held, table_log = self._held, self._table_log(record)
         entries = table_log.entries(self._work.after, self._to)
         return table_log.last_changes(entries, held.decoder.schema, held.key)
+
+    def _table_log(self, record: TableRecord) -> TableLog:
+        policy = self._options.policy(record.name)
+        decoding = Decoding(self._options.invalid_dates, policy.all_versions)
+        return TableLog(self._spark, self._log, record, decoding, policy.omitted)
 
     def _in_range(self, changes: LogChanges) -> LogChanges:
         """Returns the changed keys, and of the changed rows those in the range."""
@@ -261,9 +264,15 @@ class RangeComparison:
     def _rows(
         self, changes: LogChanges, mirror: pa.Table | DataFrame, wanted: U64
     ) -> dict[str, Any]:
-        """Returns the rows of the keys with the hashes `wanted`, on the server and in the mirror."""
+        """Returns the rows of the keys with the hashes `wanted`, on the server and in the mirror, and the entries
+        of the log that have changed them."""
+        held, table_log = self._held, self._table_log(self._work.record)
         server, present = self._expected(changes, wanted), self._present(mirror, wanted)
-        return {"server": server.to_pylist(), "mirror": present.to_pylist()}
+        return {
+            "server": server.to_pylist(),
+            "mirror": present.to_pylist(),
+            "entries": table_log.touching(wanted, held.decoder.schema, held.key, self._to),
+        }
 
     def _expected(self, changes: LogChanges, wanted: U64) -> pa.Table:
         """Returns the rows that the keys with the hashes `wanted` have to have."""
