@@ -37,8 +37,8 @@ ROWS_IN_TRANSACTION = 100
 ROWS_PER_SECOND = 10_000
 ROUNDS = 8
 TIMEOUT_S = 900.0
-_DATABASE = "bench_load"
-_COLUMNS = (
+LOAD_DATABASE = "bench_load"
+COLUMNS = (
     "id BIGINT AUTO_INCREMENT PRIMARY KEY, customer INT NOT NULL, name VARCHAR(60), price DECIMAL(12,2), weight DOUBLE,"
     " created DATETIME(3), changed TIMESTAMP(6) NULL, quantity INT UNSIGNED, state ENUM('new','paid','sent'),"
     " note VARCHAR(200)"
@@ -125,11 +125,11 @@ class Writer:
         row = "(7, 'customer', 12.25, 1.5, NOW(3), NOW(6), 3, 'paid', 'a note of some length for this row')"
         columns = "customer, name, price, weight, created, changed, quantity, state, note"
         values = ", ".join([row] * rows)
-        self.write(f"INSERT INTO {_DATABASE}.{table} ({columns}) VALUES {values}", table)
+        self.write(f"INSERT INTO {LOAD_DATABASE}.{table} ({columns}) VALUES {values}", table)
 
     def update(self, table: str, first: int, rows: int) -> None:
         where = f"id BETWEEN {first} AND {first + rows - 1}"
-        statement = f"UPDATE {_DATABASE}.{table} SET quantity = quantity + 1 WHERE {where}"
+        statement = f"UPDATE {LOAD_DATABASE}.{table} SET quantity = quantity + 1 WHERE {where}"
         self.write(statement, table)
 
 
@@ -146,7 +146,8 @@ def latencies(target: Path, at: dict[int, tuple[float, str]]) -> Latencies:
     """Returns how long each transaction took from its commit to the log, and to its table."""
     appended = {commit.version: commit.at for commit in commits_of(target / "_binlog" / "log")}
     steps = {
-        table: commits_of(target / _DATABASE / table) for table in {name for _, name in at.values()}
+        table: commits_of(target / LOAD_DATABASE / table)
+        for table in {name for _, name in at.values()}
     }
     to_log, to_table, left = [], [], set(at)
     for entry in entries_of(target):
@@ -176,7 +177,7 @@ def _parts(
         server.add_user(COPY_USER, PASSWORD, *COPY_GRANTS)
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bd-bench-")))
         prepare(server)
-        server.execute(f"CREATE DATABASE {_DATABASE}")
+        server.execute(f"CREATE DATABASE {LOAD_DATABASE}")
         consumers = {
             name: {
                 "mysql": f"bench@{server.host}:{server.port}",
@@ -186,7 +187,7 @@ def _parts(
                 # An append has at most half of this size, so a log of any scale has several appends.
                 "max_bytes_in_binlog_queue": f"{32 * scale}MiB",
             }
-            for name, shown in (("history", databases), ("load", (_DATABASE,)))
+            for name, shown in (("history", databases), ("load", (LOAD_DATABASE,)))
         }
         daemon = Daemon(home / "daemon", {"consumers": consumers})
         stack.callback(daemon.close)
@@ -212,7 +213,7 @@ def measure(scale: int, say: Callable[[str], None]) -> Figures:
             writer = Writer(cursor)
             tables = [f"t{number}" for number in range(TABLES)]
             for table in tables:
-                cursor.execute(f"CREATE TABLE {_DATABASE}.{table} ({_COLUMNS})")
+                cursor.execute(f"CREATE TABLE {LOAD_DATABASE}.{table} ({COLUMNS})")
             writer.begin()
             job.start("load", now=False)
             say("warm steps")
@@ -313,16 +314,16 @@ def _load(
     rate = number * ROWS_IN_TRANSACTION / (time.monotonic() - began)
     ended = max(at for at, _ in writer.at.values())
     found = _until_applied(target, writer, set(writer.at) - before)
-    last = max(commits_of(target / _DATABASE / table)[-1].at for table in tables)
+    last = max(commits_of(target / LOAD_DATABASE / table)[-1].at for table in tables)
     return found, rate, last - ended
 
 
 def _copy(server: Instance, job: MirrorJob, rows: int) -> float:
     """Returns the rows/s of a copy, from the beginning of its first group of chunks to the commit of its last group."""
-    with server.connect(_DATABASE) as connection, connection.cursor() as cursor:
+    with server.connect(LOAD_DATABASE) as connection, connection.cursor() as cursor:
         connection.autocommit(True)
         cursor.execute("SET SESSION sql_log_bin = 0, cte_max_recursion_depth = 100000000")
-        cursor.execute(f"CREATE TABLE copied ({_COLUMNS})")
+        cursor.execute(f"CREATE TABLE copied ({COLUMNS})")
         cursor.execute(
             "INSERT INTO copied WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE"
             f" i < {rows}) SELECT i, i % 100000, CONCAT('customer ', i), i / 7, i * 1.1e0, '2026-01-01' + INTERVAL i"
@@ -333,11 +334,11 @@ def _copy(server: Instance, job: MirrorJob, rows: int) -> float:
         cursor.execute("SET SESSION sql_log_bin = 1")
         cursor.execute("UPDATE copied SET quantity = 0 WHERE id = 1")
     until(
-        lambda: job.target.joinpath(_DATABASE, "copied").exists(),
+        lambda: job.target.joinpath(LOAD_DATABASE, "copied").exists(),
         "the table is copied",
         timeout_s=TIMEOUT_S,
     )
-    commits = sorted((job.target / _DATABASE / "copied" / "_delta_log").glob("*.json"))
+    commits = sorted((job.target / LOAD_DATABASE / "copied" / "_delta_log").glob("*.json"))
     groups = [file for file in commits if '"binlog-dispatcher/copy/' in file.read_text()]
     return rows / (groups[-1].stat().st_mtime - commits[0].stat().st_mtime)
 

@@ -9,9 +9,10 @@ With a standby, two daemons have their state on a second MySQL: each renewal of 
 compares the mirror's progress with everything that the first MySQL has executed. In the middle of the load the demo
 kills the leader, and mysqlbinlog continues at the front of the other daemon.
 
-Then the demo waits for the mirror. The mirror job acknowledges what is in its log. So when the `covered` position of a
-consumer contains all that the server has executed, the mirror's log contains all changes. The job's metrics say up to
-which entry of the log the tables are complete.
+Then the demo waits for the mirror, and removes a file from a Delta table, as another program would: the mirror has to
+find the lost rows, and to write them again. The mirror job acknowledges what is in its log. So when the `covered`
+position of a consumer contains all that the server has executed, the mirror's log contains all changes. The job's
+metrics say up to which entry of the log the tables are complete.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from rich.console import Console
 
 from deploy.demo import compare
 from deploy.demo.load import WriteCounts, Writers, make_existing_table
+from deploy.demo.plant import lose_rows
 from deploy.demo.processes import INTERRUPTS, DemoFailed, DemoProcess, tail
 from deploy.demo.replication import STARTS_MAX, ReplicationClient, ReplicationResult
 from deploy.demo.schema import DATABASES, EXISTING, STATEMENTS
@@ -65,6 +67,8 @@ LOOK_FOR_LEADER_EVERY_S = 0.05
 START_TIMEOUT_S = 240.0
 CATCH_UP_TIMEOUT_S = 600.0  # two quiet cores need a minute
 TAKEOVER_TIMEOUT_S = 120.0  # two quiet cores need six seconds
+PROVE_TIMEOUT_S = 300.0  # two quiet cores need half a minute
+LOSES_ROWS = ("shop", "customers")  # the Delta table from which the demo removes rows
 END_S = 10.0
 ENDING_S = 5.0
 
@@ -100,6 +104,21 @@ class Takeover:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """Rows that were removed from a Delta table. `after_s`: how long it took until they were written again."""
+
+    label: str
+    rows: int
+    after_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows} rows were removed from the Delta table {self.label} behind the mirror's back;"
+            f" {self.after_s:.1f} s later the mirror had found the difference and repaired it."
+        )
+
+
 @dataclass(slots=True)
 class RunningDemo:
     """The running processes, and their observer. `server` is mirrored; `state_server` contains the state of two
@@ -115,6 +134,7 @@ class RunningDemo:
     load: Writers | None = None
     client: ReplicationClient | None = None
     takeover: Takeover | None = None
+    planted: Planted | None = None
     observation: Observation | None = None
     writing: ViewState | None = None  # the last state under load
 
@@ -143,6 +163,12 @@ class RunningDemo:
                 states = _states(observation) if observation else f"  {NO_LEADER}"
                 raise DemoFailed(f"{title}: not done after {timeout_s:g} s\n{states}")
             time.sleep(OBSERVE_EVERY_S if observation else LOOK_FOR_LEADER_EVERY_S)
+
+    @property
+    def proved_s(self) -> dict[str, float]:
+        """By table, the seconds since the mirror's last comparison with the server that found no difference."""
+        mirrored = self.observation.mirrored.values() if self.observation else ()
+        return {label: s for progress in mirrored for label, s in progress.proved_s.items()}
 
     @property
     def leader(self) -> DemoDaemon:
@@ -195,9 +221,9 @@ def run(options: Options, console: Console) -> int:
             results, replicated = _perform(demo, options, target)
         fine = replicated.same and all(result.fine for result in results)
         verdict = _verdict(demo, results, replicated, time.monotonic() - began)
-        _report(console, results, verdict, target)
+        _report(console, results, demo.proved_s, verdict, target)
         if options.picture and demo.writing:
-            save_picture(options.picture, demo.writing, results, verdict)
+            save_picture(options.picture, demo.writing, results, verdict, demo.proved_s)
         if options.target:
             console.print(f"The Delta tables stay in {target}.", soft_wrap=True)
         elif not options.keep:
@@ -404,6 +430,7 @@ def _perform(
         " waiting for the mirror"
     )
     _catch_up(demo)
+    demo.planted = _plant(demo, target)
     view.say("comparing every value of every table")
     with closing(_connect(server)) as connection:
         tables = compare.tables_of(connection, DATABASES)
@@ -465,6 +492,29 @@ def _catch_up(demo: RunningDemo) -> None:
     demo.view.say(f"the mirror has caught up after {time.monotonic() - began:.1f} s")
 
 
+def _plant(demo: RunningDemo, target: Path) -> Planted:
+    """Remove rows from a Delta table, and wait until the mirror has found and repaired this, and has proved each
+    table."""
+    rows = lose_rows(target / LOSES_ROWS[0] / LOSES_ROWS[1])
+    began = time.monotonic()
+    label = ".".join(LOSES_ROWS)
+    demo.view.say(f"removed {rows} rows from the Delta table {label}; waiting for the mirror")
+    repaired = demo.until("repairing", lambda found: _repaired(found) >= rows, PROVE_TIMEOUT_S)
+    planted = Planted(label, rows, repaired.at - began)
+    demo.view.say(str(planted))
+
+    def proved(found: Observation) -> bool:
+        tables = sum(progress.has("complete") for progress in found.mirrored.values())
+        return len(demo.proved_s) >= tables and label in demo.proved_s
+
+    demo.until("proving", proved, PROVE_TIMEOUT_S)
+    return planted
+
+
+def _repaired(observation: Observation) -> int:
+    return sum(progress.repaired for progress in observation.mirrored.values())
+
+
 def _caught_up(observation: Observation, name: str) -> bool:
     mirrored = observation.mirrored[name]
     copying = mirrored.has("copying") + mirrored.has("creating")
@@ -494,8 +544,9 @@ def _verdict(
         verdict = f"[red]{differ} of {len(results)} tables differ[/]"
     whose = "The daemon's" if demo.takeover is None else "Each daemon's"
     takeover = "" if demo.takeover is None else f"{demo.takeover}\n"
+    planted = "" if demo.planted is None else f"{demo.planted}\n"
     return (
-        f"[bold]{verdict}[/], {sum(result.mysql for result in results)} rows, in {seconds:.0f} s.\n{takeover}"
+        f"[bold]{verdict}[/], {sum(result.mysql for result in results)} rows, in {seconds:.0f} s.\n{takeover}{planted}"
         f"One binlog dump thread for each of {connections} connections and, while it was connected, one for the"
         f" unshared consumer:\n{unshared.name} never reads, held at most {size(held)}, and was disconnected when its"
         f" queue was full; no other consumer waited for it.\n{replicated}\n"
@@ -504,8 +555,14 @@ def _verdict(
     )
 
 
-def _report(console: Console, results: list[compare.Result], verdict: str, target: Path) -> None:
-    console.print(results_table(results))
+def _report(
+    console: Console,
+    results: list[compare.Result],
+    proved_s: Mapping[str, float],
+    verdict: str,
+    target: Path,
+) -> None:
+    console.print(results_table(results, proved_s))
     for result in results:
         for example in result.examples:
             console.print(f"{result.table.label}: {example}", markup=False, soft_wrap=True)

@@ -67,6 +67,8 @@ consumers: [{", ".join(MIRRORED)}]
 target: {target}
 metrics: 127.0.0.1:{metrics}
 copy: {{mysql: "copy@127.0.0.1:{mysql_port}", password: "${{DEMO_PASSWORD}}"}}
+prove: {{rows_per_second: 100000, share_of_time: 0.3, every_seconds: 10}}
+tables: {{"*.*": {{on_difference: repair}}}}
 """
 
 

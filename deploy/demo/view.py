@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from rich import box
@@ -24,6 +24,7 @@ from deploy.demo.schema import EVENTS
 from deploy.demo.watch import DemoConsumer, MirrorProgress, Observation, Rules
 
 LINE_EVERY_S = 3.0
+NOT_PROVED: Mapping[str, float] = MappingProxyType({})
 NO_LEADER = "no daemon leads"
 _STYLES = {"streaming": "green", "closed": "yellow", "paused": "yellow", "failed": "red"}
 
@@ -189,11 +190,20 @@ def _table(*left: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-def results_table(results: Sequence[Result]) -> Table:
+def results_table(results: Sequence[Result], proved_s: Mapping[str, float] = NOT_PROVED) -> Table:
+    """`proved_s`: by table, the seconds since the mirror's last comparison with the server that found no difference."""
     table = _table(
         "table",
         "meanwhile",
-        right=("rows in MySQL", "rows in Delta", "equal", "different", "missing", "extra"),
+        right=(
+            "rows in MySQL",
+            "rows in Delta",
+            "equal",
+            "different",
+            "missing",
+            "extra",
+            "proved",
+        ),
     )
     for result in results:
         wrong = [
@@ -208,15 +218,22 @@ def results_table(results: Sequence[Result]) -> Table:
             str(result.delta),
             f"[{style}]{result.equal}[/]",
             *wrong,
+            f"{proved_s[label]:.0f} s ago" if (label := result.table.label) in proved_s else "",
         )
     return table
 
 
-def save_picture(path: Path, state: ViewState, results: Sequence[Result], verdict: str) -> None:
+def save_picture(
+    path: Path,
+    state: ViewState,
+    results: Sequence[Result],
+    verdict: str,
+    proved_s: Mapping[str, float] = NOT_PROVED,
+) -> None:
     """Write the demo's view during the load, and its results, as an SVG picture that refers to no other file."""
     console = Console(record=True, file=io.StringIO(), width=112)
     console.print(_picture(state))
-    console.print(results_table(results))
+    console.print(results_table(results, proved_s))
     console.print(verdict, highlight=False)
     # rich refers to a font on a web server. Without that, the program that shows the picture uses a font of its own.
     picture = re.sub(

@@ -54,7 +54,9 @@ class DemoConsumer:
 @dataclass(slots=True)
 class MirrorProgress:
     """A consumer's progress, from the mirror job's metrics. `tables`: how many tables are in each state; `copied`,
-    `to_copy`: rows that the running copies have read, and will have read at their end."""
+    `to_copy`: rows that the running copies have read, and will have read at their end; `repaired`: how many rows that
+    differed from the server's were rewritten; `proved_s`: by table, the seconds since the last comparison with the
+    server began that found no difference."""
 
     rows: int = 0
     steps: int = 0
@@ -62,6 +64,8 @@ class MirrorProgress:
     tables: dict[str, int] = field(default_factory=dict)
     copied: int = 0
     to_copy: int = 0
+    repaired: int = 0
+    proved_s: dict[str, float] = field(default_factory=dict)
 
     def has(self, state: str) -> int:
         return self.tables.get(state, 0)
@@ -215,6 +219,10 @@ def mirror_progress(text: str) -> dict[str, MirrorProgress]:
                     progress.applied_seq = value
                 case "tables":
                     progress.tables[sample.labels["state"]] = value
+                case "repaired_rows_total":
+                    progress.repaired = value
+                case "proof_age_seconds":
+                    progress.proved_s[sample.labels["table"]] = sample.value
                 case "copy_rows":
                     progress.copied += value
                 case "copy_rows_estimated":

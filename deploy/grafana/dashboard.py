@@ -167,8 +167,9 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         Panel("Tables that differ, or are not proved", (
             (f"{M}differing_tables{MIRROR}", "{{consumer}}: differ"),
             (f"{M}unproved_tables{MIRROR}", "{{consumer}}: not proved"))),
-        Panel("Rows compared with the server", (
-            (rate(f"{M}proof_rows_total", MIRROR, "consumer"), BY_CONSUMER),), "rowsps"),
+        Panel("Rows compared with the server, and repaired", (
+            (rate(f"{M}proof_rows_total", MIRROR, "consumer"), "{{consumer}}: compared"),
+            (rate(f"{M}repaired_rows_total", MIRROR, "consumer"), "{{consumer}}: repaired")), "rowsps"),
     )),
     ("Spark streams", (
         Panel("Streams behind", ((f"{S}lag_seconds{MIRROR}", BY_QUERY),), "s",

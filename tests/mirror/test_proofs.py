@@ -1,9 +1,11 @@
-"""The running job compares its tables with the server: statements that it follows cause no difference, and a change
-that is not in the server's log is found."""
+"""The running job compares its tables with the server: statements that it follows cause no difference, a change that is
+not in the server's log is found, and what another program has changed in a Delta table is repaired."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests.daemon.harness import until
-from tests.mirror.harness import TIMEOUT_S, MirrorJob
+from tests.mirror.harness import TIMEOUT_S, MirrorJob, end_group
 from tests.mirror.lake import control_rows, table_states
+from tests.mirror.planting import plant
 
 DATABASE = "shop"
 OFTEN = "prove: {rows_per_second: 1000000, share_of_time: 1, every_seconds: 1}\n"
@@ -131,3 +134,42 @@ def test_only_a_change_that_the_log_does_not_show_is_a_difference(job: MirrorJob
     assert evidence["mirror"] == [{"id": 2, "a": "two"}]
     assert "difference" in job.log
     assert job.stop() == 0, job.log
+
+
+KILLS_AFTER_S = (2.0, 9.0)  # after the start of the job's process
+REPAIR = 'tables: {"*.*": {on_difference: repair, change_data_feed: true}}\n'
+
+
+@pytest.mark.rotate(1, of="repairs of the job")
+@pytest.mark.parametrize("job", [("mysql97",), ("mysql56",), ("mariadb118",)], indirect=True)
+def test_planted_differences_of_every_type_are_repaired_although_the_job_is_killed(
+    job: MirrorJob,
+) -> None:
+    job.settings = OFTEN + REPAIR
+    rows = (f"{INSERT} ({ROW.format(id=i)})" for i in range(1, len(TYPES) + 9))
+    job.server.execute(
+        "SET NAMES utf8mb4",
+        "SET SESSION sql_mode = ''",
+        f"CREATE TABLE wide ({', '.join(f'{name} {kind}' for name, kind in TYPES.items())})",
+        *rows,
+        database=DATABASE,
+    )
+    job.start(DATABASE, now=False)
+    label = f"{DATABASE}.wide"
+    job.until_equal(DATABASE)
+    until(partial(are_proved, job), "the table is proved", timeout_s=TIMEOUT_S)
+    keys = plant(job.target / DATABASE / "wide", "id")
+    assert job.differences(DATABASE)
+    until(lambda: differs(job, label), "the difference is found", timeout_s=TIMEOUT_S)
+    for seconds in KILLS_AFTER_S:
+        assert job.process is not None
+        end_group(job.process)
+        job.server.execute(f"UPDATE {DATABASE}.wide SET tiny = tiny + 1 WHERE id % 7 = 0")
+        process = job.start(DATABASE, now=False)
+        with suppress(subprocess.TimeoutExpired):
+            assert process.wait(seconds) == 0, job.log
+    job.until_equal(DATABASE)
+    until(partial(are_proved, job), "the table is proved again", timeout_s=TIMEOUT_S)
+    assert keys == len(TYPES) + 2
+    assert job.stop() == 0, job.log
+    assert "wide: equal" in job.verify(DATABASE)

@@ -231,13 +231,12 @@ class ProveSettings(SettingsSection):
     """How the mirrored tables are compared with the server that `copy.mysql` names."""
 
     rows_per_second: WholeNumber = Field(
-        default=0,
+        default=1_000,
         ge=0,
-        description="Largest number of rows that are read from the server per second, on average, such as 5000; 0:"
-        " compare nothing",
+        description="Largest number of rows that are read from the server per second, on average; 0: compare nothing",
     )
     share_of_time: float = Field(
-        default=0.05,
+        default=0.02,
         gt=0,
         le=1,
         description="Largest part of the time in which a thread of the job reads and compares rows",
