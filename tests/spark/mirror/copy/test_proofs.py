@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from delta.tables import DeltaTable
 
+from spark_sink.mirror.commands import request_repair
 from spark_sink.mirror.copy.pace import waited
 from spark_sink.mirror.lake.delta_log import delta_version
 from spark_sink.mirror.log.binlog_log import BinlogLog
@@ -261,6 +262,29 @@ def test_rows_that_differ_are_rewritten_once_and_the_feed_shows_it(
     if soft:
         deleted = spark.read.format("delta").load(path).where("_deleted").select("id").collect()
         assert [row.id for row in deleted] == [-10]
+
+
+@pytest.mark.rotate(2, of="proofs")
+def test_the_printed_repair_lets_a_stopped_table_go_on(proved: ProvedMirror) -> None:
+    source, spark = proved.source, proved.spark
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 2)")
+    proved.policy = TablePolicy(on_difference=OnDifference.STOP)
+    numbers = iter(range(1_000_000))
+
+    def change() -> None:
+        source.execute(f"REPLACE INTO t VALUES (2, {next(numbers)})")
+
+    with proved.applier():
+        proved.until(lambda: proved.is_proved("t", 0.0), change)
+        delta = DeltaTable.forPath(spark, proved.target.of(source, "t"))
+        beside_steps(lambda: delta.delete("id = 1"))
+        proved.until(lambda: proved.record("t").word is TableState.STOPPED, change)
+        label = proved.record("t").label
+        assert f"python -m spark_sink repair {label};" in proved.record("t").reason
+        assert request_repair(spark, str(proved.target.path), [label])
+        proved.until(lambda: proved.record("t").word is TableState.COMPLETE, change)
+        proved.until(lambda: proved.repaired("t") == 1, change)
+    assert delta.toDF().where("id = 1").count() == 1
 
 
 @pytest.mark.rotate(2, of="proofs")
