@@ -207,7 +207,7 @@ class DriverTable:
         if actions is None:
             return None
         return [
-            TableFile(action, json.loads(action["stats"] or "{}", parse_float=Decimal))
+            TableFile(action, json.loads(action.get("stats") or "{}", parse_float=Decimal))
             for action in actions
         ]
 

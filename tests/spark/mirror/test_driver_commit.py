@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from delta.tables import DeltaTable
 
-from spark_sink.mirror.lake.delta_commit import DeltaTransaction
+from spark_sink.mirror.lake.delta_commit import DeltaTransaction, write_file
 from spark_sink.mirror.lake.table_features import COLUMN_MAPPING, TYPE_WIDENING, require
 from spark_sink.mirror.tables.delta import MirroredTable, StepSession
 from spark_sink.mirror.tables.driver_commit import JOINED_FROM_FILES, DriverTable
@@ -116,6 +118,19 @@ def test_files_that_spark_wrote_and_columns_that_changed_since(
     assert not DriverTable(spark, table).append(
         3, wide.set_column(0, "id", wide.column(0).cast(pa.string()))
     )
+
+
+def test_a_file_without_statistics_may_hold_each_key(
+    spark: SparkSession, table: MirroredTable
+) -> None:
+    """Another program may have written it."""
+    content = io.BytesIO()
+    pq.write_table(rows(range(4), 1), content)
+    add = write_file(spark, table.path, content.getvalue(), "{}")
+    del add["stats"]
+    DeltaTransaction(spark, table.path).commit([add])
+    assert DriverTable(spark, table).replace(1, keys(range(2, 4)), rows(range(2, 3), 3))
+    assert values(spark, table) == {0: 1, 1: 1, 2: 3}
 
 
 def test_many_small_files_are_joined(spark: SparkSession, table: MirroredTable) -> None:
