@@ -4,7 +4,7 @@ positions of the log."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.model.errors import BinlogError
+from dispatcher.model.position import Position
 from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.plan import RowRun, route
 from spark_sink.mirror.rules.table_record import TableRecord
@@ -100,17 +101,20 @@ class TableLog:
         hashes `wanted`. The entries are at most `BYTES_MAX`, of at most `APPENDS_MAX` appends. `schema`, `key`: columns
         and key of the server's table. Entries with another key, or that cannot be read, are left out."""
         key_schema = pa.schema([schema.field(name) for name in key])
+        entries, ends = self._newest(to)
         found = []
-        for entry in self._newest(to):
+        for entry in entries:
             with suppress(BinlogError, pa.ArrowInvalid):
                 keys = self._changed_keys(entry, key_schema)
                 hashes = key_hashes([c.combine_chunks() for c in keys.columns], keys.num_rows)
                 if np.isin(hashes, wanted).any():
-                    found.append(_place(entry))
+                    found.append(_place(entry, ends.get(entry.append)))
         return found
 
-    def _newest(self, to: int) -> Sequence[LogEntry]:
+    def _newest(self, to: int) -> tuple[Sequence[LogEntry], Mapping[int, Position]]:
+        """Returns the table's newest entries with rows, and the positions at which appends end, by append."""
         name, consumer, held = self.record.name, self.record.consumer, deque[LogEntry]()
+        ends: dict[int, Position] = {}
         cursor = first_lsn(max(0, append_of(to) - APPENDS_MAX)) - 1
         bytes_held = 0
         while entries := self.log.entries(consumer, cursor, before=to + 1, tables=[name]):
@@ -119,9 +123,11 @@ class TableLog:
                 if entry.kind is EntryKind.ROWS:
                     held.append(entry)
                     bytes_held += entry.payload_bytes
+                elif entry.position is not None:
+                    ends[entry.append] = entry.position
                 while bytes_held > BYTES_MAX:
                     bytes_held -= held.popleft().payload_bytes
-        return held
+        return held, ends
 
     def _changed_keys(self, entry: LogEntry, key_schema: pa.Schema) -> pa.Table:
         layout = RowLayout.of(RowRun((entry,)), self.decoding.invalid_dates, self.omitted)
@@ -149,11 +155,11 @@ class TableLog:
         return [e.payload if e.payload is not None else read[e.lsn] for e in entries]
 
 
-def _place(entry: LogEntry) -> dict[str, Any]:
+def _place(entry: LogEntry, end: Position | None) -> dict[str, Any]:
+    """Returns where an entry is. `end`: where its append ends in the server's log, None if that is not known."""
     return {
         "lsn": entry.lsn,
-        "file": entry.file,
-        "position": entry.pos,
+        "before": None if end is None else f"{end.file}:{end.offset}",
         "first_seq": entry.first_seq,
         "last_seq": entry.last_seq,
         "committed_at": None if entry.committed_at is None else entry.committed_at.isoformat(),

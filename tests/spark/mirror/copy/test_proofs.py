@@ -191,6 +191,8 @@ def test_a_table_that_changes_is_proved_and_a_planted_difference_is_found(
     assert [row["id"] for row in evidence["server"]] == [77]
     assert [row["id"] for row in evidence["mirror"]] == [77] * ROWS_AFTER[planted]
     assert evidence["server"] != evidence["mirror"]
+    assert all(entry["before"] and entry["rows"] for entry in evidence["entries"])
+    assert evidence["entries"]
 
 
 def plant(spark: SparkSession, path: str) -> None:
