@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from dispatcher.mysql.server_address import Login, parse_address, password_of, w
 
 if TYPE_CHECKING:
     from dispatcher.library.options import StartAt
+    from dispatcher.reader.change_lines import MaskedColumn
     from dispatcher.reader.change_sources import ChangeSource
 
 _FILES = "files:"
@@ -42,6 +43,7 @@ _MARIADB_GTID = re.compile(r"\d+-\d+-\d+(,|\Z)")
 _FORMS = "write the name of a consumer, mysql://user@host:3306/shop,billing.orders, or files:FOLDER"
 # How long a call may take longer than the daemon waits for transactions.
 _CALL_S = 60.0
+_SECRET_MIN = 16  # characters
 
 Run = Callable[["ChangeSource"], Awaitable[None]]
 
@@ -92,6 +94,31 @@ def read_command(  # noqa: PLR0913 - one parameter per option
     schemas: Annotated[
         bool, typer.Option("--schema", help="Also print a line with a table's columns and types.")
     ] = False,
+    masks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mask",
+            metavar="COLUMN=FORM",
+            help="Mask a column, such as shop.users.email=sha256. Forms: sha256, null, last4 (its last characters) and"
+            " keyed (a hash with a secret). Repeatable.",
+        ),
+    ] = None,
+    mask_secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File that contains the secret of the masks keyed, at least 16 characters.",
+            show_default=False,
+        ),
+    ] = None,
+    mask_secret_env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Environment variable that contains the secret of the masks keyed.",
+            show_default=False,
+        ),
+    ] = None,
     command: Annotated[
         str | None,
         typer.Option(
@@ -142,6 +169,7 @@ def read_command(  # noqa: PLR0913 - one parameter per option
             tables or (),
             lower_case_table_names=opened.lower_case_table_names,
             schemas=schemas,
+            masks=masked,
         )
         await copy_changes(opened, lines, output, once=once)
 
@@ -151,6 +179,7 @@ def read_command(  # noqa: PLR0913 - one parameter per option
             await read(run)
 
     with errors_as_exit_codes():
+        masked = _masked_columns(masks or (), mask_secret_file, mask_secret_env)
         place = None if start is None else parse_place(start, "--from")
         if source.startswith(("mysql://", _FILES)):
             if no_ack:
@@ -175,6 +204,49 @@ def read_command(  # noqa: PLR0913 - one parameter per option
         except BrokenPipeError:
             # When Python exits, it flushes standard output once more. This flush must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _masked_columns(
+    texts: Sequence[str], secret_file: Path | None, secret_env: str | None
+) -> list[MaskedColumn]:
+    """Returns the columns of `--mask`. Raises `UserError`."""
+    from dispatcher.binlog.table_map.column_types import Mask, MaskForm  # noqa: PLC0415
+    from dispatcher.reader.change_lines import MaskedColumn  # noqa: PLC0415
+
+    found = []
+    for text in texts:
+        name, _, form = text.rpartition("=")
+        table, _, column = name.rpartition(".")
+        if table.count(".") != 1 or not column or form not in set(MaskForm):
+            what = f"--mask {text!r} is not COLUMN=FORM"
+            raise wrong(
+                what, "write it like shop.users.email=sha256; forms: " + ", ".join(MaskForm)
+            )
+        is_keyed = form == MaskForm.KEYED
+        secret = _mask_secret(secret_file, secret_env) if is_keyed else b""
+        found.append(MaskedColumn(table, column, Mask(MaskForm(form), secret)))
+    return found
+
+
+def _mask_secret(file: Path | None, variable: str | None) -> bytes:
+    """Returns the secret of the masks `keyed`. Raises `UserError`."""
+    if (file is None) == (variable is None):
+        raise wrong(
+            "the mask keyed needs one secret", "pass --mask-secret-file or --mask-secret-env"
+        )
+    try:
+        secret = (
+            os.environ[variable] if variable is not None else Path(str(file)).read_text("utf-8")
+        )
+    except (OSError, ValueError) as error:
+        raise wrong(f"--mask-secret-file: {error}", "pass a readable text file") from None
+    except KeyError:
+        raise wrong(f"--mask-secret-env: {variable} is not set", "set and export it") from None
+    if len(secret.strip()) < _SECRET_MIN:
+        raise wrong(
+            f"the secret of --mask has fewer than {_SECRET_MIN} characters", "use a longer one"
+        )
+    return secret.strip().encode()
 
 
 async def _read_consumer(

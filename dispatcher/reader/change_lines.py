@@ -11,9 +11,10 @@ the op "schema" names the columns of the rows that follow it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +25,11 @@ from dispatcher.binlog.decode.changes.json_render import IMAGES, json_objects, j
 from dispatcher.binlog.decode.changes.ops import Op
 from dispatcher.binlog.decode.delivered import Ddl, TableChanges, changes
 from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, parse_statement
-from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.binlog.table_map.column_rules import ColumnRules, hides_key
+from dispatcher.binlog.table_map.column_types import InvalidDates, Mask
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.binlog.table_map.type_text import type_text
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.subscription import NamePatterns
 
 _KEYS = ("op", "database", "table", "before", "after", "gtid", "committed_at", "file", "pos")
@@ -34,12 +37,21 @@ _ORDER = ("epoch", "seq", "ordinal")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class MaskedColumn(NamedTuple):
+    """A column to mask. `table`: `database.table`, or a pattern."""
+
+    table: str
+    column: str
+    mask: Mask
+
+
 class ChangeLines:
     """Writes the changes of one consumer.
 
     `tables`: names and patterns like `shop.order_*`; () for all tables. A statement is written if it names one of these
     tables, or if it is not known which tables it touches. `lower_case_table_names`: the server's setting. `schemas`:
-    True to write a line with the columns before a table's first row, and after each change of its columns.
+    True to write a line with the columns before a table's first row, and after each change of its columns; `masks`: the
+    columns whose values are masked.
     """
 
     def __init__(
@@ -49,7 +61,9 @@ class ChangeLines:
         lower_case_table_names: int = 0,
         schemas: bool = False,
         invalid_dates: InvalidDates = InvalidDates.NULL,
+        masks: Sequence[MaskedColumn] = (),
     ) -> None:
+        self._masks = masks
         patterns = tuple(tables)
         self._tables = NamePatterns(patterns, lower_case_table_names) if patterns else None
         self._schemas: dict[str, str] | None = {} if schemas else None
@@ -59,7 +73,7 @@ class ChangeLines:
         """Yield the lines of whole transactions, each with its line feed, many lines at a time. `data`: a delivered
         binlog. The rows between two statements are in memory together. Raises `BinlogError`."""
         rows: list[pa.RecordBatch] = []
-        for change in changes(data, invalid_dates=self._invalid_dates):
+        for change in changes(data, invalid_dates=self._invalid_dates, ruled=self._masked):
             if isinstance(change, Ddl):
                 yield from _in_order(rows)
                 rows = []
@@ -72,6 +86,20 @@ class ChangeLines:
                     rows.append(lines.slice(0, 1).set_column(0, "line", _texts([schema])))
                 rows.append(lines)
         yield from _in_order(rows)
+
+    def _masked(self, table_map: TableMap) -> TableMap:
+        """Returns the table with the masks of its columns. Raises `UserError` for a mask that hides the key."""
+        label = table_map.label
+        chosen = [each for each in self._masks if fnmatchcase(label, each.table)]
+        rules = ColumnRules(masks=tuple((each.column, each.mask) for each in chosen))
+        masked = rules.table_map(table_map)
+        if name := hides_key(masked.columns, masked.key):
+            raise UserError(
+                ErrorKind.REQUEST,
+                f"--mask: {label}.{name} is a part of the key, so its rows could not be told apart",
+                remedy="mask it with keyed",
+            )
+        return masked
 
     def _has(self, label: str) -> bool:
         return self._tables is None or self._tables.match(label)
@@ -89,7 +117,11 @@ class ChangeLines:
         are not written."""
         if self._schemas is None:
             return None
-        columns = [{"name": c.name, "type": type_text(c)} for c in table_map.columns]
+        columns = [
+            {"name": c.name, "type": type_text(c)}
+            | ({} if c.mask is None else {"mask": c.mask.form.value})
+            for c in table_map.columns
+        ]
         key = [table_map.columns[i].name for i in table_map.key]
         line = _line(
             {

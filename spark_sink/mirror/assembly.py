@@ -10,19 +10,7 @@ from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.runtime.apply import Applier
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
-from spark_sink.mirror.values.names import TableName
-from spark_sink.mirror.values.policies import (
-    ApplyOptions,
-    Deletes,
-    IcebergOptions,
-    MetadataColumn,
-    OnDifference,
-    ProofOptions,
-    PurgedChanges,
-    TablePolicy,
-    UnfollowedChange,
-    UnknownTables,
-)
+from spark_sink.mirror.values.policies import ApplyOptions, IcebergOptions, ProofOptions
 from spark_sink.mirror.verify.range_prover import RangeProver
 from spark_sink.source.table_rows.chunks import ROWS_MAX
 
@@ -35,31 +23,12 @@ if TYPE_CHECKING:
 
 def apply_options(settings: MirrorSettings) -> ApplyOptions:
     """Returns the applier's options that follow from the settings."""
-    can_copy = settings.copy_from is not None
-    unknown = UnknownTables.COPY if can_copy else UnknownTables.STOP
-
-    def policy(name: TableName) -> TablePolicy:
-        chosen = settings.policy(name)
-        return TablePolicy(
-            unknown=UnknownTables(chosen.unknown_tables or unknown),
-            purged=PurgedChanges(chosen.on_gap or PurgedChanges.COPY),
-            unfollowed=UnfollowedChange(chosen.on_alter or UnfollowedChange.RECOPY),
-            deletes=Deletes(chosen.deletes or Deletes.HARD),
-            metadata=tuple(map(MetadataColumn, chosen.metadata_columns or ())),
-            interval_s=chosen.seconds_between_steps or 0.0,
-            history=chosen.history or False,
-            feed=chosen.change_data_feed or False,
-            omitted=chosen.omit_columns or (),
-            all_versions=chosen.all_versions or False,
-            on_difference=OnDifference(chosen.on_difference or OnDifference.REPORT),
-        )
-
     return ApplyOptions(
         target=settings.target,
         consumers=list(settings.consumers),
-        policy=policy,
+        policy=settings.table_policy,
         excludes=settings.excludes,
-        can_copy=can_copy,
+        can_copy=settings.copy_from is not None,
         parallel=settings.parallel_tables,
         invalid_dates=settings.invalid_dates,
         step_bytes_max=settings.max_bytes_per_step,
@@ -108,7 +77,7 @@ def make_prover(
     chosen = settings.copy_from
     if chosen is None or options.proofs is None:
         return None
-    server = CopyServer.of_settings(chosen, settings.omitted_columns, settings.has_all_versions)
+    server = CopyServer.of_settings(chosen, settings.table_policy)
 
     def prover(consumer: str, binlog_log: BinlogLog) -> RangeProver:
         return RangeProver(consumer, options, server, chosen, binlog_log)
@@ -125,7 +94,6 @@ def make_copier(spark: SparkSession, settings: MirrorSettings) -> Copier | None:
         settings.copy_from,
         settings.target,
         settings.invalid_dates,
-        settings.omitted_columns,
-        settings.has_all_versions,
+        settings.table_policy,
         iceberg=settings.iceberg is not None,
     )

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.arrow import arrow_types
+from dispatcher.binlog.table_map.column_rules import UNCHANGED, ColumnRules
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import ErrorKind, UserError
@@ -105,12 +106,14 @@ def table_changes(
     consumer: str = "",
     within: ChangelogRange | None = None,
     invalid_dates: InvalidDates = InvalidDates.NULL,
+    rules: ColumnRules = UNCHANGED,
 ) -> DataFrame:
     """Returns the changes of a table, with the columns of `change_rows.changelog_schema`. The changes are not sorted;
     `lsn`, `position` is their order.
 
     `table`: database.table, the name in the log: changes from before a RENAME are under the old name; `consumer`: the
-    consumer whose log is read, "" for the only one that has the table. The frame's executors need this package.
+    consumer whose log is read, "" for the only one that has the table; `rules`: how values are changed, such as masks.
+    The frame's executors need this package.
 
     Raises `UserError` UNKNOWN_TABLE if the log has no rows of the table; `BinlogError` UNSUPPORTED_CHANGE if no type
     can represent the values of all the types that a column has had.
@@ -125,9 +128,9 @@ def table_changes(
     consumer = consumer or _only_consumer(log.where(of_table), table)
     log = log.where((F.col("consumer") == consumer) & within.entries())
     entries = log.where(of_table)
-    schema = changelog_schema(joint_row(_layouts(entries, table, invalid_dates), table))
+    schema = changelog_schema(joint_row(_layouts(entries, table, invalid_dates, rules), table))
     payload = F.coalesce("small_payload", "payload").alias("payload")
-    decode = partial(_decode, schema, invalid_dates, frozenset(_going_on(entries)))
+    decode = partial(_decode, schema, invalid_dates, rules, frozenset(_going_on(entries)))
     rows = entries.select("lsn", payload).mapInArrow(decode, spark_schema(schema))
     return rows.unionByName(_statements(spark, log, name, schema)).where(within.changes())
 
@@ -174,7 +177,9 @@ def _no_rows(table: str) -> UserError:
     )
 
 
-def _layouts(entries: DataFrame, table: str, invalid_dates: InvalidDates) -> list[LayoutRows]:
+def _layouts(
+    entries: DataFrame, table: str, invalid_dates: InvalidDates, rules: ColumnRules
+) -> list[LayoutRows]:
     from spark_sink.mirror.schema.change_rows import LayoutRows  # noqa: PLC0415
 
     of_layout = entries.groupBy("layout").agg(
@@ -182,7 +187,7 @@ def _layouts(entries: DataFrame, table: str, invalid_dates: InvalidDates) -> lis
     )
     layouts = []
     for row in of_layout.collect():
-        table_map = TableMap.parse(bytes(row["table_map"]))
+        table_map = rules.table_map(TableMap.parse(bytes(row["table_map"])))
         schema = arrow_types.change_schema(table_map.columns, table_map.label, invalid_dates)
         layouts.append(LayoutRows(schema.field("after").type, row["a"], row["z"]))
     if not layouts:
@@ -201,6 +206,7 @@ def _going_on(entries: DataFrame) -> list[int]:
 def _decode(
     schema: pa.Schema,
     invalid_dates: InvalidDates,
+    rules: ColumnRules,
     going_on: frozenset[int],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
@@ -211,7 +217,9 @@ def _decode(
         for lsn, payload in zip(
             batch.column("lsn").to_pylist(), batch.column("payload"), strict=True
         ):
-            decoded = delivered.decode_table(payload.as_py(), invalid_dates=invalid_dates)
+            decoded = delivered.decode_table(
+                payload.as_py(), invalid_dates=invalid_dates, ruled=rules.table_map
+            )
             yield from change_rows(decoded, lsn, schema, goes_on=lsn in going_on)
 
 

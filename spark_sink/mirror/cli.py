@@ -25,6 +25,9 @@ from spark_sink.mirror.own_command import completing, option_name
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_sink.mirror.copy_watch import CopyWatch
+    from spark_sink.mirror.request_commands import RequestTable
+    from spark_sink.mirror.table_lines import TableLine
     from spark_sink.mirror.values.settings import MirrorSettings
 
 EXIT_FAULT, EXIT_INPUT = 1, 2
@@ -171,6 +174,13 @@ def run(  # noqa: PLR0913 - each option is one setting
     ] = None,
     conf: Conf = None,
     log_level: LogLevel = None,
+    until_copied: Annotated[
+        bool,
+        typer.Option(
+            "--until-copied",
+            help="Copy the tables that the mirror lacks, show the progress, and end when all are complete.",
+        ),
+    ] = False,
 ) -> None:
     """Mirror until stopped.
 
@@ -202,8 +212,24 @@ def run(  # noqa: PLR0913 - each option is one setting
 
         if settings.stages != "log":
             settings = with_server_names(settings)
-        code = Job(settings, make_applier if settings.stages != "log" else None).run()
+        watch = _copy_watch(settings) if until_copied else None
+        code = Job(settings, make_applier if settings.stages != "log" else None, watch).run()
     raise typer.Exit(code)
+
+
+def _copy_watch(settings: MirrorSettings) -> CopyWatch:
+    """Returns the object that ends the job when the tables are copied. Raises `UserError`."""
+    from spark_sink.mirror.copy_watch import CopyWatch  # noqa: PLC0415
+    from spark_sink.mirror.values.settings import copy_section  # noqa: PLC0415
+
+    copy_section(settings)
+    if settings.stages != "both" or settings.available_now:
+        raise UserError(
+            ErrorKind.SETTINGS,
+            "--until-copied needs both stages, and no --available-now",
+            remedy="leave out --stages and --available-now, and stages and available_now of the settings",
+        )
+    return CopyWatch(settings)
 
 
 def _completing(config: list[Path] | None, target: str | None) -> Callable[[str], str]:
@@ -231,6 +257,25 @@ def _settings_of_target(
 
 
 @contextmanager
+def _control_of(
+    config: list[Path] | None, target: str | None, conf: list[str] | None
+) -> Iterator[tuple[RequestTable, MirrorSettings]]:
+    """Yields the control table and the settings. Starts Spark only if the target is not on a local file system."""
+    with faults_as_exit_codes(_completing(config, target)):
+        settings = _settings_of_target(config, target, conf)
+        from spark_sink.mirror.lake.local_control import LocalControl  # noqa: PLC0415
+
+        local = LocalControl.of(settings.target)
+        if local is not None:
+            yield local, settings
+            return
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.mirror.lake.control_table import ControlTable  # noqa: PLC0415
+
+        yield ControlTable(spark, settings.target), settings
+
+
+@contextmanager
 def _spark_of(
     config: list[Path] | None, target: str | None, conf: list[str] | None
 ) -> Iterator[tuple[SparkSession, MirrorSettings]]:
@@ -248,6 +293,24 @@ def _spark_of(
             spark.stop()
 
 
+def _local_lines(
+    config: list[Path] | None, target: str | None, conf: list[str] | None, patterns: list[str]
+) -> list[TableLine] | None:
+    """Returns the lines of `tables`, read without Spark; None if only Spark can read the target."""
+    with faults_as_exit_codes(_completing(config, target)):
+        from spark_sink.mirror.local_facts import LocalFacts  # noqa: PLC0415
+        from spark_sink.mirror.table_lines import table_lines  # noqa: PLC0415
+
+        settings = _settings_of_target(config, target, conf)
+        facts = LocalFacts.of(settings.target)
+        if facts is None:
+            return None
+        try:
+            return table_lines(facts, patterns, settings.interval_s)
+        except (OSError, ValueError):  # Delta's own reader reads it, or says what is damaged
+            return None
+
+
 @app.command()
 def tables(
     tables: Annotated[
@@ -263,14 +326,18 @@ def tables(
 
     Example: binlog-mirror tables --config mirror.yaml
     """
-    with _spark_of(config, target, conf) as (spark, settings):
-        from spark_sink.mirror.table_lines import proof_text, table_lines  # noqa: PLC0415
+    from spark_sink.mirror.table_lines import proof_text  # noqa: PLC0415
 
-        complete = _completing(config, target)
-        lines = [
-            replace(line, reason=complete(line.reason))
-            for line in table_lines(spark, settings.target, tables or [], settings.interval_s)
-        ]
+    complete = _completing(config, target)
+    found = _local_lines(config, target, conf, tables or [])
+    if found is None:
+        with _spark_of(config, target, conf) as (spark, settings):
+            from spark_sink.mirror.spark_facts import SparkFacts  # noqa: PLC0415
+            from spark_sink.mirror.table_lines import table_lines  # noqa: PLC0415
+
+            facts = SparkFacts(spark, settings.target)
+            found = table_lines(facts, tables or [], settings.interval_s)
+    lines = [replace(line, reason=complete(line.reason)) for line in found]
     if as_json:
         for line in lines:
             say_json(line.as_dict())
@@ -319,10 +386,12 @@ def top(
     with faults_as_exit_codes():
         check_terminal(once=once, as_json=as_json)
     with _spark_of(config, target, conf) as (spark, settings), suppress(KeyboardInterrupt):
+        from spark_sink.mirror.spark_facts import SparkFacts  # noqa: PLC0415
         from spark_sink.mirror.top import mirror_readings  # noqa: PLC0415
 
         complete = _completing(config, target)
-        readings = mirror_readings(spark, settings, tables or [], complete)
+        facts = SparkFacts(spark, settings.target)
+        readings = mirror_readings(facts, settings, tables or [], complete)
         show(readings, every, once=once, as_json=as_json)
 
 
@@ -349,16 +418,16 @@ def resolve(
     Example: binlog-mirror resolve shop.orders --as recopy --config mirror.yaml
     """
     with faults_as_exit_codes():
-        from spark_sink.mirror.commands import RESOLUTIONS  # noqa: PLC0415
+        from spark_sink.mirror.rules.chosen_tables import RESOLUTIONS  # noqa: PLC0415
 
         if how not in RESOLUTIONS:
             choices = ", ".join(RESOLUTIONS)
             raise UserError(ErrorKind.REQUEST, f"--as {how} is none of {choices}")
-    with _spark_of(config, target, conf) as (spark, settings):
-        from spark_sink.mirror import commands  # noqa: PLC0415
+    with _control_of(config, target, conf) as (control, _):
+        from spark_sink.mirror.request_commands import request_resolution  # noqa: PLC0415
         from spark_sink.mirror.rules.table_record import Wish  # noqa: PLC0415
 
-        chosen = commands.request_resolution(spark, settings.target, tables, Wish(how))
+        chosen = request_resolution(control, tables, Wish(how))
     for record in chosen:
         say(f"{record.label}: {how}")
 
@@ -380,10 +449,10 @@ def adopt(
     """
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.long_work import long_work  # noqa: PLC0415
-        from spark_sink.mirror import commands  # noqa: PLC0415
+        from spark_sink.mirror.adopt_command import adopt_tables  # noqa: PLC0415
 
         with long_work("adopt", unit="tables") as count:
-            adopted = commands.adopt_tables(spark, settings.target, consumer, tables, count)
+            adopted = adopt_tables(spark, settings.target, consumer, tables, count)
     for record in adopted:
         say(f"{record.label}: of {consumer}")
 
@@ -395,22 +464,28 @@ def copy(
     consumer: Annotated[
         str, typer.Option(help="The consumer of tables that are not yet in the mirror.")
     ] = "",
+    again: Annotated[
+        bool, typer.Option("--again", help="Also copy complete tables that fit a pattern.")
+    ] = False,
     config: Config = None,
     target: Target = None,
     conf: Conf = None,
 ) -> None:
     """Ask for copies of tables from the server.
 
-    The running job makes them, otherwise the next job does.
+    The running job makes them, otherwise the next job does. A pattern with * leaves out complete tables; a whole name
+    does not.
 
     Example: binlog-mirror copy 'shop.*' --config mirror.yaml
     """
-    with _spark_of(config, target, conf) as (spark, settings):
-        from spark_sink.mirror.copy_commands import run_copy  # noqa: PLC0415
+    with _control_of(config, target, conf) as (control, settings):
+        from spark_sink.mirror.request_commands import request_copies  # noqa: PLC0415
 
-        asked = run_copy(spark, settings, tables, consumer)
-    for name in asked:
+        asked = request_copies(control, settings, tables, consumer, again=again)
+    for name in asked.chosen:
         say(f"{'.'.join(name)}: copy")
+    if asked.complete:
+        say(f"{len(asked.complete)} tables are complete already; --again copies them, too")
 
 
 @app.command()
@@ -423,12 +498,12 @@ def repair(
 
     Example: binlog-mirror repair shop.orders --config mirror.yaml
     """
-    with _spark_of(config, target, conf) as (spark, settings):
-        from spark_sink.mirror import commands  # noqa: PLC0415
-        from spark_sink.mirror.copy_commands import require_proofs  # noqa: PLC0415
+    with _control_of(config, target, conf) as (control, settings):
+        from spark_sink.mirror.request_commands import request_repair  # noqa: PLC0415
+        from spark_sink.mirror.values.settings import require_proofs  # noqa: PLC0415
 
         require_proofs(settings)
-        chosen = commands.request_repair(spark, settings.target, tables)
+        chosen = request_repair(control, tables)
     for record in chosen:
         say(f"{record.label}: repair")
 
@@ -498,10 +573,11 @@ def changelog(  # noqa: PLR0913 - each option is one choice
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.mirror.changelog import json_lines, table_changes  # noqa: PLC0415
 
-        dates = settings.invalid_dates
+        database, _, name = table.partition(".")
         frame = table_changes(
-            spark, settings.target, table, consumer=consumer, within=within, invalid_dates=dates
-        )
+            spark, settings.target, table, consumer=consumer, within=within,
+            invalid_dates=settings.invalid_dates, rules=settings.table_policy((database, name)).rules,
+        )  # fmt: skip
         for line in json_lines(frame, limit):
             say_json_text(line)
 
@@ -528,9 +604,9 @@ def verify_mirror(
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.long_work import long_work  # noqa: PLC0415
         from spark_sink.mirror.assembly import apply_options  # noqa: PLC0415
-        from spark_sink.mirror.copy_commands import run_verify  # noqa: PLC0415
         from spark_sink.mirror.runtime.catalog import published_difference  # noqa: PLC0415
         from spark_sink.mirror.verify.verify import VerifyWatch  # noqa: PLC0415
+        from spark_sink.mirror.verify_command import run_verify  # noqa: PLC0415
 
         found = run_verify(
             spark,

@@ -26,6 +26,7 @@ from spark_sink.mirror.session import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_sink.mirror.copy_watch import CopyWatch
     from spark_sink.mirror.log.stage import LogStage
     from spark_sink.mirror.runtime.claims import Claims
     from spark_sink.mirror.runtime.progress import ConsumerProgress
@@ -55,8 +56,12 @@ class Job:
         self,
         settings: MirrorSettings,
         make_applier: Callable[[SparkSession, MirrorSettings, Claims], ApplyStage] | None,
+        copy_watch: CopyWatch | None = None,
     ) -> None:
-        """`make_applier`: None if the job runs only the log stage."""
+        """`make_applier`: None if the job runs only the log stage; `copy_watch`: not None to end when the tables are
+        copied."""
+        self._copy_watch = copy_watch
+        self._watched_code = 0
         self._settings = settings
         self._make_applier = make_applier
         self._stop = threading.Event()
@@ -74,9 +79,12 @@ class Job:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         try:
-            return self._run(spark)
+            code = self._run(spark)
         finally:
+            log.info("stopping Spark")
             spark.stop()
+        log.info("the job has ended with exit code %d", code)
+        return code
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._stop.set()
@@ -89,6 +97,7 @@ class Job:
         settings = self._settings
         executors = ExecutorWatch(spark, settings, self._stop)
         executors.start()
+        log.info("opening the target %s", settings.target)
         code = 0
         if not self._stop.is_set():
             claims = Claims(
@@ -97,6 +106,9 @@ class Job:
                 stages_of(settings.stages),
             )
             claims.take()
+            if self._copy_watch is not None:
+                self._copy_watch.begin(claims.control)
+            log.info("this job now has the consumers %s", ", ".join(settings.consumers))
             applier = self._make_applier(spark, settings, claims) if self._make_applier else None
             with self._watched(spark) as listener, self._metrics(applier, listener):
                 code = self._run_stages(spark, applier, claims)
@@ -145,6 +157,7 @@ class Job:
                 f"metrics cannot be served at {self._settings.metrics}: {error.strerror}",
                 remedy="set metrics to an address of this host with a free port",
             ) from None
+        log.info("metrics are at http://%s:%d/metrics", listen.host, listen.port)
         try:
             yield
         finally:
@@ -166,16 +179,31 @@ class Job:
         if applier is not None:
             thread = threading.Thread(target=self._apply, args=(applier,), name="applier")
             thread.start()
+            if self._copy_watch is not None:
+                watching = partial(self._watch_copies, self._copy_watch, applier, claims)
+                threading.Thread(target=watching, name="copies", daemon=True).start()
         try:
             writes = settings.stages != "apply"
             failed = self._log(spark, applier, claims) if writes else self._wait()
         finally:
             self._stop.set()
+            log.info("ending: steps that run are completed")
             if thread is not None:
                 thread.join(APPLIER_STOP_S)
                 if thread.is_alive():
                     log.warning("a step is still running; it is repeated at the next start")
-        return max(failed, self._applied or 0)
+        return max(failed, self._applied or 0, self._watched_code)
+
+    def _watch_copies(self, watch: CopyWatch, applier: ApplyStage, claims: Claims) -> None:
+        """End the job when the copies have ended."""
+        self._watched_code = 1
+        try:
+            self._watched_code = watch.run(claims.control.rows, applier.progress, self._stop)
+        except BinlogError as error:
+            log.error("the copies cannot be watched: %s", error)
+        except Exception:
+            log.exception("the copies cannot be watched")
+        self._stop.set()
 
     def _apply(self, applier: ApplyStage) -> None:
         self._applied = 1

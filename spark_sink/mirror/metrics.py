@@ -142,6 +142,16 @@ def _of_tables(rows: Sequence[ConsumerProgress]) -> Iterator[Metric]:
         CounterMetricFamily(f"{PREFIX}table_{name}", meaning, labels=["consumer", "table", *more])
         for name, meaning, more in _TABLE_COUNTERS
     )
+    invalid = CounterMetricFamily(
+        PREFIX + "invalid_values",
+        'Values that are invalid for their column and became NULL (on_invalid); table="": of all others, if there are'
+        " more than 200.",
+        labels=["consumer", "table"],
+    )
+    for row in rows:
+        for table, values in row.invalid.items():
+            invalid.add_metric([row.consumer, table], values)
+    yield invalid
     for row in rows:
         for table, counted in row.stepped.items():
             steps.add_metric([row.consumer, table], counted.steps)

@@ -21,10 +21,9 @@ from spark_sink.mirror.job_numbers import (
     consumer_lines,
     read_numbers,
 )
-from spark_sink.mirror.table_lines import TableLine, table_lines
+from spark_sink.mirror.table_lines import TableLine, TargetFacts, table_lines
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from rich.console import RenderableType
 
     from spark_sink.mirror.values.settings import MirrorSettings
@@ -144,7 +143,7 @@ class MirrorReadings:
 
 
 def mirror_readings(
-    spark: SparkSession,
+    facts: TargetFacts,
     settings: MirrorSettings,
     patterns: Sequence[str],
     complete: Callable[[str], str] = str,
@@ -158,7 +157,7 @@ def mirror_readings(
         settings.target,
         lambda: [
             replace(line, reason=complete(line.reason))
-            for line in table_lines(spark, settings.target, patterns, settings.interval_s)
+            for line in table_lines(facts, patterns, settings.interval_s)
         ],
         None if listen is None else partial(read_numbers, listen[0].strip("[]"), int(listen[2])),
     )

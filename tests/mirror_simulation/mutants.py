@@ -16,6 +16,7 @@ _FAULTS = "tests/mirror_simulation/test_fault_rules.py::"
 _LOST = "tests/mirror_simulation/test_lost_rules.py::"
 _NAMED = "tests/mirror_rules/test_renames.py::"
 _RECOMPUTED = "tests/mirror_rules/test_recomputed.py::"
+_MASKED = "tests/mirror_rules/test_masked_columns.py::"
 _OMITTED = "tests/mirror_rules/test_omitted_columns.py::"
 _SESSION = "tests/mirror_rules/test_session_facts.py::"
 _PLAYS = "tests/mirror_simulation/test_plays.py::test_a_play_has_the_transcript_that_its_file_shows"
@@ -505,7 +506,7 @@ _TABLES = (
         "only a table without rows gets other columns",
         "table_work._following",
         Insert(
-            "new = _signature(entry.table_map, now.policy.omitted, now.invalid_dates)",
+            "new = _signature(entry.table_map, now.policy, now.invalid_dates)",
             "facts = replace(facts, empty=True)",
         ),
     ),
@@ -732,6 +733,52 @@ _GENERATED = (
         "schema.signature.Signature.all_columns",
         Return("list(self.columns)"),
         tests=f"{_OMITTED}test_a_statement_is_followed_without_the_omitted_columns",
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "a mask may hide the key",
+        "a column of the key can only be masked by a keyed hash",
+        "omitted.ruled_columns",
+        Replace("hides_key(ruled, key)", "''"),
+        tests=f"{_MASKED}test_a_key_can_only_be_masked_by_a_keyed_hash",
+    ),
+    _mutant(
+        "a new name removes a mask",
+        "no statement gives a masked column a name without a mask",
+        "schema.signature._other_mask",
+        Return("''"),
+        tests=f"{_MASKED}test_a_column_that_loses_its_mask_by_a_new_name_is_a_fault",
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "masked values follow a change of the type",
+        "masked values that a statement converts are copied again",
+        "schema.signature._converted",
+        Replace("before.mask", "''"),
+        tests=f"{_MASKED}test_values_that_cannot_be_computed_need_a_copy",
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "the value of an added column is not masked",
+        "an added column with a mask has no constant in existing rows",
+        "schema.signature._source",
+        Replace("after.mask and value is not None", "False"),
+        tests=f"{_MASKED}test_values_that_cannot_be_computed_need_a_copy",
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "a transition does not mask",
+        "the policy masks columns that a statement adds",
+        "transitions._altered",
+        Replace("now.policy.rules", "type(now.policy)().rules"),
+        tests=f"{_MASKED}test_a_transition_masks_by_the_policy",
+    ),
+    _mutant(
+        "another mask is no difference",
+        "rows whose columns have another mask than the table lead to a copy",
+        "schema.signature._stored",
+        Return("column.name, 0, (), ''"),
+        tests=f"{_MASKED}test_rows_of_a_table_with_another_mask_lead_to_a_copy",
         package="spark_sink.mirror",
     ),
     _mutant(

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from dispatcher.binlog.decode.delivered import Ddl, changes
-from dispatcher.binlog.table_map.column_types import Type
-from dispatcher.reader.change_lines import ChangeLines
+from dispatcher.binlog.table_map.column_types import Mask, MaskForm, Type
+from dispatcher.model.errors import UserError
+from dispatcher.reader.change_lines import ChangeLines, MaskedColumn
 from tests.support.rows_encoder import (
     SERVER,
     UTF8MB4,
@@ -157,3 +158,25 @@ def test_a_schema_comes_before_the_rows_and_after_each_change() -> None:
         map_of(longer, "items", 79), (WRITE, rows_body(WRITE, [[integer(4, 8), None]], table_id=79))
     )
     assert [line["op"] for line in lines_of(schemas, log)] == ["insert"]
+
+
+def test_masked_columns_have_their_masks_and_the_schema_names_them() -> None:
+    log = Delivered()
+    log.transaction(ORDERS_MAP, orders(WRITE, 1), ITEMS_MAP, items(WRITE, 1))
+    masks = [
+        MaskedColumn("shop.ord*", "Name", Mask(MaskForm.LAST4)),
+        MaskedColumn("shop.orders", "id", Mask(MaskForm.KEYED, b"a secret of the reader")),
+    ]
+    schema, order, _, item = lines_of(ChangeLines(schemas=True, masks=masks), log)
+    assert [column.get("mask") for column in schema["columns"]] == ["keyed", "last4"]
+    assert order["after"]["name"] == '****"é\n1'
+    assert len(order["after"]["id"]) == 64
+    assert item["after"] == {"id": 1}
+
+
+def test_a_mask_that_hides_the_key_is_refused() -> None:
+    log = Delivered()
+    log.transaction((19, table_map(ORDERS, key=(0,))), orders(WRITE, 1))
+    lines = ChangeLines(masks=[MaskedColumn("shop.orders", "id", Mask(MaskForm.SHA256))])
+    with pytest.raises(UserError, match="id is a part of the key"):
+        lines_of(lines, log)

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dispatcher.binlog.decode.arrow.invalid import InvalidCell
 from dispatcher.binlog.decode.changes.row_batches import (
     BATCH_ROWS,
     change_batch,
@@ -42,6 +43,7 @@ from dispatcher.binlog.sql.comments import ServerVersion
 from dispatcher.binlog.sql.logged import LoggedStatement
 from dispatcher.binlog.sql.query_event import logged_kind, read_statement
 from dispatcher.binlog.sql.statement import QueryKind, parse_statement
+from dispatcher.binlog.table_map.column_rules import UNCHANGED, RuledTable
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -60,12 +62,14 @@ class TableChanges:
     """Rows of one layout of one table, in stream order.
 
     `batch`: the columns of `change_schema(table_map.columns)`. `invalid_dates`: how many cells contain an invalid date
-    ('0000-00-00', 2024-02-31 ...) and are therefore NULL in `batch` (with `InvalidDates.NULL`).
+    ('0000-00-00', 2024-02-31 ...) and are therefore NULL in `batch` (with `InvalidDates.NULL`). `invalid`: the other
+    invalid cells of the images after the changes (with `ColumnRules.nulls_invalid`).
     """
 
     table_map: TableMap
     batch: pa.RecordBatch
     invalid_dates: int
+    invalid: tuple[InvalidCell, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +139,13 @@ def changes(
     batch_rows: int = BATCH_ROWS,
     invalid_dates: InvalidDates = InvalidDates.NULL,
     all_versions: bool = False,
+    ruled: RuledTable = UNCHANGED.table_map,
 ) -> Iterator[TableChanges | Ddl]:
     """Decode delivered bytes. DDL statements keep their place in the stream. Between two DDL statements, the changes
     are grouped by table, and each table's changes are in stream order. (`epoch`, `seq`, `ordinal`) orders all changes.
 
     `all_versions`: True to yield the changes of all versions in a system-versioned table of MariaDB, False for those of
-    the current rows, which SELECT returns. The rows of sequences are left out.
+    the current rows, which SELECT returns. The rows of sequences are left out. `ruled`: gives columns their rules.
 
     Raises `BinlogError` with the offset for bytes that are not a binlog, and for layouts that cannot be decoded.
     """
@@ -156,10 +161,11 @@ def changes(
             if definitions and not table_map.named and table_map.label in definitions:
                 table_map = table_map.with_columns(definitions[table_map.label])
             table_map = table_map.with_all_versions() if all_versions else table_map
-            decoders[part.layout] = TableDecoder(table_map, invalid_dates)
+            decoders[part.layout] = TableDecoder(ruled(table_map), invalid_dates)
         decoder = decoders[part.layout]
-        for rows in decoded_rows(index, part.events, decoder, batch_rows):
-            yield TableChanges(decoder.table_map, change_batch(rows, decoder), rows.invalid_dates)
+        for decoded in decoded_rows(index, part.events, decoder, batch_rows):
+            batch = change_batch(decoded, decoder)
+            yield TableChanges(decoder.table_map, batch, decoded.invalid_dates, decoded.invalid)
 
 
 def split_by_table(
@@ -190,15 +196,17 @@ def decode_table(
     batch_rows: int = BATCH_ROWS,
     invalid_dates: InvalidDates = InvalidDates.NULL,
     all_versions: bool = False,
+    ruled: RuledTable = UNCHANGED.table_map,
 ) -> Iterator[pa.RecordBatch]:
     """Decode a `TableSlice.payload` to batches of at most `batch_rows` rows, with the columns of `change_schema`.
-    `all_versions`: see `changes`."""
+    `all_versions`, `ruled`: see `changes`."""
     for item in changes(
         payload,
         definitions,
         batch_rows=batch_rows,
         invalid_dates=invalid_dates,
         all_versions=all_versions,
+        ruled=ruled,
     ):
         if isinstance(item, TableChanges):
             yield item.batch

@@ -16,7 +16,8 @@ Source: MySQL source, libs/mysql/binlog/event/rows_event.h (table of types and m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hmac
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 
@@ -164,12 +165,37 @@ class InvalidDates(StrEnum):
     TEXT = "text"
 
 
+class MaskForm(StrEnum):
+    """What a reader shows in place of a value: a hash, NULL, its last four characters, or a hash that depends on a
+    secret."""
+
+    SHA256 = "sha256"
+    NULL = "null"
+    LAST4 = "last4"
+    KEYED = "keyed"
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """How a column is masked. `secret`: the secret of the form `keyed`."""
+
+    form: MaskForm
+    secret: bytes = field(default=b"", repr=False)
+
+    def __str__(self) -> str:
+        """Returns a text that differs if masked values differ. It does not show the secret."""
+        if self.form is not MaskForm.KEYED:
+            return self.form.value
+        return f"{self.form.value}:{hmac.digest(self.secret, b'mask', 'sha256').hex()[:8]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column. `name`: "" if the server did not write it. `type`, `meta`: see the module's docstring. `charset`:
     collation id, 0 = unknown. `labels`: the labels of an ENUM or SET. `declared`: the type's name if the type code
     stands for several types ("uuid", "inet6", "inet4"), else "". `geometry`: kind of a geometry (0 = GEOMETRY, 1 =
-    POINT ..., -1 = unknown). `dimensions`: the dimensions of a VECTOR, 0 = unknown."""
+    POINT ..., -1 = unknown). `dimensions`: the dimensions of a VECTOR, 0 = unknown.
+    `nulls_invalid`, `mask`: see `ColumnRules`."""
 
     name: str
     type: int
@@ -182,3 +208,5 @@ class Column:
     declared: str = ""
     geometry: int = -1
     dimensions: int = 0
+    nulls_invalid: bool = False
+    mask: Mask | None = None

@@ -5,11 +5,12 @@ this work."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from dispatcher.binlog.decode.arrow.invalid import InvalidCell
 from dispatcher.binlog.table_map.column_types import Column, InvalidDates
 from dispatcher.mysql.login import Endpoint
 from spark_sink.mirror.lake.data_file import StoredColumn, require_folder, write_files
@@ -31,18 +32,42 @@ class ChunkReading:
     invalid_dates: InvalidDates
     expected: tuple[ResultColumn, ...]
     statements: tuple[str, ...] = field(repr=False)
+    key: tuple[str, ...] = ()
+
+    def strict(self) -> ChunkReading:
+        """Returns a reading for which an invalid value is an error."""
+        return replace(self, columns=tuple(replace(c, nulls_invalid=False) for c in self.columns))
 
 
 def read_chunks(
-    reading: ChunkReading, numbers: Iterator[pa.RecordBatch]
+    reading: ChunkReading,
+    numbers: Iterator[pa.RecordBatch],
+    found: Callable[[pa.RecordBatch, Sequence[InvalidCell]], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the chunks with these numbers. Runs on the executors. Raises `BinlogError`."""
-    decoder = TextDecoder(reading.columns, reading.label, reading.invalid_dates)
+    """Yield the rows of the chunks with these numbers. Runs on the executors. Raises `BinlogError`. `found`: see
+    `TextDecoder`."""
+    decoder = TextDecoder(reading.columns, reading.label, reading.invalid_dates, found)
     for batch in numbers:
         for number in batch.column("id").to_pylist():
             with closing(open_session(reading.endpoint)) as connection:
                 reader = RowReader(connection, reading.endpoint.label)
                 yield from reader.batches(reading.statements[number], decoder, reading.expected)
+
+
+def find_invalid(
+    reading: ChunkReading, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the invalid values of the chunks with these numbers. Runs on the executors. Raises `BinlogError`."""
+    from spark_sink.mirror.tables.quarantine import of_rows  # noqa: PLC0415 - loads Spark
+
+    values: list[pa.RecordBatch] = []
+
+    def found(rows: pa.RecordBatch, cells: Sequence[InvalidCell]) -> None:
+        values.append(of_rows(rows, cells, reading.key))
+
+    for _ in read_chunks(reading, numbers, found):
+        yield from values
+        values.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,14 +33,15 @@ from spark_sink.mirror.copy.chunk_reader import ChunkReading
 from spark_sink.mirror.copy.pace import Stopping, retried, wait_for_server, waited
 from spark_sink.mirror.copy.progress import CopyProgress, CopyResult, remaining_s
 from spark_sink.mirror.copy.server import CopyServer
-from spark_sink.mirror.copy.staging import Batches, StagedCopy, StagingTable
-from spark_sink.mirror.rules.omitted import OmittedColumns, no_columns
+from spark_sink.mirror.copy.staged_copy import StagedCopy
+from spark_sink.mirror.copy.staging import Batches, StagingTable
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.tables.delta import MirroredTable
+from spark_sink.mirror.tables.quarantine import Quarantine, invalid_table, of_rows
 from spark_sink.mirror.values.entries import LogEnd
-from spark_sink.mirror.values.faults import fault_of
+from spark_sink.mirror.values.faults import becomes_null, fault_of
 from spark_sink.mirror.values.names import TableName, copy_folder
-from spark_sink.mirror.values.policies import current_rows_only
+from spark_sink.mirror.values.policies import InvalidValue, TablePolicy, default_policy
 from spark_sink.mirror.values.settings import CopySettings
 from spark_sink.source.table_rows.chunks import (
     Bound,
@@ -89,15 +90,15 @@ class Copier:
         settings: CopySettings,
         target: str,
         invalid_dates: InvalidDates = InvalidDates.NULL,
-        omitted: OmittedColumns = no_columns,
-        all_versions: Callable[[TableName], bool] = current_rows_only,
+        policy: Callable[[TableName], TablePolicy] = default_policy,
         *,
         iceberg: bool = False,
     ) -> None:
-        """`omitted`: returns the names of columns that a table's copy leaves out; `iceberg`: True if Iceberg's readers
-        have to read the copies. Raises `UserError` for settings that name no server."""
-        self._spark, self._settings = spark, settings
-        self._server = CopyServer.of_settings(settings, omitted, all_versions)
+        """`policy`: returns the policy of a table; `iceberg`: True if Iceberg's readers have to read the copies. Raises
+        `UserError` for settings that name no server."""
+        self._spark, self._settings, self._policy = spark, settings, policy
+        self._server = CopyServer.of_settings(settings, policy)
+        self._quarantine = Quarantine(target)
         self._target, self._invalid_dates, self._iceberg = target, invalid_dates, iceberg
 
     def copy(
@@ -116,9 +117,14 @@ class Copier:
             )
         path = f"{self._target.rstrip('/')}/{copy_folder(record.table_id)}"
         table = MirroredTable(record.table_id, path, record.label)
-        copy_id = f"{record.table_id}/{begin.append}"  # `table_lines` reads this id, too
+        copy_id = f"{record.table_id}/{begin.append}"  # see `copy_id_of`
         staging = StagingTable(self._spark.newSession(), table, copy_id, iceberg=self._iceberg)
-        one = _OneCopy(self._server, self._settings, self._invalid_dates, staging, progress)
+        invalid = _InvalidValues(
+            staging, record, self._policy(record.name).invalid, self._quarantine
+        )
+        one = _OneCopy(
+            self._server, self._settings, self._invalid_dates, staging, progress, invalid
+        )
         try:
             return one.run(record, begin.position, stopping)
         except BinlogError as error:
@@ -126,6 +132,24 @@ class Copier:
             if was_altered(error) and waited(stopping, _CHANGE_WAIT_S):
                 return one.stopped(record)
             raise
+
+
+@dataclass(slots=True)
+class _InvalidValues:
+    """What a copy does with invalid values. `count`: how many became NULL."""
+
+    staging: StagingTable
+    record: TableRecord
+    policy: InvalidValue
+    quarantine: Quarantine
+    count: int = 0
+
+    def found(self, values: pa.Table) -> None:
+        """Count values, and add them to the quarantine if the policy says so."""
+        self.count += values.num_rows
+        if values.num_rows and self.policy is InvalidValue.QUARANTINE:
+            staging = self.staging
+            self.quarantine.add(staging.spark, self.record, values, staging.copy_id)
 
 
 class _OneCopy:
@@ -138,7 +162,9 @@ class _OneCopy:
         invalid_dates: InvalidDates,
         staging: StagingTable,
         progress: Progress,
+        invalid: _InvalidValues,
     ) -> None:
+        self._invalid = invalid
         self._server, self._settings, self._invalid_dates = server, settings, invalid_dates
         self._staging, self._progress = staging, progress
         self._source: SourceTable | None = None
@@ -187,6 +213,7 @@ class _OneCopy:
             self._invalid_dates,
             exact=not source.key,
             complete=state.position is not None,
+            invalid_values=self._invalid.count,
         )
 
     # -- by ranges of the key --------------------------------------------------------------------------------
@@ -265,6 +292,7 @@ class _OneCopy:
             self._invalid_dates,
             expected,
             statements,
+            tuple(column.name for column in source.key_columns),
         )
         state = replace(
             self._state,
@@ -273,7 +301,13 @@ class _OneCopy:
             chunks=self._state.chunks + len(group),
             read_all=group[-1].upper is None,
         )
-        self._commit(reading, state, source)
+        try:
+            self._commit(reading.strict(), state, source)
+        except BinlogError as error:
+            if not becomes_null(error, self._invalid.policy):
+                raise
+            self._invalid.found(self._staging.invalid_values(reading))
+            self._commit(reading, state, source)
 
     def _commit(self, rows: ChunkReading | Batches, state: StagedCopy, source: SourceTable) -> None:
         try:
@@ -310,6 +344,13 @@ class _OneCopy:
                 remedy="set copy.lock_keyless_tables to true, or give the table a primary key",
             )
         self._staging.create(decoder.schema)
+        found: list[pa.RecordBatch] = []
+        decoder = TextDecoder(
+            source.columns,
+            source.label,
+            self._invalid_dates,
+            lambda rows, cells: found.append(of_rows(rows, cells, ())),
+        )
         statement = f"SELECT {decoder.select_list} FROM {source.from_clause}"
         began = time.monotonic()
         with locked_snapshot(self._server, source) as (connection, position):
@@ -319,6 +360,8 @@ class _OneCopy:
                     return
                 state = replace(self._state, group=self._state.group + 1, chunks=1)
                 self._commit(batches, state, source)
+                self._invalid.found(invalid_table(found))
+                found.clear()
                 self._report(source, began, 0)
         state = replace(self._state, group=self._state.group + 1, executed=position.to_json())
         self._commit((), state, source)

@@ -52,7 +52,7 @@ def remaining_s(rows: int, estimated: int, rows_per_second: float) -> float | No
 @dataclass(frozen=True, slots=True)
 class CopyResult:
     """`executed`: R; `exact`: True if the rows contain exactly the transactions of R, as for a table without a key;
-    `complete`: False if the copy was stopped before its end."""
+    `complete`: False if the copy was stopped before its end; `invalid_values`: how many invalid values became NULL."""
 
     rows: int
     bytes: int
@@ -62,6 +62,7 @@ class CopyResult:
     invalid_dates: InvalidDates
     exact: bool = False
     complete: bool = True
+    invalid_values: int = 0
 
     @property
     def signature(self) -> str:

@@ -4,7 +4,7 @@ describes its tables without the columns that the mirror leaves out."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.mysql.answers import ask_one, number_value, text_value
@@ -12,9 +12,9 @@ from dispatcher.mysql.driver import Connection
 from dispatcher.mysql.login import Endpoint, Tls, TlsMode
 from dispatcher.mysql.server_facts import is_mariadb
 from dispatcher.yaml_settings.server import MysqlSettings
-from spark_sink.mirror.rules.omitted import OmittedColumns, kept_columns, no_columns
+from spark_sink.mirror.rules.omitted import kept_columns, ruled_columns
 from spark_sink.mirror.values.names import TableName
-from spark_sink.mirror.values.policies import current_rows_only
+from spark_sink.mirror.values.policies import TablePolicy, default_policy
 from spark_sink.mirror.values.settings import CopySettings
 from spark_sink.source.table_rows.source_table import SourceTable, read_source_table
 from spark_sink.source.table_rows.table_server import TableServer, replica_status
@@ -34,18 +34,16 @@ class CopyServer(TableServer):
     """A server to copy from. `endpoint` contains the database password. Spark sends the endpoint to the executors; no
     text shows the password.
 
-    `omitted`: returns the names of columns that a mirrored table leaves out; `all_versions`: returns True if a mirrored
-    table has all versions of the rows of a system-versioned table."""
+    `policy`: returns the policy of a mirrored table, which says which columns and versions it has, and how values are
+    changed."""
 
-    omitted: OmittedColumns = no_columns
-    all_versions: Callable[[TableName], bool] = current_rows_only
+    policy: Callable[[TableName], TablePolicy] = default_policy
 
     @classmethod
     def of_settings(
         cls,
         settings: CopySettings,
-        omitted: OmittedColumns = no_columns,
-        all_versions: Callable[[TableName], bool] = current_rows_only,
+        policy: Callable[[TableName], TablePolicy] = default_policy,
     ) -> CopyServer:
         """Returns the server that the settings name. Raises `BinlogError` SETTINGS for an address that is not valid."""
         try:
@@ -58,14 +56,19 @@ class CopyServer(TableServer):
         (address,) = login.addresses
         tls = Tls(TlsMode(settings.tls), settings.ca_file)
         endpoint = Endpoint(address.host, address.port, login.user, settings.secret, tls)
-        return cls(endpoint, omitted, all_versions)
+        return cls(endpoint, policy)
 
     def table(self, database: str, table: str) -> SourceTable:
-        """Returns a table without the columns that the mirror leaves out, and with the versions that it has."""
-        all_versions = self.all_versions((database, table))
+        """Returns a table without the columns that the mirror leaves out, and with the versions that it has. Its
+        columns have the rules of the policy."""
+        policy = self.policy((database, table))
         with self.session() as connection:
-            source = read_source_table(connection, database, table, all_versions=all_versions)
-        return without_columns(source, self.omitted((database, table)))
+            source = read_source_table(
+                connection, database, table, all_versions=policy.all_versions
+            )
+        source = without_columns(source, policy.omitted)
+        columns = ruled_columns(source.columns, source.key, policy.rules, source.label)
+        return replace(source, columns=columns)
 
 
 def without_columns(source: SourceTable, omitted: Collection[str]) -> SourceTable:

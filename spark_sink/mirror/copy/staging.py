@@ -12,55 +12,41 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from delta.tables import DeltaTable
 
-from dispatcher.model.position import Position
-from spark_sink.mirror.copy.chunk_reader import ChunkReading, Destination, read_chunks, write_chunks
+from spark_sink.mirror.copy.chunk_reader import (
+    ChunkReading,
+    Destination,
+    find_invalid,
+    read_chunks,
+    write_chunks,
+)
 from spark_sink.mirror.copy.pace import OtherJobError
+from spark_sink.mirror.copy.staged_copy import (
+    KEY,
+    StagedCopy,
+    metadata_of,
+    newest_state,
+    size_of,
+)
 from spark_sink.mirror.lake.data_file import stored_columns, write_files
 from spark_sink.mirror.lake.delta_commit import DeltaTransaction
 from spark_sink.mirror.lake.delta_log import forget_table, newest_commit
 from spark_sink.mirror.lake.file_system import FileSystem
 from spark_sink.mirror.tables.delta import MirroredTable
+from spark_sink.mirror.tables.quarantine import found_schema
 from spark_sink.source.schemas import spark_schema
-from spark_sink.source.table_rows.chunks import Bound
 from spark_sink.source.table_rows.text_rows import TextDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-_KEY = "binlog-dispatcher/copy"
-
 Batches: TypeAlias = "Sequence[pa.RecordBatch]"
-
-
-@dataclass(frozen=True, slots=True)
-class StagedCopy:
-    """How far a copy is. `group`: the last group that was appended, 0 = none; `upper`: the last key that was copied;
-    `layout`: a hash of the columns with which the copy began; `read_all`: True if all rows were read; `executed`: R as
-    JSON, set after all rows were read; `rows_estimated`: the estimated rows of the whole table; `seconds`: the time
-    between the first and the last group, which `state` computes."""
-
-    group: int = 0
-    upper: Bound | None = None
-    layout: str = ""
-    chunks: int = 0
-    rows: int = 0
-    bytes: int = 0
-    read_all: bool = False
-    executed: str = ""
-    rows_estimated: int = 0
-    seconds: float = 0.0
-
-    @property
-    def position(self) -> Position | None:
-        return Position.from_json(self.executed) if self.executed else None
 
 
 class StagingTable:
@@ -70,50 +56,31 @@ class StagingTable:
     def __init__(
         self, spark: SparkSession, table: MirroredTable, copy_id: str, *, iceberg: bool = False
     ) -> None:
-        self._spark, self.table, self.copy_id, self._iceberg = spark, table, copy_id, iceberg
+        self.spark, self.table, self.copy_id, self._iceberg = spark, table, copy_id, iceberg
         self._writer = uuid.uuid4().hex
         self._written = 0  # the last group that this object has written
 
     def state(self) -> StagedCopy | None:
         """Returns how far the copy is; None if there is no table, or the table belongs to another copy."""
-        if not self.table.exists(self._spark):
+        if not self.table.exists(self.spark):
             return None
-        newest: StagedCopy | None = None
-        rows = size = 0
-        first = last = None
-        for commit in DeltaTable.forPath(self._spark, self.table.path).history().collect():
-            value = _metadata(commit["userMetadata"])
-            if value.get(_KEY) != self.copy_id:
-                continue
-            first, last = commit["timestamp"], last or commit["timestamp"]
-            added = _size_of(commit.asDict())
-            rows, size = rows + added[0], size + added[1]
-            if newest is None:  # the newest commit comes first
-                upper = value["upper"]
-                newest = StagedCopy(
-                    value["group"],
-                    None if upper is None else tuple(upper),
-                    value["layout"],
-                    value["chunks"],
-                    read_all=value["read_all"],
-                    executed=value["executed"],
-                    rows_estimated=value["rows_estimated"],
-                )
-        if newest is None or first is None or last is None:
-            return None
-        seconds = (last - first).total_seconds()
-        return replace(newest, rows=rows, bytes=size, seconds=seconds)
+        history = DeltaTable.forPath(self.spark, self.table.path).history().collect()
+        commits = (
+            (row["timestamp"], row["userMetadata"], row["operationMetrics"] or {})
+            for row in history
+        )
+        return newest_state(commits, self.copy_id)
 
     def create(self, schema: pa.Schema) -> None:
         """Make an empty table in the folder, and delete the folder's previous content."""
-        FileSystem(self._spark).delete(self.table.path)
-        forget_table(self._spark, self.table.path)
-        self.table.create(self._spark, spark_schema(schema), iceberg=self._iceberg)
+        FileSystem(self.spark).delete(self.table.path)
+        forget_table(self.spark, self.table.path)
+        self.table.create(self.spark, spark_schema(schema), iceberg=self._iceberg)
 
     def append(self, rows: ChunkReading | Batches, state: StagedCopy) -> tuple[int, int]:
         """Append the rows of the group `state.group`: rows of chunks, which the executors read, or rows that the driver
         has read. The commit records `state`. Returns (rows, bytes) of the group. Raises `OtherJobError`."""
-        transaction = DeltaTransaction(self._spark, self.table.path)
+        transaction = DeltaTransaction(self.spark, self.table.path)
         recorded = max(0, transaction.recorded(self.app_id))
         if recorded == state.group:
             return self._newest(state)  # an earlier attempt has failed after its commit
@@ -121,17 +88,17 @@ class StagingTable:
             raise self._other_job()
         if self._written:
             self._own_commit(recorded)
-        folder = FileSystem(self._spark).local(self.table.path)
+        folder = FileSystem(self.spark).local(self.table.path)
         columns = stored_columns(transaction.metadata()["fields"])
         if folder is None or columns is None:
             return self._append_by_spark(rows, state)
         # Write the files without Spark's own writer, which takes three times as long.
-        destination = Destination(folder, columns, self._spark.version)
+        destination = Destination(folder, columns, self.spark.version)
         if isinstance(rows, ChunkReading):
             lines = self.chunk_files(rows, destination).collect()
             actions = [json.loads(line["action"]) for line in lines]
         else:
-            actions = list(write_files(folder, rows, columns, self._spark.version))
+            actions = list(write_files(folder, rows, columns, self.spark.version))
         written = sum(json.loads(action["stats"])["numRecords"] for action in actions)
         size = sum(action["size"] for action in actions)
         metadata = self._metadata(state) | {"rows": written, "bytes": size}
@@ -152,12 +119,12 @@ class StagingTable:
         """Returns (rows, bytes) of the newest group, if this object has written it as `state` says."""
         commit = self._own_commit(state.group)
         self._written = state.group
-        return _size_of(commit)
+        return size_of(commit["userMetadata"], commit["operationMetrics"] or {})
 
     def _own_commit(self, group: int) -> dict[str, Any]:
         """Returns the newest commit. Raises `OtherJobError` unless this object has written it with this group."""
-        commit = newest_commit(self._spark, self.table.path)
-        metadata = _metadata(commit.get("userMetadata"))
+        commit = newest_commit(self.spark, self.table.path)
+        metadata = metadata_of(commit.get("userMetadata"))
         if (metadata.get("writer"), metadata.get("group")) != (self._writer, group):
             raise self._other_job()
         return commit
@@ -167,7 +134,7 @@ class StagingTable:
 
     def _metadata(self, state: StagedCopy) -> dict[str, Any]:
         return {
-            _KEY: self.copy_id,
+            KEY: self.copy_id,
             "group": state.group,
             "writer": self._writer,
             "upper": state.upper,
@@ -180,7 +147,7 @@ class StagingTable:
 
     @property
     def app_id(self) -> str:
-        return f"{_KEY}/{self.copy_id}"
+        return f"{KEY}/{self.copy_id}"
 
     def chunk_files(self, reading: ChunkReading, destination: Destination) -> DataFrame:
         """Returns the `add` actions of the files that executors write with the rows of the chunks, one task per
@@ -194,30 +161,20 @@ class StagingTable:
         read = partial(read_chunks, reading)
         return self._numbers(reading).mapInArrow(read, spark_schema(schema))
 
+    def invalid_values(self, reading: ChunkReading) -> pa.Table:
+        """Returns the invalid values of the chunks, with the schema `found_schema`; executors read the chunks again."""
+        find = partial(find_invalid, reading)
+        rows = self._numbers(reading).mapInArrow(find, spark_schema(found_schema()))
+        return rows.toArrow().cast(found_schema())
+
     def _numbers(self, reading: ChunkReading) -> DataFrame:
         count = len(reading.statements)
-        return self._spark.range(0, count, 1, count)
+        return self.spark.range(0, count, 1, count)
 
     def _local_rows(self, batches: Batches) -> DataFrame:
         import pyarrow as pa  # noqa: PLC0415
 
         if not batches:
-            return self._spark.createDataFrame([], self.table.columns(self._spark))
+            return self.spark.createDataFrame([], self.table.columns(self.spark))
         schema = spark_schema(batches[0].schema)
-        return self._spark.createDataFrame(pa.Table.from_batches(batches).combine_chunks(), schema)
-
-
-def _size_of(commit: Mapping[str, Any]) -> tuple[int, int]:
-    """Returns (rows, bytes) of a group, from the `commitInfo` of the group's commit."""
-    metadata, metrics = _metadata(commit["userMetadata"]), commit["operationMetrics"] or {}
-    rows = metadata.get("rows", metrics.get("numOutputRows", 0))
-    return int(rows), int(metadata.get("bytes", metrics.get("numOutputBytes", 0)))
-
-
-def _metadata(text: str | None) -> dict[str, Any]:
-    """Returns the user metadata of a commit, {} if another program wrote it."""
-    try:
-        value = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+        return self.spark.createDataFrame(pa.Table.from_batches(batches).combine_chunks(), schema)

@@ -61,7 +61,7 @@ class HistorySteps:
 
         record, run, dates = work.record, work.rows, self.options.invalid_dates
         policy = self.options.policy(record.name)
-        layout = RowLayout.of(run, dates, policy.omitted)
+        layout = RowLayout.of(run, dates, policy)
         if not layout.key:
             raise BinlogError(
                 ErrorKind.UNSUPPORTED_CHANGE,
@@ -74,7 +74,10 @@ class HistorySteps:
             (
                 lsn,
                 delivered.decode_table(
-                    payload, invalid_dates=dates, all_versions=policy.all_versions
+                    payload,
+                    invalid_dates=dates,
+                    all_versions=policy.all_versions,
+                    ruled=policy.rules.table_map,
                 ),
             )
             for lsn, payload in self._payloads(session, run)

@@ -28,9 +28,7 @@ rows that newer rows replace.
 
 from __future__ import annotations
 
-import json
 import threading
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -39,6 +37,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_sink.mirror.lake.checkpoints import BACKSTOP
+from spark_sink.mirror.lake.control_file import NAMES, TYPES, copy_rows, file_of, request_row
 from spark_sink.mirror.lake.damage import naming_damage
 from spark_sink.mirror.lake.delta_commit import append_file, create_table
 from spark_sink.mirror.lake.delta_log import delta_version, has_commit
@@ -64,11 +63,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_TYPES = {"serial": "bigint", "at": "timestamp", "epoch": "bigint", "from_lsn": "bigint"}
-_NAMES = (
-    ("serial", "at", "kind", "consumer", "table_id", "database", "table", "folder", "state", "server")
-    + ("epoch", "from_lsn", "signature", "reason", "request", "detail")
-)  # fmt: skip
 _PROPERTIES = {**BACKSTOP, "delta.enableDeletionVectors": "false"}
 
 
@@ -148,18 +142,11 @@ class ControlTable:
 
     def request(self, table_id: str, wish: Wish) -> None:
         """Write a request about a table. The application that applies the table's consumer executes the request."""
-        asked = json.dumps({"id": uuid.uuid4().hex})
-        row = control_row("request", table_id=table_id, request=str(wish), detail=asked)
-        self._commits.add([row])
+        self._commits.add([request_row(table_id, wish)])
 
     def request_copies(self, tables: Iterable[tuple[str, TableName]]) -> None:
         """Request copies of tables, by consumer and name, in one commit."""
-        rows = []
-        for consumer, (database, table) in tables:
-            asked = json.dumps({"id": uuid.uuid4().hex})
-            names = {"consumer": consumer, "database": database, "table": table}
-            rows.append(control_row("request", **names, request=str(Wish.COPY), detail=asked))
-        self._commits.add(rows)
+        self._commits.add(copy_rows(tables))
 
     def claim(self, run: str, consumers: Iterable[str], stages: Sequence[ClaimedStage]) -> None:
         """Record, in one commit, that the job with the id `run` now runs these stages for these consumers."""
@@ -184,8 +171,8 @@ class ControlTable:
 
     def _create(self) -> None:
         table = DeltaTable.createIfNotExists(self._spark).location(self.path)
-        for name in _NAMES:
-            table = table.addColumn(name, _TYPES.get(name, "string"))
+        for name in NAMES:
+            table = table.addColumn(name, TYPES.get(name, "string"))
         for key, value in _PROPERTIES.items():
             table = table.property(key, value)
         create_table(self._spark, self.path, table)
@@ -197,7 +184,7 @@ class ControlTable:
             at = datetime.now(UTC)
             for number, row in enumerate(rows, serial + 1):
                 row |= {"serial": number, "at": at}
-            append_file(self._spark, self.path, _file_of(rows), len(rows))
+            append_file(self._spark, self.path, file_of(rows), len(rows))
             with self._lock:
                 # If another process has written rows in between, the next call of `rows` reads them.
                 if delta_version(self._spark, self.path) == version + 1:
@@ -214,15 +201,3 @@ class ControlTable:
                 # Another process may have created the table at the same time, and written into it.
                 self._read()
             return self._version, self._rows.serial
-
-
-def _file_of(rows: Sequence[Row]) -> bytes:
-    """Returns a Parquet file of rows."""
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    types = {"bigint": pa.int64(), "timestamp": pa.timestamp("us", "UTC"), "string": pa.string()}
-    schema = pa.schema([(name, types[_TYPES.get(name, "string")]) for name in _NAMES])
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(list(rows), schema), sink)
-    return bytes(sink.getvalue())

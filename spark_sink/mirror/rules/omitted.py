@@ -1,4 +1,4 @@
-"""Columns that a mirrored table leaves out by its policy: `omit_columns`. Pure.
+"""Columns that a mirrored table leaves out (`omit_columns`) or masks (`mask`) by its policy. Pure.
 
 MariaDB 11.8 does not write generated columns into the images of an UPDATE. The log does not show which columns are
 generated, so the mirror cannot distinguish such an image from one that binlog_row_image has shortened. So a person has
@@ -7,21 +7,15 @@ to name these columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from dispatcher.binlog.table_map.column_rules import ColumnRules, hides_key
 from dispatcher.binlog.table_map.column_types import Column
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules import remedies
-from spark_sink.mirror.values.names import TableName
-from spark_sink.mirror.values.policies import is_omitted
-
-OmittedColumns = Callable[[TableName], Collection[str]]
-
-
-def no_columns(_: TableName) -> Collection[str]:
-    return ()
+from spark_sink.mirror.values.policies import TablePolicy, is_omitted
 
 
 def kept_columns(
@@ -40,13 +34,33 @@ def kept_columns(
     return kept
 
 
-def kept_table_map(table_map: TableMap, omitted: Collection[str]) -> TableMap:
-    """Returns the TABLE_MAP without the columns of these names. Raises `BinlogError` as `kept_columns` does."""
-    if not omitted:
-        return table_map
-    kept = kept_columns(table_map.columns, table_map.key, omitted, table_map.label)
-    columns = tuple(table_map.columns[i] for i in kept)
-    return replace(table_map, columns=columns, key=tuple(kept.index(i) for i in table_map.key))
+def kept_table_map(table_map: TableMap, policy: TablePolicy) -> TableMap:
+    """Returns the TABLE_MAP with the columns of the mirrored table, and with the rules for their values. Raises
+    `BinlogError` as `kept_columns` and `ruled_columns` do."""
+    if policy.omitted:
+        kept = kept_columns(table_map.columns, table_map.key, policy.omitted, table_map.label)
+        columns = tuple(table_map.columns[i] for i in kept)
+        key = tuple(kept.index(i) for i in table_map.key)
+        table_map = replace(table_map, columns=columns, key=key)
+    columns = ruled_columns(table_map.columns, table_map.key, policy.rules, table_map.label)
+    return replace(table_map, columns=columns)
+
+
+def ruled_columns(
+    columns: Sequence[Column], key: Sequence[int], rules: ColumnRules, label: str
+) -> tuple[Column, ...]:
+    """Returns the columns with the rules for their values. Raises `BinlogError` UNSUPPORTED_CHANGE if the mask of a
+    column of the key hides which rows differ."""
+    ruled = tuple(map(rules.column, columns))
+    if name := hides_key(ruled, key):
+        what = f"table {label} cannot mask {name}, which is a part of its key, except with keyed"
+        raise BinlogError(
+            ErrorKind.UNSUPPORTED_CHANGE, what, remedy=remedies.of_copy_again(label, _CORRECT_MASK)
+        )
+    return ruled
+
+
+_CORRECT_MASK = "correct mask of the table's policy in the settings and restart the job"
 
 
 def _impossible(label: str, what: str) -> BinlogError:

@@ -96,8 +96,8 @@ def _seek(consumer: str) -> str:
 _FIRST = {
     ErrorKind.METADATA_MISSING: full_metadata(),
     ErrorKind.UNSUPPORTED_TYPE: "change the column's type on the server, or leave the table out with exclude",
-    ErrorKind.INVALID_VALUE: "correct the value on the server",
 }
+_NULL_IN_PLACE = "to have NULL in its place, set on_invalid: quarantine for the table in the settings of the mirror"
 
 
 def of_fault(fault: BinlogError, label: str) -> str:
@@ -105,6 +105,8 @@ def of_fault(fault: BinlogError, label: str) -> str:
     if MIRROR in fault.remedy:
         return str(fault)
     own = _FIRST.get(fault.kind, "")
+    if fault.kind is ErrorKind.INVALID_VALUE:
+        own = f"correct the value on the server; or {of_setting(label, _NULL_IN_PLACE)}"
     if fault.remedy != POLICY[fault.kind].remedy:
         own = fault.remedy
     place = f" ({fault.where})" if fault.where else ""

@@ -64,7 +64,7 @@ from spark_sink.mirror.rules.transitions import (
 from spark_sink.mirror.schema.signature import SchemaChange, Signature, difference, new_columns
 from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.names import TableName
-from spark_sink.mirror.values.policies import Deletes, UnfollowedChange
+from spark_sink.mirror.values.policies import Deletes, TablePolicy, UnfollowedChange
 
 NO_TABLE_ID = "none"  # the owner of a Delta table that no mirror has made
 
@@ -306,7 +306,7 @@ def _fitting(
     entry, now = run.entries[0], context.situation
     if not record.signature:
         return _made(record, facts, entry, context)
-    differs = _difference(record.signature, entry.table_map, now.policy.omitted, now.invalid_dates)
+    differs = _difference(record.signature, entry.table_map, now.policy, now.invalid_dates)
     if differs:
         return _following(record, live, facts, entry, differs, now)
     if record.conflict:
@@ -341,7 +341,7 @@ def _made(record: TableRecord, facts: DeltaFacts, entry: LogEntry, context: Work
         )
     if has_folder and has_rows(record) and not facts.owner:
         raise missing_table(context.path(placed.lies_at))  # a new one would lack the rows
-    signature = _signature(entry.table_map, now.policy.omitted, now.invalid_dates)
+    signature = _signature(entry.table_map, now.policy, now.invalid_dates)
     wanted = tuple(map(str, now.policy.extra))
     then = replace(placed, signature=signature, epoch=record.epoch or entry.epoch, metadata=wanted)
     return ChangeDelta(
@@ -357,7 +357,7 @@ def _following(
     differs: str,
     now: Situation,
 ) -> Action:
-    new = _signature(entry.table_map, now.policy.omitted, now.invalid_dates)
+    new = _signature(entry.table_map, now.policy, now.invalid_dates)
     if live.new_column is not None:
         before, after = Signature.from_json(record.signature), Signature.from_json(new)
         change = new_columns(before, after, live.new_column)
@@ -387,17 +387,15 @@ def missing_table(path: str) -> BinlogError:
 
 
 @lru_cache(4096)
-def _signature(table_map: bytes, omitted: tuple[str, ...], dates: InvalidDates) -> str:
+def _signature(table_map: bytes, policy: TablePolicy, dates: InvalidDates) -> str:
     parsed = TableMap.parse(table_map)
-    signature = Signature.of_table_map(kept_table_map(parsed, omitted), dates)
+    signature = Signature.of_table_map(kept_table_map(parsed, policy), dates)
     return signature.in_order(column.name for column in parsed.columns).to_json()
 
 
 @lru_cache(4096)
-def _difference(
-    signature: str, table_map: bytes, omitted: tuple[str, ...], dates: InvalidDates
-) -> str:
-    columns = kept_table_map(TableMap.parse(table_map), omitted)
+def _difference(signature: str, table_map: bytes, policy: TablePolicy, dates: InvalidDates) -> str:
+    columns = kept_table_map(TableMap.parse(table_map), policy)
     return difference(Signature.from_json(signature), columns, dates)
 
 

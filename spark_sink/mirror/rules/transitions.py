@@ -223,7 +223,7 @@ def _altered(
     if known is None and record.word is TableState.PARTIAL:
         known = ()  # the mirror does not claim that the table is equal to the server's
     before, dates = Signature.from_json(record.signature), now.invalid_dates
-    change = change_of(before, effect, dates, known, now.policy.omitted)
+    change = change_of(before, effect, dates, known, now.policy.omitted, now.policy.rules)
     if isinstance(change, Recopy):
         if now.policy.unfollowed is UnfollowedChange.NEW_COLUMN and not change.others:
             return Transition(with_new_column(done, entry.lsn))

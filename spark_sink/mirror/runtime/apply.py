@@ -13,6 +13,7 @@ record's `from_lsn`, shows whether a step was committed.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -43,6 +44,8 @@ from spark_sink.mirror.verify.range_prover import RangeProver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("spark_sink.mirror")
 
 
 class Applier:
@@ -135,6 +138,7 @@ class Applier:
     def _start(self, drain: bool) -> None:
         self._claims.take()
         rows = self._control.rows()
+        log.info("applying: %d tables are known", len(rows.records))
         for consumer in self._all:
             consumer.start(rows, drain=drain)
 

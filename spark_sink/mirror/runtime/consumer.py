@@ -211,6 +211,7 @@ class AppliedConsumer:
     def _stepped(self, step: Stepped) -> None:
         times = self._works.times.pop(step.run)
         self._counter.stepped(step.record.label, step.rows, times.phases)
+        self._counter.invalid(step.record.label, times.invalid)
         said = {"consumer": self.name, "table": step.record.label, "rows": step.rows}
         said |= {"seconds": times.seconds}
         log_event(log, "step", said | {f"{name}_s": s for name, s in times.phases.items()})

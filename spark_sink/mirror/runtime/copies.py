@@ -60,6 +60,7 @@ class Copies:
         finally:
             self.counter.copied(record.label)
             self._stopped.discard(work.run)
+        self.counter.invalid(record.label, result.invalid_values)
         return TableCopied(
             work.run,
             result.complete,

@@ -73,14 +73,15 @@ class ConsumerProgress:
     `read_lsn`, `applied_lsn`: the lsn up to which the log is read and applied; `logged_seq`, `applied_seq`: the last
     transactions of the consumer that are logged and applied; `logged_at`, `applied_at`: when the server committed these
     two transactions, s since 1970, 0 if not known; `rows`, `steps`, `failures`: counted since the start of the job;
-    `tables`: how many tables are in each state; `waiting`: number of items in the queues; `failed`: True if the
-    consumer's entries are no longer applied; `failing`: number of tables and histories whose steps fail; `stopped`: the
-    stopped tables, with the time of the stop, s since 1970; `stepped`: the steps of at most `TABLES_MAX` tables, by
-    label, and those of all other tables under ""; `histories`: how many histories are in each state; `histories_lsn`:
-    the lsn up to which the log is applied to all histories, None if there are none; `waiting_tables`: at most
-    `TABLES_MAX` tables, those with most entries that are not applied; `proof_rows`: rows that were read from the server
-    to compare them; `repaired_rows`: how many keys had rows that differed and were rewritten; `proved`: the proofs,
-    None if this job proves no tables.
+    `tables`: how many tables are in each state; `waiting`: number of items in the queues; `copies`: the copies that
+    run; `ended_copies`: the last progress of each table's last copy that has ended; `failed`: True if the consumer's
+    entries are no longer applied; `failing`: number of tables and histories whose steps fail; `stopped`: the stopped
+    tables, with the time of the stop, s since 1970; `stepped`: the steps of at most `TABLES_MAX` tables, by label, and
+    those of all other tables under ""; `histories`: how many histories are in each state; `histories_lsn`: the lsn up
+    to which the log is applied to all histories, None if there are none; `waiting_tables`: at most `TABLES_MAX` tables,
+    those with most entries that are not applied; `proof_rows`: rows that were read from the server to compare them;
+    `repaired_rows`: how many keys had rows that differed and were rewritten; `proved`: the proofs, None if this job
+    proves no tables; `invalid`: how many invalid values became NULL, by label, as in `stepped`.
     """
 
     consumer: str
@@ -96,6 +97,7 @@ class ConsumerProgress:
     waiting: int = 0
     tables: Mapping[TableState, int] = field(default_factory=Counter)
     copies: tuple[CopyProgress, ...] = ()
+    ended_copies: tuple[CopyProgress, ...] = ()
     failed: bool = False
     failing: int = 0
     stopped: Mapping[str, float] = field(default_factory=dict)
@@ -106,6 +108,7 @@ class ConsumerProgress:
     proof_rows: int = 0
     repaired_rows: int = 0
     proved: ProvedTables | None = None
+    invalid: Mapping[str, int] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,9 @@ class ProgressCounter:
         self._ahead: deque[_LogPoint] = deque()  # appends that were read and are not applied yet
         self._at = 0.0
         self._copies: dict[str, CopyProgress] = {}
+        self._ended: dict[str, CopyProgress] = {}
         self._steps: dict[str, TableSteps] = {}
+        self._invalid: Counter[str] = Counter()
 
     def read(self, entries: Iterable[LogEntry]) -> None:
         """Count entries of the log that were read, in order."""
@@ -148,6 +153,13 @@ class ProgressCounter:
             self._steps[table] = self._steps.get(table, TableSteps()).after(rows, seconds)
             self._now = replace(self._now, rows=self._now.rows + rows, steps=self._now.steps + 1)
 
+    def invalid(self, table: str, values: int) -> None:
+        """Count invalid values that became NULL in rows of a table."""
+        with self._lock:
+            if values and table not in self._invalid and len(self._invalid) >= TABLES_MAX:
+                table = OTHER_TABLES
+            self._invalid[table] += values
+
     def read_for_proof(self, rows: int) -> None:
         """Count rows of a range that were read from the server to compare them."""
         with self._lock:
@@ -168,9 +180,10 @@ class ProgressCounter:
             self._copies[state.label] = state
 
     def copied(self, table: str) -> None:
-        """Remove the progress of a copy that has ended."""
+        """Count a copy that has ended, and remove its progress."""
         with self._lock:
-            self._copies.pop(table, None)
+            if (ended := self._copies.pop(table, None)) is not None:
+                self._ended[table] = ended
 
     def progress(
         self, applied_lsn: int, waiting: int, records: Iterable[TableRecord]
@@ -190,8 +203,10 @@ class ProgressCounter:
                 tables=Counter(record.word for record in all_records if not record.history),
                 histories=Counter(record.word for record in all_records if record.history),
                 copies=tuple(self._copies.values()),
+                ended_copies=tuple(self._ended.values()),
                 stopped={record.label: _stopped_at(record) for record in stopped},
                 stepped=dict(self._steps),
+                invalid=+self._invalid,
             )
 
 

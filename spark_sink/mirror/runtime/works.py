@@ -75,10 +75,12 @@ Work = (
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """How long a commit of rows took, in total and by phase, in seconds."""
+    """How long a commit of rows took, in total and by phase, in seconds. `invalid`: how many invalid values became
+    NULL."""
 
     seconds: float
     phases: dict[StepPhase, float]
+    invalid: int
 
 
 @dataclass
@@ -176,9 +178,9 @@ class ConsumerWorks:
     def _commit(self, work: CommitRows, session: StepSession) -> Event:
         began = time.monotonic()
         session.clock.begin()
-        self._tables.commit(session, work)
+        invalid = self._tables.commit(session, work)
         phases = session.clock.seconds()
-        self.times[work.run] = StepTimes(time.monotonic() - began, phases)
+        self.times[work.run] = StepTimes(time.monotonic() - began, phases, invalid)
         return RowsCommitted(work.run)
 
     def _other_owner(self, name: TableName) -> str:

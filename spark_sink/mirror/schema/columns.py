@@ -10,7 +10,7 @@ from dispatcher.binlog.charset.collations import collation_named
 from dispatcher.binlog.decode.arrow.arrow_types import arrow_type
 from dispatcher.binlog.sql.data_types import TEXT_WORDS
 from dispatcher.binlog.table_map.column_definition import defined_columns
-from dispatcher.binlog.table_map.column_types import Column, InvalidDates
+from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Mask
 
 # Spark's names of the Arrow types that `arrow_type` returns.
 _SPARK_NAMES = {
@@ -44,13 +44,14 @@ def spark_type_text(kind: pa.DataType) -> str:
 class ColumnSignature:
     """A column. `mysql_type`: as in information_schema, such as `int unsigned` or `enum('a','b')`; `charset`: the
     character set of text and labels, "" if it is unknown or there is none; `spark_type`: the type's text in Spark SQL,
-    such as `decimal(20,0)`."""
+    such as `decimal(20,0)`; `mask`: the text of the column's mask, "" without one."""
 
     name: str
     mysql_type: str
     charset: str
     nullable: bool
     spark_type: str
+    mask: str = ""
 
     @classmethod
     def of_definition(
@@ -59,6 +60,13 @@ class ColumnSignature:
         """Raises `BinlogError` UNSUPPORTED_TYPE."""
         column = column_of(name, mysql_type, charset, nullable)
         return cls(name, mysql_type, charset, nullable, spark_type_of(column, invalid_dates))
+
+    def with_mask(self, mask: Mask | None, invalid_dates: InvalidDates) -> ColumnSignature:
+        """Returns the column with this mask in place of its own. Raises `BinlogError` UNSUPPORTED_TYPE."""
+        if mask is None and not self.mask:
+            return self
+        spark_type = spark_type_of(replace(self.column, mask=mask), invalid_dates)
+        return replace(self, spark_type=spark_type, mask="" if mask is None else str(mask))
 
     @property
     def column(self) -> Column:

@@ -11,9 +11,11 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
+from dispatcher.binlog.table_map.column_rules import UNCHANGED, ColumnRules
+from dispatcher.binlog.table_map.column_types import Column, InvalidDates, MaskForm, Type
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.binlog.table_map.type_text import charset_text, type_text
+from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.schema.alterations import AlteredColumn, OmittedColumn, alter
 from spark_sink.mirror.schema.columns import ColumnSignature, spark_type_of
 from spark_sink.mirror.schema.conversions import COLUMN, Kept, conversion
@@ -57,12 +59,17 @@ class Signature:
                     charset_text(column),
                     column.nullable,
                     spark_type,
+                    "" if column.mask is None else str(column.mask),
                 )
             )
         return cls(tuple(signatures), tuple(key))
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+        values = asdict(self)
+        for column in values["columns"]:
+            if not column["mask"]:
+                del column["mask"]
+        return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Signature:
@@ -143,9 +150,14 @@ def change_of(
     invalid_dates: InvalidDates,
     generated: Generated | None,
     omitted: Collection[str] = (),
+    column_rules: ColumnRules = UNCHANGED,
 ) -> SchemaChange | Recopy:
     """Returns how the mirrored table with the signature `old` follows an ALTER TABLE. `generated`: the table's
-    generated columns before the statement; `omitted`: names of columns that the policy leaves out."""
+    generated columns before the statement; `omitted`: names of columns that the policy leaves out; `column_rules`:
+    the masks of columns.
+
+    Raises `BinlogError` UNSUPPORTED_CHANGE if a masked column gets a name without a mask.
+    """
     if statement.copy_reason:
         return Recopy(statement.copy_reason)
     rules = ValueRules(StatementFacts(statement.facts, statement.ignore), invalid_dates)
@@ -153,6 +165,14 @@ def change_of(
     if isinstance(alteration, str):
         return Recopy(alteration)
     altered = alteration.columns
+    try:
+        for column in altered:
+            mask = column_rules.mask(column.after.name)
+            column.after = column.after.with_mask(mask, invalid_dates)
+    except BinlogError as error:  # a type that cannot be masked
+        return Recopy(error.what)
+    if reason := _other_mask(altered):
+        return Recopy(reason, others=True)
     unless: list[Unless] = []
     try:
         sources = tuple(_source(column, rules, unless) for column in altered)
@@ -174,7 +194,10 @@ def _source(column: AlteredColumn, rules: ValueRules, unless: list[Unless]) -> C
         fill = existing_value(column.definition, after.column, rules)
         if not isinstance(fill, Fill):
             raise _RecopyError(f"ADD COLUMN {after.name}: {fill}")
-        return ColumnSource(after.name, after.spark_type, None, fill.value)
+        value = None if after.mask == MaskForm.NULL else fill.value
+        if after.mask and value is not None:
+            raise _RecopyError(f"ADD COLUMN {after.name}: its values are masked")
+        return ColumnSource(after.name, after.spark_type, None, value)
     if column.definition is not None:
         reason = column.recomputed or _converted(before, column, rules, unless)
         if reason:
@@ -203,10 +226,37 @@ def _converted(
     if not isinstance(kept, Kept):
         return kept
     predicates = [*kept.unless]
+    if before.mask and (predicates or column.numbers_zeros or not _is_same_type(before, after)):
+        return "its values are masked"
     if column.numbers_zeros:
         predicates.append((f"{COLUMN} = 0 OR {COLUMN} IS NULL", "AUTO_INCREMENT gives 0 a number"))
     unless += [_unless(before, predicate, why) for predicate, why in predicates]
     return ""
+
+
+def _other_mask(altered: Sequence[AlteredColumn]) -> str:
+    """Returns a text that says which column gets another mask; "" if there is none. Raises `BinlogError`
+    UNSUPPORTED_CHANGE if a statement gives a masked column a name without a mask: only a person may decide that its
+    values are shown."""
+    for column in altered:
+        before, after = column.before, column.after
+        if before is None or before.mask == after.mask:
+            continue
+        if after.mask or before.name == after.name:
+            return f"the mask of column {after.name} has changed"
+        raise BinlogError(
+            ErrorKind.UNSUPPORTED_CHANGE,
+            f"the masked column {before.name} is now {after.name}, which is not masked",
+            remedy="name the column in mask of the table's policy in the settings as it is named now, and restart the"
+            " job",
+        )
+    return ""
+
+
+def _is_same_type(before: ColumnSignature, after: ColumnSignature) -> bool:
+    """True if the unmasked values of both have one type."""
+    dates = InvalidDates.NULL
+    return spark_type_of(before.column, dates) == spark_type_of(after.column, dates)
 
 
 def _unless(before: ColumnSignature, predicate: str, why: str) -> Unless:
@@ -266,14 +316,18 @@ def difference(signature: Signature, table_map: TableMap, invalid_dates: Invalid
     if expected_names != names:
         return f"the log has the columns in the order {', '.join(names)}"
     changed = [
-        f"column {before.name!r} is {before.mysql_type} in the mirror and {after.mysql_type} in the log"
+        f"column {before.name!r} is {_described(before)} in the mirror and {_described(after)} in the log"
         for before, after in zip(signature.columns, actual.columns, strict=True)
         if _stored(before) != _stored(after)
     ]
     return "; ".join(changed)
 
 
-def _stored(column: ColumnSignature) -> tuple[str, int, tuple[str, ...]]:
+def _described(column: ColumnSignature) -> str:
+    return f"{column.mysql_type}, masked by {column.mask}," if column.mask else column.mysql_type
+
+
+def _stored(column: ColumnSignature) -> tuple[str, int, tuple[str, ...], str]:
     """Returns the properties of a column on which its mirrored values depend. JSON is text, as in MariaDB."""
     mysql_column = column.column
     kind = mysql_column.type
@@ -281,4 +335,4 @@ def _stored(column: ColumnSignature) -> tuple[str, int, tuple[str, ...]]:
         kind = Type.BLOB
     elif kind in (Type.TINY, Type.SHORT, Type.INT24, Type.LONG):
         kind = Type.LONGLONG
-    return column.spark_type, kind, mysql_column.labels
+    return column.spark_type, kind, mysql_column.labels, column.mask

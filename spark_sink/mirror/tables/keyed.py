@@ -257,8 +257,9 @@ def _last_of_batch(changes: pa.RecordBatch, form: EventForm, base: int) -> pa.Ta
 def _null_key(changes: pa.RecordBatch, name: str) -> BinlogError:
     return BinlogError(
         ErrorKind.INVALID_VALUE,
-        f"key column {name!r} has an invalid date (like '0000-00-00'), so its rows cannot be told apart",
+        f"key column {name!r} has an invalid value (like the date '0000-00-00'), so its rows cannot be told apart",
         where=f"seq {changes.column('seq')[0].as_py()} or later",
+        remedy="correct the value on the server",
     )
 
 

@@ -17,8 +17,8 @@ A step commits:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from functools import partial
@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 
 from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.arrow import arrow_types
+from dispatcher.binlog.table_map.column_rules import UNCHANGED, ColumnRules
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -44,13 +45,26 @@ from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.rules.executed import Snapshot
 from spark_sink.mirror.rules.omitted import kept_table_map
 from spark_sink.mirror.rules.plan import RowRun
+from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.tables import keyed
 from spark_sink.mirror.tables.delta import MergeForm, MirroredTable, StepSession
 from spark_sink.mirror.tables.driver_commit import DriverTable
+from spark_sink.mirror.tables.quarantine import (
+    Quarantine,
+    found_schema,
+    invalid_table,
+    of_changes,
+)
 from spark_sink.mirror.tables.table_checks import require_table
 from spark_sink.mirror.tables.whole_rows import equal_rows, grouped
+from spark_sink.mirror.values.faults import becomes_null, fault_of
 from spark_sink.mirror.values.names import quoted
-from spark_sink.mirror.values.policies import Deletes, MetadataColumn, TablePolicy
+from spark_sink.mirror.values.policies import (
+    Deletes,
+    InvalidValue,
+    MetadataColumn,
+    TablePolicy,
+)
 from spark_sink.mirror.values.step_clock import StepPhase
 from spark_sink.source.schemas import spark_schema
 
@@ -83,6 +97,7 @@ class Decoding(NamedTuple):
 
     invalid_dates: InvalidDates
     all_versions: bool
+    rules: ColumnRules = UNCHANGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +110,10 @@ class RowLayout:
     columns: StructType
 
     @classmethod
-    def of(
-        cls, run: RowRun, invalid_dates: InvalidDates, omitted: Collection[str] = ()
-    ) -> RowLayout:
-        """`omitted`: names of columns that the mirrored table leaves out. Raises `BinlogError` METADATA_MISSING or
-        UNSUPPORTED_TYPE, whose message names table and column, and the `BinlogError` of `kept_columns`."""
-        table_map = kept_table_map(TableMap.parse(run.entries[0].table_map), omitted)
+    def of(cls, run: RowRun, invalid_dates: InvalidDates, policy: TablePolicy) -> RowLayout:
+        """Raises `BinlogError` METADATA_MISSING or
+        UNSUPPORTED_TYPE, whose message names table and column, and the `BinlogError` of `kept_table_map`."""
+        table_map = kept_table_map(TableMap.parse(run.entries[0].table_map), policy)
         names = [column.name for column in table_map.columns]
         changes = arrow_types.change_schema(table_map.columns, table_map.label, invalid_dates)
         (row,) = (field.dataType for field in spark_schema(changes) if field.name == "after")
@@ -138,7 +151,7 @@ class RowStep:
     in the table yet; `snapshot`: the snapshot whose transactions the table already shows, None if there is none.
     """
 
-    consumer: str
+    record: TableRecord
     table: MirroredTable
     run: RowRun
     layout: RowLayout
@@ -152,12 +165,45 @@ class RowStep:
         soft = self.policy.deletes is Deletes.SOFT
         return self.exact and self.run.only_inserts and not soft
 
-    def commit(self, session: StepSession, log: BinlogLog) -> None:
-        """Commit the step. Raises `BinlogError` for rows that cannot be mirrored; the table is unchanged then."""
+    def commit(self, session: StepSession, log: BinlogLog, quarantine: Quarantine) -> int:
+        """Commit the step. Returns how many invalid values became NULL. Raises `BinlogError` for rows that cannot be
+        mirrored; the table is unchanged then."""
+        strict = self.decoding._replace(rules=replace(self.decoding.rules, nulls_invalid=False))
+        try:
+            replace(self, decoding=strict).commit_rows(session, log)
+        except Exception as error:
+            if not becomes_null(fault_of(error), self.policy.invalid):
+                raise
+        else:
+            return 0
+        found = self._invalid_values(session, log)
+        if found.num_rows and self.policy.invalid is InvalidValue.QUARANTINE:
+            quarantine.add(session.spark, self.record, found)
+        self.commit_rows(session, log)
+        return int(found.num_rows)
+
+    def commit_rows(self, session: StepSession, log: BinlogLog) -> None:
+        """Commit the step. Raises `BinlogError` for an invalid value, unless the rules of the decoding replace it."""
         if self.layout.key or self.appends:
             self._commit_events(session, log)
         else:
             self._commit_counts(session, log)
+
+    # -- invalid values --------------------------------------------------------------------------------------
+
+    def _invalid_values(self, session: StepSession, log: BinlogLog) -> pa.Table:
+        """Returns the invalid values of the run, with the schema `found_schema`."""
+        columns, key = self.layout.columns.names, self.layout.key
+        find = partial(_found_values, columns, key, self.decoding, self.snapshot)
+        if (held := self._held(log, LOCAL_BYTES_MAX)) is not None:
+            lsns = [entry.lsn for entry in self.run.entries]
+            batches = [
+                b for lsn, payload in zip(lsns, held, strict=True) for b in find(lsn, payload)
+            ]
+            return invalid_table(batches)
+        payloads = self._payloads(session, log)
+        rows = payloads.mapInArrow(partial(_find_invalid, find), spark_schema(found_schema()))
+        return rows.toArrow().cast(found_schema())
 
     # -- with a key ------------------------------------------------------------------------------------------
 
@@ -210,7 +256,7 @@ class RowStep:
         if self.run.payload_bytes > bytes_max:
             return None
         large = [entry.lsn for entry in self.run.entries if entry.payload is None]
-        payloads = log.local_payloads(self.consumer, large) if large else {}
+        payloads = log.local_payloads(self.record.consumer, large) if large else {}
         if payloads is None:
             return None
         return [e.payload if e.payload is not None else payloads[e.lsn] for e in self.run.entries]
@@ -232,7 +278,7 @@ class RowStep:
 
     def _payloads(self, session: StepSession, log: BinlogLog) -> DataFrame:
         lsns = [entry.lsn for entry in self.run.entries]
-        return log.payloads(session.spark, self.consumer, lsns)
+        return log.payloads(session.spark, self.record.consumer, lsns)
 
     def _last_events(
         self, session: StepSession, log: BinlogLog, form: keyed.EventForm
@@ -338,9 +384,41 @@ def _decode(
 ) -> Iterator[pa.RecordBatch]:
     """Decode a payload to the changes that are not in the snapshot."""
     for batch in delivered.decode_table(
-        payload, invalid_dates=decoding.invalid_dates, all_versions=decoding.all_versions
+        payload,
+        invalid_dates=decoding.invalid_dates,
+        all_versions=decoding.all_versions,
+        ruled=decoding.rules.table_map,
     ):
         yield batch if snapshot is None else snapshot.unseen(batch)
+
+
+def _found_values(
+    columns: Sequence[str],
+    key: Sequence[str],
+    decoding: Decoding,
+    snapshot: Snapshot | None,
+    lsn: int,
+    payload: bytes,
+) -> Iterator[pa.RecordBatch]:
+    """Decode a payload to the invalid values of changes that are not in the snapshot."""
+    for item in delivered.changes(
+        payload,
+        invalid_dates=decoding.invalid_dates,
+        all_versions=decoding.all_versions,
+        ruled=decoding.rules.table_map,
+    ):
+        if isinstance(item, delivered.TableChanges) and item.invalid:
+            found = of_changes(lsn, item, columns, key)
+            yield found if snapshot is None else snapshot.unseen(found)
+
+
+def _find_invalid(
+    find: Callable[[int, bytes], Iterator[pa.RecordBatch]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Decode payloads to their invalid values. Runs on the executors."""
+    for batch in batches:
+        for lsn, payload in zip(batch.column("lsn"), batch.column("payload"), strict=True):
+            yield from find(lsn.as_py(), payload.as_py())
 
 
 def _reduce(

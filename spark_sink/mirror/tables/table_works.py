@@ -34,6 +34,7 @@ from spark_sink.mirror.rules.table_work import (
 )
 from spark_sink.mirror.tables import schema_changes
 from spark_sink.mirror.tables.delta import MirroredTable, StepSession
+from spark_sink.mirror.tables.quarantine import Quarantine
 from spark_sink.mirror.tables.steps import Decoding, RowLayout, RowStep
 from spark_sink.mirror.tables.table_checks import require_schema, require_table
 from spark_sink.mirror.values.entries import LogEntry
@@ -119,7 +120,7 @@ class TableWorks:
     def _columns(self, record: TableRecord, entry: LogEntry) -> StructType:
         """Returns the columns that the Delta table of `record` has for the rows of `entry`."""
         policy = self.options.policy(record.name)
-        layout = RowLayout.of(RowRun((entry,)), self.options.invalid_dates, policy.omitted)
+        layout = RowLayout.of(RowRun((entry,)), self.options.invalid_dates, policy)
         return layout.stored_columns(policy)
 
     def _add_metadata(
@@ -147,12 +148,13 @@ class TableWorks:
 
     # -- rows ------------------------------------------------------------------------------------------------
 
-    def commit(self, session: StepSession, work: CommitRows) -> None:
-        """Commit the rows of the work's run under the run's lsn."""
+    def commit(self, session: StepSession, work: CommitRows) -> int:
+        """Commit the rows of the work's run under the run's lsn. Returns how many invalid values became NULL."""
         table = self._table(work.record)
         with _naming_damage(session.spark, table):
             try:
-                self._step(session, table, work).commit(session, self.binlog_log)
+                step = self._step(session, table, work)
+                return step.commit(session, self.binlog_log, Quarantine(self.options.target))
             except BinlogError:
                 raise
             except Exception:
@@ -165,19 +167,19 @@ class TableWorks:
 
     def _step(self, session: StepSession, table: MirroredTable, work: CommitRows) -> RowStep:
         options, policy = self.options, self.options.policy(work.record.name)
-        layout = RowLayout.of(work.rows, options.invalid_dates, policy.omitted)
+        layout = RowLayout.of(work.rows, options.invalid_dates, policy)
         layout.stored_columns(
             policy
         )  # raises if a column of the table has the name of a metadata column
         if policy.feed:
             table.feed_changes(session.spark)
         return RowStep(
-            self.consumer,
+            work.record,
             table,
             work.rows,
             layout,
             policy,
-            Decoding(options.invalid_dates, policy.all_versions),
+            Decoding(options.invalid_dates, policy.all_versions, policy.rules),
             work.exact,
             None if work.snapshot is None else Snapshot(*work.snapshot),
         )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.values.policies import InvalidValue
 
 # The traceback text of an exception that another process raised contains such a line if the exception is a fault.
 _FAULT = re.compile(r"dispatcher\.model\.errors\.(?:\w*Error): ([^\n]+)")
@@ -14,6 +15,12 @@ _CONFLICT = re.compile(
 )
 _PY4J = "An error occurred while calling "  # the line before the line of the Java exception
 _LONG = 500
+
+
+def becomes_null(fault: BinlogError | None, policy: InvalidValue) -> bool:
+    """True if a work that failed with this fault is repeated with NULL in place of the table's invalid values."""
+    is_invalid = fault is not None and fault.kind is ErrorKind.INVALID_VALUE
+    return is_invalid and policy is not InvalidValue.STOP
 
 
 def fault_of(error: BaseException) -> BinlogError | None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.binlog.table_map.column_rules import ColumnRules
+from dispatcher.binlog.table_map.column_types import InvalidDates, Mask
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
 from spark_sink.mirror.values.names import TableName
 
@@ -49,6 +50,15 @@ class OnDifference(StrEnum):
     STOP = "stop"  # the mirror applies no further entries to the table
 
 
+class InvalidValue(StrEnum):
+    """What the mirror does with a value that is invalid for its column's type, such as bytes that are no text of the
+    column's character set."""
+
+    STOP = "stop"  # the table stops
+    NULL = "null"  # the mirrored row has NULL in its place
+    QUARANTINE = "quarantine"  # as NULL; and the value's bytes are written to the quarantine
+
+
 class MetadataColumn(StrEnum):
     """A column that the mirror adds to a table. It describes the transaction that wrote the row last."""
 
@@ -64,7 +74,7 @@ class TablePolicy:
     history table; `feed`: True if the table's Delta table has a change data feed; `omitted`: names of columns that the
     mirrored table does not have; `all_versions`: True if the mirrored table has all versions of the rows of a
     system-versioned table, False if it has the current rows; `on_difference`: what happens if the table differs from
-    the server's."""
+    the server's; `invalid`: what happens to an invalid value; `masks`: the masks of columns, by name."""
 
     unknown: UnknownTables = UnknownTables.STOP
     purged: PurgedChanges = PurgedChanges.COPY
@@ -77,6 +87,13 @@ class TablePolicy:
     omitted: tuple[str, ...] = ()
     all_versions: bool = False
     on_difference: OnDifference = OnDifference.REPORT
+    invalid: InvalidValue = InvalidValue.STOP
+    masks: tuple[tuple[str, Mask], ...] = ()
+
+    @property
+    def rules(self) -> ColumnRules:
+        """How values are changed while they are decoded."""
+        return ColumnRules(self.invalid is not InvalidValue.STOP, self.masks)
 
     @property
     def extra(self) -> tuple[MetadataColumn, ...]:
@@ -89,10 +106,6 @@ def is_omitted(name: str, omitted: Collection[str]) -> bool:
     """True if a policy leaves out the columns of this name. `omitted`: the names in the policy, in upper or lower
     case."""
     return name.casefold() in {other.casefold() for other in omitted}
-
-
-def current_rows_only(_: TableName) -> bool:
-    return False
 
 
 def excludes_nothing(_consumer: str, _name: TableName) -> bool:

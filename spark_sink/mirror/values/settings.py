@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from dispatcher.binlog.table_map.column_types import InvalidDates
+from dispatcher.binlog.table_map.column_types import InvalidDates, Mask, MaskForm
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.names import folded_name
 from dispatcher.yaml_settings.section import SettingsSection, parse_listen
@@ -25,9 +25,21 @@ from dispatcher.yaml_settings.source import read_sources
 from dispatcher.yaml_settings.validation import raise_findings, read_section
 from dispatcher.yaml_settings.values import ByteSize, SecretFile, WholeNumber
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import (
+    Deletes,
+    InvalidValue,
+    MetadataColumn,
+    OnDifference,
+    PurgedChanges,
+    TablePolicy,
+    UnfollowedChange,
+    UnknownTables,
+)
 from spark_sink.source.http.endpoint import DaemonEndpoint
 
 ENVIRONMENT = "SPARK_SINK_"
+_SECRET_MIN = 16  # characters
 _SNAPSHOTS_MAX = 10_000  # the list of so many has 7 MB
 _WINDOW = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d\Z")
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)\Z")
@@ -44,6 +56,11 @@ def _consumers(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: {} if section is None else section for name, section in value.items()}
     return value
+
+
+def _null_as_text(value: Any) -> Any:
+    """YAML parses an unquoted `null` as None, not as a text."""
+    return "null" if value is None else value
 
 
 def _pattern(value: str) -> str:
@@ -147,6 +164,26 @@ class TableSettings(SettingsSection):
         description=(
             "Names of columns that the mirrored table does not have, such as generated columns that the server leaves "
             "out of the log ([types.md](types.md#generated-columns))"
+        ),
+    )
+    mask: dict[str, Annotated[MaskForm, BeforeValidator(_null_as_text)]] | None = Field(
+        default=None,
+        description=(
+            "Columns whose values are masked, each with a form: `sha256`, `null`, `last4` or `keyed` (a hash with "
+            "`mask_secret`); columns of a key only `keyed` ([types.md](types.md#masked-columns))"
+        ),
+    )
+    on_invalid: (
+        Annotated[
+            Literal["stop", "null", "quarantine"],
+            BeforeValidator(_null_as_text),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description=(
+            "If a value is invalid for its column's type: stop the table, write NULL in its place, or also write its "
+            "bytes to the quarantine ([types.md](types.md#invalid-values))"
         ),
     )
     all_versions: bool | None = Field(
@@ -422,10 +459,7 @@ class MirrorSettings(SettingsSection):
         description="Memory of each consumer for changes that wait for a step of their table; each table has a"
         " share of it, and its further changes wait in the log",
     )
-    # YAML parses an unquoted `null` as None, not as a text.
-    invalid_dates: Annotated[
-        InvalidDates, BeforeValidator(lambda value: "null" if value is None else value)
-    ] = Field(
+    invalid_dates: Annotated[InvalidDates, BeforeValidator(_null_as_text)] = Field(
         default=InvalidDates.NULL,
         description="What a date like 0000-00-00 becomes ([types.md](types.md#invalid-dates))",
     )
@@ -434,6 +468,13 @@ class MirrorSettings(SettingsSection):
         ge=0,
         le=36_500,
         description="The mirror deletes days of its log that are older than this and that all tables have applied",
+    )
+    mask_secret: SecretStr | None = Field(
+        default=None,
+        description="The secret of the mask `keyed`, at least 16 characters",
+    )
+    mask_secret_file: SecretFile | None = Field(
+        default=None, repr=False, description="A file that contains the secret of the mask `keyed`"
     )
     tables: dict[Pattern, TableSettings] = Field(default_factory=dict)
     copy_from: CopySettings | None = Field(None, alias="copy")
@@ -505,6 +546,22 @@ class MirrorSettings(SettingsSection):
             )
         return self
 
+    @model_validator(mode="after")
+    def _secret_of_masks(self) -> MirrorSettings:
+        if self.mask_secret is not None and self.mask_secret_file is not None:
+            raise ValueError("set either mask_secret_file or mask_secret")
+        forms = (form for table in self.tables.values() for form in (table.mask or {}).values())
+        if MaskForm.KEYED in forms and len(self._mask_secret) < _SECRET_MIN:
+            raise ValueError(
+                f"the mask keyed needs a secret of at least {_SECRET_MIN} characters: set mask_secret_file"
+            )
+        return self
+
+    @property
+    def _mask_secret(self) -> bytes:
+        secret = self.mask_secret or self.mask_secret_file
+        return b"" if secret is None else secret.get_secret_value().encode()
+
     def names_in_upper_case(self) -> list[str]:
         """Returns the patterns of tables whose meaning depends on the server's `lower_case_table_names`."""
         patterns = [*self.tables]
@@ -552,13 +609,28 @@ class MirrorSettings(SettingsSection):
         """Returns the shortest time between two steps of a table."""
         return self.policy(name).seconds_between_steps or 0.0
 
-    def omitted_columns(self, name: tuple[str, str]) -> tuple[str, ...]:
-        """Returns the names of the source table's columns that the mirrored table does not have."""
-        return self.policy(name).omit_columns or ()
-
-    def has_all_versions(self, name: tuple[str, str]) -> bool:
-        """True if the mirrored table has all versions of the rows of a system-versioned table."""
-        return self.policy(name).all_versions or False
+    def table_policy(self, name: TableName) -> TablePolicy:
+        """Returns the policy of a table, with the default of each value that the settings do not have."""
+        chosen = self.policy(name)
+        unknown = UnknownTables.STOP if self.copy_from is None else UnknownTables.COPY
+        return TablePolicy(
+            unknown=UnknownTables(chosen.unknown_tables or unknown),
+            purged=PurgedChanges(chosen.on_gap or PurgedChanges.COPY),
+            unfollowed=UnfollowedChange(chosen.on_alter or UnfollowedChange.RECOPY),
+            deletes=Deletes(chosen.deletes or Deletes.HARD),
+            metadata=tuple(map(MetadataColumn, chosen.metadata_columns or ())),
+            interval_s=chosen.seconds_between_steps or 0.0,
+            history=chosen.history or False,
+            feed=chosen.change_data_feed or False,
+            omitted=chosen.omit_columns or (),
+            all_versions=chosen.all_versions or False,
+            on_difference=OnDifference(chosen.on_difference or OnDifference.REPORT),
+            invalid=InvalidValue(chosen.on_invalid or InvalidValue.STOP),
+            masks=tuple(
+                (column, Mask(form, self._mask_secret if form is MaskForm.KEYED else b""))
+                for column, form in (chosen.mask or {}).items()
+            ),
+        )
 
     def excludes(self, consumer: str, name: tuple[str, str]) -> bool:
         """True if the consumer does not mirror a table with this name. If a consumer is not in the settings, all its
@@ -585,6 +657,28 @@ class MirrorSettings(SettingsSection):
             "maxBytesPerPartition": str(self.max_bytes_per_partition),
             "retryTimeoutSeconds": str(self.retry_timeout_seconds),
         }
+
+
+def copy_section(settings: MirrorSettings) -> CopySettings:
+    """Returns the settings of copies. Raises `UserError` if the settings name no server to copy from."""
+    if settings.copy_from is None:
+        raise UserError(
+            ErrorKind.SETTINGS,
+            "the settings name no server to read tables from",
+            remedy="add the section copy with mysql and password_file, and pass the file with --config",
+        )
+    return settings.copy_from
+
+
+def require_proofs(settings: MirrorSettings) -> None:
+    """Raises `UserError` if a job with these settings compares no tables with the server."""
+    copy_section(settings)
+    if not settings.prove.rows_per_second:
+        raise UserError(
+            ErrorKind.SETTINGS,
+            "the settings let the job compare nothing with the server: prove.rows_per_second is 0",
+            remedy="set it to the largest number of rows per second that may be read from the server, such as 1000",
+        )
 
 
 def load_mirror_settings(

@@ -4,7 +4,7 @@ positions of the log."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from spark_sink.mirror.tables import keyed
 from spark_sink.mirror.tables.steps import Decoding, RowLayout
 from spark_sink.mirror.values.entries import LogEntry, append_of, first_lsn
 from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import TablePolicy
 from spark_sink.mirror.verify.hashed_rows import key_hashes
 from spark_sink.mirror.verify.row_checksums import U64
 from spark_sink.source.raw_entries import EntryKind
@@ -50,13 +51,13 @@ class LogChanges:
 
 @dataclass(frozen=True, slots=True)
 class TableLog:
-    """The log's entries of one table. `omitted`: names of columns that the mirrored table leaves out."""
+    """The log's entries of one table. `policy`: the policy of the mirrored table."""
 
     spark: SparkSession
     log: BinlogLog
     record: TableRecord
     decoding: Decoding
-    omitted: Collection[str]
+    policy: TablePolicy
 
     def entries(self, after: int, to: int) -> list[LogEntry]:
         """Returns the entries with rows behind the lsn `after`, up to the lsn `to`. Raises `MovedError` if a statement
@@ -83,7 +84,7 @@ class TableLog:
         if not entries:
             return LogChanges(key_schema.empty_table(), schema.empty_table())
         run = RowRun(tuple(entries))
-        layout = RowLayout.of(run, self.decoding.invalid_dates, self.omitted)
+        layout = RowLayout.of(run, self.decoding.invalid_dates, self.policy)
         names = [field.name for field in layout.row]
         is_other = len({(entry.epoch, entry.layout) for entry in entries}) > 1
         if is_other or set(names) != set(schema.names) or set(layout.key) != set(key):
@@ -130,7 +131,7 @@ class TableLog:
         return held, ends
 
     def _changed_keys(self, entry: LogEntry, key_schema: pa.Schema) -> pa.Table:
-        layout = RowLayout.of(RowRun((entry,)), self.decoding.invalid_dates, self.omitted)
+        layout = RowLayout.of(RowRun((entry,)), self.decoding.invalid_dates, self.policy)
         if set(layout.key) != set(key_schema.names):
             return key_schema.empty_table()
         form = keyed.event_form(layout.changes, layout.key)
@@ -143,6 +144,7 @@ class TableLog:
                 payload,
                 invalid_dates=self.decoding.invalid_dates,
                 all_versions=self.decoding.all_versions,
+                ruled=self.decoding.rules.table_map,
             )
 
     def _payloads(self, entries: Sequence[LogEntry]) -> list[bytes]:

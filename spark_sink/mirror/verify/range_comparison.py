@@ -249,8 +249,8 @@ class RangeComparison:
 
     def _table_log(self, record: TableRecord) -> TableLog:
         policy = self._options.policy(record.name)
-        decoding = Decoding(self._options.invalid_dates, policy.all_versions)
-        return TableLog(self._spark, self._log, record, decoding, policy.omitted)
+        decoding = Decoding(self._options.invalid_dates, policy.all_versions, policy.rules)
+        return TableLog(self._spark, self._log, record, decoding, policy)
 
     def _in_range(self, changes: LogChanges) -> LogChanges:
         """Returns the changed keys, and of the changed rows those in the range."""

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from dispatcher.binlog.charset import transcode
 from dispatcher.binlog.charset.collations import BINARY, charset_of, conversion_of
 from dispatcher.binlog.decode.arrow import arrow_buffers
-from dispatcher.binlog.decode.arrow.arrow_types import arrow_type
-from dispatcher.binlog.decode.arrow.invalid import Invalid
+from dispatcher.binlog.decode.arrow.arrow_types import arrow_type, value_type
+from dispatcher.binlog.decode.arrow.invalid import Invalid, InvalidCell, invalid_rows
+from dispatcher.binlog.decode.arrow.masks import masked
 from dispatcher.binlog.decode.columns import column_decoders
 from dispatcher.binlog.decode.columns.column_decoders import Bytes, Decoded, Long, Offsets
 from dispatcher.binlog.table_map import inet
@@ -62,17 +63,20 @@ class TextDecoder:
         columns: Sequence[Column],
         label: str,
         invalid_dates: InvalidDates = InvalidDates.NULL,
+        found: Callable[[pa.RecordBatch, Sequence[InvalidCell]], None] | None = None,
     ) -> None:
-        """Raises `BinlogError` UNSUPPORTED_TYPE, which names table and column."""
-        self.label = label
+        """`found`: gets each batch of rows with cells that became NULL because they are invalid, and these cells.
+
+        Raises `BinlogError` UNSUPPORTED_TYPE, which names table and column."""
+        self.label, self._found = label, found
         self.columns = tuple(columns)
         self.schema = pa.schema(
             [pa.field(c.name, arrow_type(c, label, invalid_dates)) for c in columns]
         )
         self.select_list = ", ".join(map(select_expression, columns))
         self._decoders = [
-            _text_decoder(column, field.type, invalid_dates)
-            for column, field in zip(columns, self.schema, strict=True)
+            _text_decoder(column, value_type(column, invalid_dates), invalid_dates)
+            for column in columns
         ]
 
     def decode(self, buf: Bytes, at: Offsets, size: Offsets) -> pa.RecordBatch:
@@ -80,10 +84,11 @@ class TextDecoder:
 
         Raises `BinlogError` INVALID_VALUE, which names table and column.
         """
-        arrays = []
-        for i, decode in enumerate(self._decoders):
+        arrays, cells = [], list[InvalidCell]()
+        for i in range(len(self.columns)):
             try:
-                arrays.append(decode(buf, at[i], size[i]).array)
+                values, mask = self._decoded(i, buf, at[i], size[i], cells), self.columns[i].mask
+                arrays.append(values if mask is None else masked(values, mask))
             except Invalid as error:
                 raise BinlogError(
                     error.kind,
@@ -91,7 +96,27 @@ class TextDecoder:
                     where="rows that the server sent for a copy",
                     remedy=error.remedy,
                 ) from None
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if cells and self._found is not None:
+            self._found(rows, cells)
+        return rows
+
+    def _decoded(
+        self, column: int, buf: Bytes, at: Offsets, size: Offsets, cells: list[InvalidCell]
+    ) -> pa.Array:
+        """Decode a column. If invalid cells may become NULL, add them to `cells`; else raise `Invalid`."""
+        decode, definition = self._decoders[column], self.columns[column]
+        try:
+            return decode(buf, at, size).array
+        except Invalid:
+            if not definition.nulls_invalid:
+                raise
+        kept, sizes = at.copy(), size.copy()
+        for row, why in invalid_rows(lambda part: decode(buf, at[part], size[part]), len(at)):
+            kept[row], sizes[row] = -1, 0
+            data = b"" if definition.mask else buf[at[row] : at[row] + size[row]].tobytes()
+            cells.append(InvalidCell(definition.name, row, why, data))
+        return decode(buf, kept, sizes).array
 
 
 def quoted_name(name: str) -> str:
@@ -233,8 +258,9 @@ def _temporals(
     array = arrow_buffers.fixed(target, values, valid)
     invalid = array.null_count - int(np.count_nonzero(at < 0))
     if strict and invalid:
-        remedy = "correct the date on the server, or let such dates become NULL or text"
-        raise Invalid(0, "an invalid date (such as '0000-00-00')", remedy=remedy)
+        raise Invalid(
+            0, "an invalid date (such as '0000-00-00')", remedy=column_decoders.INVALID_DATE
+        )
     return Decoded(array, invalid)
 
 

@@ -100,12 +100,12 @@ def test_runs_read_more_than_the_queue_holds(shop: Shop) -> None:
 @pytest.mark.skipif(not has_delta(), reason="there is no Delta Lake for this Spark")
 def test_a_mirror_copies_a_table_and_follows_it(shop: Shop, tmp_path: Path) -> None:
     from spark_sink.mirror.assembly import apply_options, make_applier  # noqa: PLC0415
-    from spark_sink.mirror.copy_commands import run_verify  # noqa: PLC0415
     from spark_sink.mirror.job import Job  # noqa: PLC0415 - these import delta
     from spark_sink.mirror.lake.delta_log import newest_commit  # noqa: PLC0415
     from spark_sink.mirror.runtime.catalog import published_difference  # noqa: PLC0415
     from spark_sink.mirror.values.settings import MirrorSettings  # noqa: PLC0415
     from spark_sink.mirror.verify.verify import VerifyWatch  # noqa: PLC0415
+    from spark_sink.mirror.verify_command import run_verify  # noqa: PLC0415
 
     shop.server.add_user(COPY_USER, PASSWORD, *COPY_GRANTS)
     settings = MirrorSettings.model_validate(

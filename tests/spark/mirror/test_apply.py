@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from spark_sink.mirror.commands import adopt_tables
+from spark_sink.mirror.adopt_command import adopt_tables
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import Wish
+from spark_sink.mirror.spark_facts import SparkFacts
 from spark_sink.mirror.table_lines import table_lines
 from spark_sink.mirror.tables.delta import StepSession
 from spark_sink.mirror.values.policies import (
@@ -397,7 +398,7 @@ def test_two_consumers_of_one_table_and_a_table_that_is_adopted(
     assert other.record("t").word is TableState.STOPPED
     assert f"adopt {label} --consumer other" in other.record("t").reason
     assert [row["v"] for row in target.rows(source, "t")] == [1]
-    (line,) = table_lines(mirror.spark, str(target.path), [label])[:1]
+    (line,) = table_lines(SparkFacts(mirror.spark, str(target.path)), [label])[:1]
     assert (line.consumer, line.state, line.waiting_rows) == ("other", "stopped", 3)
     adopt_tables(mirror.spark, str(target.path), "other", [label])
     assert other.apply() == 0

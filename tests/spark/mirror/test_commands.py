@@ -10,8 +10,10 @@ import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from dispatcher.model.errors import UserError
-from spark_sink.mirror.commands import RESOLUTIONS, adopt_tables, request_resolution
+from spark_sink.mirror.adopt_command import adopt_tables
 from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.request_commands import request_resolution
+from spark_sink.mirror.rules.chosen_tables import RESOLUTIONS
 from spark_sink.mirror.rules.control_rows import ClaimedStage
 from spark_sink.mirror.rules.states import CatchingUp, Dropped, LeftOut, Live, Stopped
 from spark_sink.mirror.rules.table_record import Move, TableRecord, Wish
@@ -47,11 +49,11 @@ def test_a_resolution_is_asked_of_tables_that_are_stopped(
             record("h", table="live", state=Stopped(7, Live()), history=True),
         ]
     )
-    chosen = request_resolution(spark, target, ["db.*"], Wish.RETRY)
+    chosen = request_resolution(ControlTable(spark, target), ["db.*"], Wish.RETRY)
     assert [table.table for table in chosen] == ["bad", "waits"]
     requests = {i: r.request and r.request.wish for i, r in control.records().items()}
     assert requests == {"live": None, "bad": Wish.RETRY, "waits": Wish.RETRY, "left": None}
-    request_resolution(spark, target, ["db.live", "db.live__history"], Wish.RECOPY)
+    request_resolution(ControlTable(spark, target), ["db.live", "db.live__history"], Wish.RECOPY)
     history = control.rows().histories["h"].request
     assert history is not None
     assert history.wish is Wish.RECOPY
@@ -61,7 +63,7 @@ def test_a_resolution_is_asked_of_tables_that_are_stopped(
         ("db.live__history", Wish.SKIP, "a history cannot continue as skip"),
     ):
         with pytest.raises(UserError, match=why):
-            request_resolution(spark, target, [pattern], wish)
+            request_resolution(ControlTable(spark, target), [pattern], wish)
     assert Wish.COPY not in RESOLUTIONS
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from dispatcher.model.errors import UserError
 from spark_sink.mirror.assembly import apply_options
-from spark_sink.mirror.commands import request_resolution
-from spark_sink.mirror.copy_commands import mirrored_names
+from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.request_commands import request_resolution
+from spark_sink.mirror.rules.chosen_tables import mirrored_names
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import Wish
 from spark_sink.mirror.runtime.apply import Applier
@@ -107,7 +108,7 @@ def test_a_request_for_a_table_that_is_left_out_is_refused(
     apply_with(spark, target, {"shop": {"exclude": [f"{source.database}.t"]}})
     label = f"{source.database}.t"
     with pytest.raises(UserError, match="the settings leave out") as refused:
-        request_resolution(spark, str(target.path), [label], Wish.RECOPY)
+        request_resolution(ControlTable(spark, str(target.path)), [label], Wish.RECOPY)
     assert "change include or exclude" in refused.value.remedy
 
 

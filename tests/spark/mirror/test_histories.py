@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from spark_sink.mirror.commands import request_resolution
+from spark_sink.mirror.request_commands import request_resolution
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import Wish
-from spark_sink.mirror.table_lines import table_lines
 from spark_sink.mirror.values.entries import last_lsn
 from spark_sink.mirror.values.policies import TablePolicy
 from tests.spark.conftest import Source, Target, assert_equal, comparable
+from tests.spark.facts import both_lines
 from tests.spark.mirror.conftest import Mirror
 
 HISTORY = TablePolicy(history=True)
@@ -187,10 +187,10 @@ def test_a_history_that_cannot_go_on_stops_alone(
     source.execute("UPDATE t SET v = 2", "ALTER TABLE keyless ADD PRIMARY KEY (id)")
     assert mirror.run() == 1
     name = f"{source.database}.keyless__history"
-    request_resolution(mirror.spark, str(mirror.target.path), [name], Wish.RECOPY)
+    request_resolution(mirror.control, [name], Wish.RECOPY)
     assert mirror.apply() == 1
     require_current(target, source, "id", table="keyless")
-    states = {line.table: line.state for line in table_lines(mirror.spark, str(target.path))}
+    states = {line.table: line.state for line in both_lines(mirror.spark, str(target.path))}
     assert states[name] == states[f"{source.database}.t__history"] == "complete"
 
 

@@ -14,6 +14,7 @@ from spark_sink.mirror.rules.omitted import kept_columns
 from spark_sink.mirror.rules.plan import RowRun
 from spark_sink.mirror.schema.signature import Signature, difference
 from spark_sink.mirror.tables.steps import RowLayout
+from spark_sink.mirror.values.policies import TablePolicy
 from spark_sink.mirror.values.settings import MirrorSettings
 from spark_sink.source.table_rows.source_table import SourceTable
 from tests.mirror_rules.test_plan import entry
@@ -25,7 +26,7 @@ BODY = table_map(SPECS, key=(1,))
 
 def layout(*omitted: str) -> RowLayout:
     run = RowRun((replace(entry(1, "orders"), table_map=BODY),))
-    return RowLayout.of(run, InvalidDates.NULL, omitted)
+    return RowLayout.of(run, InvalidDates.NULL, TablePolicy(omitted=omitted))
 
 
 def test_rows_have_the_other_columns_and_the_key() -> None:
@@ -84,4 +85,4 @@ def test_the_settings_name_them_by_pattern() -> None:
         ("total",),
         ("x",),
     )
-    assert settings.omitted_columns(("shop", "orders")) == ("total",)
+    assert settings.table_policy(("shop", "orders")).omitted == ("total",)

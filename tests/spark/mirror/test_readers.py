@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spark_sink.mirror.table_lines import table_lines
 from tests.spark.conftest import assert_equal
+from tests.spark.facts import both_lines
 from tests.spark.mirror.conftest import Mirror
 from tests.spark.mirror.test_iceberg import Published
 from tests.support import delta_readers
@@ -149,7 +149,7 @@ def test_readers_of_iceberg_read_each_table(mirror: Mirror, tmp_path: Path) -> N
     source.execute("RENAME TABLE moved TO other_name")
     code = published.apply()
     assert code == 0, [
-        line for line in table_lines(mirror.spark, str(mirror.target.path)) if line.reason
+        line for line in both_lines(mirror.spark, str(mirror.target.path)) if line.reason
     ]
     current = {table: "other_name" if table == "moved" else table for table in tables}
     files = {

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dispatcher.model.errors import UserError
+from spark_sink.mirror.rules.chosen_tables import selected
 from spark_sink.mirror.rules.states import Live
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.server_names import with_server_names
-from spark_sink.mirror.table_lines import selected
 from spark_sink.mirror.values.settings import MirrorSettings
 from tests.support.fake_daemon import FakeDaemon
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from dispatcher.model.errors import UserError
 from dispatcher.yaml_settings.validation import SettingsError
@@ -40,12 +41,12 @@ def test_the_command_line_overrides_the_environment_and_that_the_file(load: Load
 
 
 def test_the_source_gets_its_options(load: Load) -> None:
-    environment = {"SPARK_SINK_TOKEN": "secret", "SPARK_SINK_MAX_BYTES_PER_TRIGGER": "8MiB"}
+    environment = {"SPARK_SINK_TOKEN": "the-token", "SPARK_SINK_MAX_BYTES_PER_TRIGGER": "8MiB"}
     settings = load(JOB, environment)
     options = settings.source_options("shop")
-    assert (options["token"], options["maxBytesPerTrigger"]) == ("secret", str(8 << 20))
+    assert (options["token"], options["maxBytesPerTrigger"]) == ("the-token", str(8 << 20))
     assert SourceOptions.parse(options).raw
-    assert "secret" not in repr(settings)
+    assert "the-token" not in repr(settings)
 
 
 def test_a_token_file_wins_over_a_token(load: Load) -> None:
@@ -177,6 +178,7 @@ def test_the_example_shows_all_keys() -> None:
     settings = load_mirror_settings([file], {}, {"COPY_PASSWORD": "x"})
     shown = set(settings.model_fields_set)
     shown |= {"token", "ca_file", "max_bytes_per_trigger", "catalog", "iceberg"}
+    shown |= {"mask_secret", "mask_secret_file"}
     assert shown == set(MirrorSettings.model_fields)
     assert settings.copy_from is not None
     optional = {"password_file", "ca_file"}
@@ -205,15 +207,15 @@ def test_names_in_upper_case_mean_the_tables_of_a_server_that_folds_names(load: 
         folded = exact.with_server_names({"shop": value, "other": value})
         assert not folded.excludes("shop", ("shop", "orders"))
         assert folded.excludes("shop", ("shop", "secret"))
-        assert folded.omitted_columns(("shop", "orders")) == ("a",)
+        assert folded.table_policy(("shop", "orders")).omitted == ("a",)
         assert folded.policy(("shop", "orders")).history is True
         assert folded.policy(("shop", "orders")).deletes == "soft"
         assert folded.names_in_upper_case() == []
     same = exact.with_server_names({"shop": 0, "other": 0})
     assert same.excludes("shop", ("shop", "orders"))
     assert same.excludes("shop", ("SHOP", "Secret"))
-    assert same.omitted_columns(("shop", "orders")) == ("b",)
-    assert same.omitted_columns(("Shop", "Orders")) == ("a",)
+    assert same.table_policy(("shop", "orders")).omitted == ("b",)
+    assert same.table_policy(("Shop", "Orders")).omitted == ("a",)
 
 
 def test_a_pattern_of_a_table_has_one_meaning(load: Load) -> None:
@@ -223,3 +225,27 @@ def test_a_pattern_of_a_table_has_one_meaning(load: Load) -> None:
     of_consumers = NAMED.partition("tables:")[0]
     settings = load(of_consumers).with_server_names({"shop": 1, "other": 0})
     assert settings.excludes("shop", ("shop", "secret"))
+
+
+def masked(**more: Any) -> MirrorSettings:
+    tables = {"shop.users": {"mask": {"id": "keyed", "mail": "sha256", "note": None}}}
+    given = {"url": "http://127.0.0.1:1", "consumers": ["shop"], "target": "/t", "tables": tables}
+    return MirrorSettings.model_validate(given | more)
+
+
+def test_masks_have_the_secret_and_do_not_show_it() -> None:
+    settings = masked(mask_secret="a secret of the mirror")
+    policy = settings.table_policy(("shop", "users"))
+    found = {name: (mask.form.value, mask.secret) for name, mask in policy.masks}
+    assert found == {
+        "id": ("keyed", b"a secret of the mirror"),
+        "mail": ("sha256", b""),
+        "note": ("null", b""),
+    }
+    assert "a secret" not in f"{policy!r} {settings!r}"
+
+
+@pytest.mark.parametrize("more", [{}, {"mask_secret": "short"}])
+def test_keyed_masks_need_a_secret(more: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="16 characters"):
+        masked(**more)

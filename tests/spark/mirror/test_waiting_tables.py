@@ -11,10 +11,10 @@ from spark_sink.mirror.rules.queues import WaitingTable, WaitReason
 from spark_sink.mirror.runtime import consumer
 from spark_sink.mirror.runtime.apply import Applier
 from spark_sink.mirror.runtime.progress import TableSteps
-from spark_sink.mirror.table_lines import table_lines
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import TablePolicy
 from tests.spark.conftest import Source, Target, assert_equal
+from tests.spark.facts import both_lines
 from tests.spark.mirror.conftest import Mirror
 
 APPENDS = 40
@@ -71,7 +71,7 @@ def test_a_table_that_waits_does_not_stop_others(
     assert applier.run(_When(has_all), drain=False) == 0
     assert_equal(source, target, "fast")
     assert rows("slow") == 1
-    lines = table_lines(mirror.spark, str(target.path), (), interval_s)
+    lines = both_lines(mirror.spark, str(target.path), interval_s)
     shown = {line.table.partition(".")[2]: (line.waiting_rows, line.reason) for line in lines}
     assert shown["fast"] == (0, "")
     assert shown["slow"] == (APPENDS, "its steps wait for seconds_between_steps: 3600")

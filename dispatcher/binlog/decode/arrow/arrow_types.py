@@ -21,6 +21,7 @@ from dispatcher.binlog.table_map.column_types import (
     META_BYTES,
     Column,
     InvalidDates,
+    MaskForm,
     Type,
 )
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -92,7 +93,19 @@ class Unsupported(Exception):
 
 
 def column_type(column: Column, invalid_dates: InvalidDates) -> pa.DataType:
-    """Returns the Arrow type of a column's values. Raises `Unsupported`."""
+    """Returns the Arrow type of a column's values, with its mask. Raises `Unsupported`."""
+    kind = value_type(column, invalid_dates)
+    if column.mask is None or column.mask.form is MaskForm.NULL:
+        return kind
+    if pa.types.is_nested(kind):
+        raise Unsupported(
+            f"{Type(column.type).name} with the mask {column.mask.form}; only null is possible"
+        )
+    return pa.string()
+
+
+def value_type(column: Column, invalid_dates: InvalidDates) -> pa.DataType:
+    """Returns the Arrow type of a column's values, without its mask. Raises `Unsupported`."""
     if (column.type, column.unsigned) in INTEGERS:
         return INTEGERS[column.type, column.unsigned][1]
     if column.type in DATES:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.decode.arrow import arrow_buffers
 from dispatcher.binlog.decode.arrow.arrow_types import NAMES, images_schema
+from dispatcher.binlog.decode.arrow.invalid import InvalidCell
 from dispatcher.binlog.decode.changes.missing_columns import MissingColumns, list_of_names
 from dispatcher.binlog.decode.changes.ops import ROW_OPS
 from dispatcher.binlog.decode.changes.walked_rows import WalkedRows, current_rows
@@ -40,12 +41,14 @@ _OPS = arrow_buffers.string_array(ROW_OPS)
 
 
 class DecodedRows(NamedTuple):
-    """The images of a batch's rows, as structs of the decoder's fields. `invalid_dates`: see `Decoded`."""
+    """The images of a batch's rows, as structs of the decoder's fields. `invalid_dates`: see `Decoded`; `invalid`: the
+    invalid cells of the images after the changes."""
 
     walked: WalkedRows
     before: pa.Array
     after: pa.Array
     invalid_dates: int
+    invalid: tuple[InvalidCell, ...] = ()
 
 
 def decoded_rows(
@@ -123,7 +126,7 @@ def _walked_run(
 def _with_images(walked: WalkedRows, decoder: TableDecoder) -> DecodedRows:
     index, _, cells, n, base, _ = walked
     op = cells.op[:n]
-    images, invalid_dates = [], 0
+    images, invalid_dates, invalid = [], 0, tuple[InvalidCell, ...]()
     for at, lacking in ((cells.before, row_walk.INSERT), (cells.after, row_walk.DELETE)):
         missing = op == lacking
         if missing.all():
@@ -135,8 +138,10 @@ def _with_images(walked: WalkedRows, decoder: TableDecoder) -> DecodedRows:
         decoded = decoder.decode(index.buf[base:], at[:, :n], base, mask, cells.before[:, :n])
         images.append(decoded.array)
         invalid_dates += decoded.invalid_dates
+        if at is cells.after:
+            invalid = decoded.invalid
     before, after = images
-    return DecodedRows(walked, before, after, invalid_dates)
+    return DecodedRows(walked, before, after, invalid_dates, invalid)
 
 
 def newest_image(walked: WalkedRows, decoder: TableDecoder) -> pa.StructArray:

@@ -25,8 +25,9 @@ from dispatcher.binlog.decode.arrow.arrow_types import (
     INTEGERS,
     VECTOR,
     column_type,
+    value_type,
 )
-from dispatcher.binlog.decode.arrow.invalid import Invalid
+from dispatcher.binlog.decode.arrow.invalid import Invalid, InvalidCell
 from dispatcher.binlog.decode.columns import cells, temporals
 from dispatcher.binlog.decode.events import row_walk
 from dispatcher.binlog.decode.jsonb import json_partial, jsonb
@@ -46,6 +47,7 @@ Bytes = NDArray[np.uint8]
 Offsets = NDArray[np.int32]
 Long = NDArray[np.int64]
 
+INVALID_DATE = "correct the date on the server, or let such dates become NULL or text"
 _DATE_FORMS: dict[int, int] = {
     Type.DATE: temporals.DATE,
     Type.NEWDATE: temporals.DATE,
@@ -60,19 +62,22 @@ _TIME_FORMS: dict[int, int] = {Type.TIME2: temporals.TIME2, Type.TIME_OLD: tempo
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """`array`: one value per row. `invalid_dates`: number of cells that are null in `array`, but not NULL in MySQL."""
+    """`array`: one value per row. `invalid_dates`: number of dates that are null in `array`, but not NULL in MySQL.
+    `invalid`: the other such cells, of columns whose invalid values become NULL."""
 
     array: pa.Array
     invalid_dates: int = 0
+    invalid: tuple[InvalidCell, ...] = ()
 
 
 Decode = Callable[[Bytes, Offsets], Decoded]
 
 
 def column_decoder(column: Column, invalid_dates: InvalidDates) -> tuple[pa.DataType, Decode]:
-    """Return the Arrow type of a column's values, and a decoder, which may raise `Invalid`. Raises `Unsupported`."""
-    target = column_type(column, invalid_dates)
-    return target, _decoder(column, target, invalid_dates)
+    """Return the Arrow type of a column's values with its mask, and a decoder of the values without it, which may raise
+    `Invalid`. Raises `Unsupported`."""
+    decoder = _decoder(column, value_type(column, invalid_dates), invalid_dates)
+    return column_type(column, invalid_dates), decoder
 
 
 def _decoder(column: Column, target: pa.DataType, invalid_dates: InvalidDates) -> Decode:
@@ -93,6 +98,23 @@ def _decoder(column: Column, target: pa.DataType, invalid_dates: InvalidDates) -
     if column.declared in inet.SIZES:
         return _address_decoder(column.declared, -cell_width(kind, column.meta))
     return _text_decoder(column, target)
+
+
+def shown_bytes(column: Column, buf: Bytes, start: int) -> bytes:
+    """Returns the bytes of a cell, without their length; of a date the text that the server shows, if there is one."""
+    if column.type in _DATE_FORMS:
+        at = np.array([start], dtype=np.int32)
+        try:
+            text = _date_texts(buf, at, _DATE_FORMS[column.type], column.meta).array[0].as_py()
+        except Invalid:
+            pass
+        else:
+            return str(text).encode()
+    width = cell_width(column.type, column.meta)
+    if width < 0:
+        length = int.from_bytes(buf[start : start - width].tobytes(), "little")
+        start, width = start - width, length
+    return buf[start : start + width].tobytes()
 
 
 def _read_integers(buf: Bytes, at: Offsets, width: int, signed: bool) -> Long:
@@ -126,8 +148,7 @@ def _dates(
     invalid = array.null_count - int(np.count_nonzero(at < 0))
     if strict and invalid:
         row = int(np.flatnonzero(~valid & (at >= 0))[0])
-        remedy = "correct the date on the server, or let such dates become NULL or text"
-        raise Invalid(row, "an invalid date (such as '0000-00-00')", remedy=remedy)
+        raise Invalid(row, "an invalid date (such as '0000-00-00')", remedy=INVALID_DATE)
     return Decoded(array, invalid)
 
 

@@ -2,12 +2,13 @@
 
 An invalid date such as '0000-00-00' becomes NULL and is counted, unless `InvalidDates` says otherwise: no target can
 store such a date, and an invalid date must not stop the mirroring of a table. For any other value that Arrow cannot
-represent, the decoder raises an error with the value's offset.
+represent, the decoder raises an error with the value's offset, unless `Column.nulls_invalid` says otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.decode.arrow import arrow_buffers
 from dispatcher.binlog.decode.arrow.arrow_types import Unsupported, unsupported
-from dispatcher.binlog.decode.arrow.invalid import Invalid
+from dispatcher.binlog.decode.arrow.invalid import Invalid, InvalidCell, invalid_rows
+from dispatcher.binlog.decode.arrow.masks import masked
 from dispatcher.binlog.decode.columns import column_decoders
 from dispatcher.binlog.decode.columns.column_decoders import Bytes, Decode, Decoded, Offsets
 from dispatcher.binlog.decode.events import row_walk
@@ -31,6 +33,17 @@ def _type_and_decoder(
         return column_decoders.column_decoder(column, invalid_dates)
     except Unsupported as error:
         raise unsupported(column, table, error) from None
+
+
+_ALL = slice(None)
+
+
+def _part(decode: Decode, buf: Bytes, at: Offsets, part: slice) -> Decoded:
+    return decode(buf, at[part])
+
+
+def _part_of_documents(buf: Bytes, before: Offsets, at: Offsets, part: slice) -> Decoded:
+    return column_decoders.decode_partial_json(buf, at[part], before[part])
 
 
 class TableDecoder:
@@ -74,23 +87,45 @@ class TableDecoder:
         for rows without this image; None if all rows have it. `before`: offsets of the before-images' cells, needed if
         cells of `at` contain only changes to the cells of the before-images.
         """
-        arrays, invalid_dates = [], 0
+        arrays, invalid_dates, cells = [], 0, list[InvalidCell]()
         for i, decode, json in zip(self._columns, self._decoders, self._json, strict=True):
+            part_of = partial(_part, decode, buf)
+            if before is not None and json and (at[i] <= row_walk.DIFF).any():
+                part_of = partial(_part_of_documents, buf, before[i])
             try:
-                if before is not None and json and (at[i] <= row_walk.DIFF).any():
-                    decoded = column_decoders.decode_partial_json(buf, at[i], before[i])
-                else:
-                    decoded = decode(buf, at[i])
+                decoded = self._decoded(i, buf, at[i], part_of, cells)
             except Invalid as error:
-                raise self._error(
-                    i, error, base + row_walk.cell_offset(int(at[i, error.row]))
-                ) from None
-            arrays.append(decoded.array)
+                offset = base + row_walk.cell_offset(int(at[i, error.row]))
+                raise self._error(i, error, offset) from None
+            mask = self.table_map.columns[i].mask
+            arrays.append(decoded.array if mask is None else masked(decoded.array, mask))
             invalid_dates += decoded.invalid_dates
         valid = None if missing is None else arrow_buffers.bitmap(~missing)
         kind = pa.struct(self.fields)
         structs = pa.Array.from_buffers(kind, at.shape[1], [valid], children=arrays)
-        return Decoded(structs, invalid_dates)
+        return Decoded(structs, invalid_dates, tuple(cells))
+
+    def _decoded(
+        self,
+        column: int,
+        buf: Bytes,
+        at: Offsets,
+        part_of: Callable[[Offsets, slice], Decoded],
+        cells: list[InvalidCell],
+    ) -> Decoded:
+        """Decode a column. If invalid cells may become NULL, add them to `cells`; else raise `Invalid`."""
+        definition, kept = self.table_map.columns[column], at.copy()
+        try:
+            return part_of(at, _ALL)
+        except Invalid:
+            if not definition.nulls_invalid:
+                raise
+        for row, why in invalid_rows(partial(part_of, at), len(at)):
+            kept[row] = row_walk.NULL
+            start = row_walk.cell_offset(int(at[row]))
+            data = b"" if definition.mask else column_decoders.shown_bytes(definition, buf, start)
+            cells.append(InvalidCell(definition.name, row, why, data))
+        return part_of(kept, _ALL)
 
     def _error(self, column: int, error: Invalid, offset: int) -> BinlogError:
         name = self.table_map.columns[column].name

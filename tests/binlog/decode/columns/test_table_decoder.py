@@ -16,6 +16,7 @@ from dispatcher.binlog.decode import delivered
 from dispatcher.binlog.decode.arrow import arrow_types
 from dispatcher.binlog.decode.arrow.arrow_types import arrow_type
 from dispatcher.binlog.decode.delivered import TableChanges
+from dispatcher.binlog.table_map.column_rules import UNCHANGED, ColumnRules
 from dispatcher.binlog.table_map.column_types import Type
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
@@ -44,10 +45,15 @@ UTC = dt.UTC
 _EXACT = Context(prec=100)
 
 
-def decoded(columns: Sequence[Spec], images: Sequence[Row], kind: int = 30) -> TableChanges:
+def decoded(
+    columns: Sequence[Spec],
+    images: Sequence[Row],
+    kind: int = 30,
+    rules: ColumnRules = UNCHANGED,
+) -> TableChanges:
     log = Delivered()
     log.transaction((19, table_map(columns)), (kind, rows_body(kind, images)))
-    (only,) = delivered.changes(log.bytes())
+    (only,) = delivered.changes(log.bytes(), ruled=rules.table_map)
     assert isinstance(only, TableChanges)
     only.batch.validate(full=True)
     return only
@@ -355,6 +361,19 @@ def test_the_error_names_the_invalid_cell(spec: Spec, cell: bytes) -> None:
     assert caught.value.kind is ErrorKind.INVALID_VALUE
     assert "table shop.orders, column 'x'" in caught.value.what
     assert caught.value.where.startswith("offset ")
+    _becomes_null(spec, cell)
+
+
+def _becomes_null(spec: Spec, cell: bytes) -> None:
+    """Of five rows, the invalid cells are NULL if the reader wants that, and the others have their values."""
+    invalid = (1, 3, 4)
+    cells = [[cell if row in invalid else None, integer(row, 4)] for row in range(5)]
+    columns = [spec, Spec("id", Type.LONG)]
+    found = decoded(columns, cells, rules=ColumnRules(nulls_invalid=True))
+    assert [(each.column, each.row) for each in found.invalid] == [("x", row) for row in invalid]
+    assert all(each.why and each.data for each in found.invalid)
+    rows = found.batch.column("after").to_pylist()
+    assert rows == [{"x": None, "id": row} for row in range(5)]
 
 
 @pytest.mark.parametrize(

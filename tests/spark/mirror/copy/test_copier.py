@@ -23,10 +23,10 @@ from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.lake.file_system import FileSystem
 from spark_sink.mirror.rules.states import Copying as CopyingState
 from spark_sink.mirror.rules.table_record import TableRecord
-from spark_sink.mirror.table_lines import table_lines
 from spark_sink.mirror.values.entries import last_lsn
 from spark_sink.source.table_rows.positions import contains_executed
 from tests.servers import Server
+from tests.spark.facts import both_lines
 from tests.spark.mirror.copy.conftest import PASSWORD, Copying, add_reader
 
 pytestmark = pytest.mark.rotate(2, of="copies")
@@ -202,7 +202,7 @@ def test_a_stop_between_groups(copying: Copying, new_database: NewDatabase) -> N
     standing = TableRecord("id-t", "shop", database, "t", state=CopyingState(begin.position))
     standing = replace(standing, from_lsn=last_lsn(begin.append))
     ControlTable(copying.spark, str(copying.target)).write([standing])
-    (line,) = table_lines(copying.spark, str(copying.target))
+    (line,) = both_lines(copying.spark, str(copying.target))
     assert line.copied is not None
     assert (line.copied.rows, line.copied.chunks) == (4_000, 4)
     assert line.copied.rows_estimated == result.source.rows > 0

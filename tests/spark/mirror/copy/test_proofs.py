@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from delta.tables import DeltaTable
 
-from spark_sink.mirror.commands import request_repair
 from spark_sink.mirror.copy.pace import waited
+from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.lake.delta_log import delta_version
 from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.request_commands import request_repair
 from spark_sink.mirror.rules.proofs import Proof
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.runtime.apply import Applier
@@ -283,7 +284,7 @@ def test_the_printed_repair_lets_a_stopped_table_go_on(proved: ProvedMirror) -> 
         proved.until(lambda: proved.record("t").word is TableState.STOPPED, change)
         label = proved.record("t").label
         assert f"python -m spark_sink repair {label};" in proved.record("t").reason
-        assert request_repair(spark, str(proved.target.path), [label])
+        assert request_repair(ControlTable(spark, str(proved.target.path)), [label])
         proved.until(lambda: proved.record("t").word is TableState.COMPLETE, change)
         proved.until(lambda: proved.repaired("t") == 1, change)
     assert delta.toDF().where("id = 1").count() == 1

@@ -1,7 +1,4 @@
-"""The commands `resolve`, `repair` and `adopt`. `resolve` and `repair` write requests into the control table. The
-application that applies a consumer executes the requests: at once if the application runs, otherwise at its next start.
-`adopt` writes the records of tables itself.
-"""
+"""The command `adopt`, which writes the records of tables itself."""
 
 from __future__ import annotations
 
@@ -14,96 +11,17 @@ from typing import TYPE_CHECKING
 from dispatcher.model.errors import ErrorKind, UserError
 from spark_sink.mirror.lake import delta_log
 from spark_sink.mirror.lake.control_table import ControlTable
+from spark_sink.mirror.rules.chosen_tables import selected
 from spark_sink.mirror.rules.control_rows import ClaimedStage
 from spark_sink.mirror.rules.renames import folder_of
-from spark_sink.mirror.rules.states import (
-    CatchingUp,
-    Dropped,
-    LeftOut,
-    Live,
-    Stopped,
-    TableState,
-)
-from spark_sink.mirror.rules.table_record import TableRecord, Wish, forgetting, new_table_id
+from spark_sink.mirror.rules.states import CatchingUp, Dropped, Live
+from spark_sink.mirror.rules.table_record import TableRecord, forgetting, new_table_id
 from spark_sink.mirror.rules.transitions import returns_to
-from spark_sink.mirror.table_lines import selected
 from spark_sink.mirror.tables.delta import MirroredTable
 from spark_sink.mirror.values.names import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-# The requests that let a stopped table continue.
-RESOLUTIONS = (Wish.APPLIED, Wish.SKIP, Wish.RETRY, Wish.RECOPY, Wish.PARTIAL)
-
-
-def request_resolution(
-    spark: SparkSession, target: str, patterns: Sequence[str], wish: Wish
-) -> list[TableRecord]:
-    """Request one of `RESOLUTIONS` for tables. Returns the tables that the request concerns.
-
-    Raises `UserError` for a pattern that no table fits, and if no table is in a state that `wish` resolves. For a
-    history, RECOPY is the only resolution, and the pattern must be the history's own name.
-    """
-    control = ControlTable(spark, target)
-    chosen = selected(_tables_and_histories(control, patterns), patterns)
-    left_out = [record for record in chosen if isinstance(record.state, LeftOut)]
-    if left_out and (len(left_out) == len(chosen) or any(r.label in patterns for r in left_out)):
-        raise UserError(
-            ErrorKind.REQUEST,
-            f"the settings leave out {', '.join(record.label for record in left_out)}",
-            remedy="change include or exclude of the consumer in the mirror's settings, and start the job again",
-        )
-    chosen = [record for record in chosen if record not in left_out]
-    if wish is not Wish.RECOPY:
-        chosen = [record for record in chosen if record.word is TableState.STOPPED]
-    if wish is not Wish.RECOPY and any(record.history for record in chosen):
-        raise UserError(
-            ErrorKind.REQUEST,
-            f"a history cannot continue as {wish}",
-            remedy="--as recopy: its current versions become the rows that the table has now",
-        )
-    if not chosen:
-        raise UserError(
-            ErrorKind.REQUEST,
-            f"no table that fits {', '.join(patterns)} is stopped",
-            remedy="python -m spark_sink tables shows the states",
-        )
-    for record in chosen:
-        control.request(record.table_id, wish)
-    return chosen
-
-
-def request_repair(spark: SparkSession, target: str, patterns: Sequence[str]) -> list[TableRecord]:
-    """Request that tables are compared with the server, and that rows that differ are rewritten. Returns the tables.
-
-    Raises `UserError` for a pattern that no table fits, and if no table is complete, or stopped because it differs.
-    """
-    control = ControlTable(spark, target)
-    fits = selected(control.records().values(), patterns)
-    chosen = [record for record in fits if _may_repair(record)]
-    if not chosen:
-        raise UserError(
-            ErrorKind.REQUEST,
-            f"no table that fits {', '.join(patterns)} is complete, or stopped because its rows differ",
-            remedy="python -m spark_sink tables shows the states, and what to do about a stopped table",
-        )
-    for record in chosen:
-        control.request(record.table_id, Wish.REPAIR)
-    return chosen
-
-
-def _may_repair(record: TableRecord) -> bool:
-    differs = isinstance(record.state, Stopped) and record.state.differs
-    return differs or record.word is TableState.COMPLETE
-
-
-def _tables_and_histories(control: ControlTable, patterns: Sequence[str]) -> list[TableRecord]:
-    """Returns the tables that fit a pattern, and the histories whose own names are patterns."""
-    rows = control.rows()
-    named = {pattern for pattern in patterns if "*" not in pattern}
-    return [*rows.records.values(), *(r for r in rows.histories.values() if r.label in named)]
 
 
 def adopt_tables(

@@ -1,0 +1,118 @@
+"""`run --until-copied`: asks for a copy of each table that the mirror does not have, shows how far the copies are, and
+ends the job when the tables are complete."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from dispatcher.model.sizes import duration_text, size_text
+from dispatcher.terminal.output import say, say_progress
+from spark_sink.mirror.copy.progress import CopyProgress
+from spark_sink.mirror.request_commands import RequestTable, request_copies
+from spark_sink.mirror.rules.control_rows import ControlRows
+from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.runtime.progress import ConsumerProgress
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.settings import MirrorSettings
+
+LOOK_S = 1.0
+SAY_EVERY_S = 5.0
+_SPECIAL = re.compile(r'["$`\\!]')  # has a meaning in double quotes of a shell
+_ENDED = (TableState.COMPLETE, TableState.STOPPED)
+
+
+@dataclass(slots=True)
+class CopyWatch:
+    """The copies of one run. `begin` asks for them; `run` returns when they have ended."""
+
+    settings: MirrorSettings
+    names: list[TableName] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    def begin(self, control: RequestTable) -> None:
+        """Ask for a copy of each table of the server that the mirror does not have completely. Raises `UserError`."""
+        asked = request_copies(control, self.settings, ["*.*"])
+        self.names = asked.chosen
+        complete = f"; {len(asked.complete)} tables are complete" if asked.complete else ""
+        say_progress(f"copying {len(self.names)} tables{complete}")
+
+    def run(
+        self,
+        rows: Callable[[], ControlRows],
+        progress: Callable[[], Iterable[ConsumerProgress]],
+        stop: threading.Event,
+    ) -> int:
+        """Show the progress until each table is complete or stopped, then print how to read the tables. Returns the
+        exit code: 1 if a table is stopped, or if `stop` was set before."""
+        said_at = time.monotonic()
+        while not stop.is_set():
+            consumers = list(progress())
+            ended = [copy for each in consumers for copy in each.ended_copies]
+            running = [copy for each in consumers for copy in each.copies]
+            records = self._records(rows())
+            if len(records) == len(self.names) and all(r.word in _ENDED for r in records):
+                return self._summary(records, ended)
+            if time.monotonic() - said_at >= SAY_EVERY_S:
+                said_at = time.monotonic()
+                say_progress(self.line(records, ended, running))
+            stop.wait(LOOK_S)
+        return 1
+
+    def _records(self, rows: ControlRows) -> list[TableRecord]:
+        """Returns the records of the tables whose copy the job has taken up."""
+        wanted, open_names = set(self.names), {name for _, name in rows.named}
+        return [
+            record
+            for record in rows.records.values()
+            if record.name in wanted and record.name not in open_names and not record.is_dropped
+        ]
+
+    def line(
+        self,
+        records: Sequence[TableRecord],
+        ended: Sequence[CopyProgress],
+        running: Sequence[CopyProgress],
+    ) -> str:
+        """Returns one line of progress."""
+        done = sum(record.word in _ENDED for record in records)
+        rows = sum(copy.rows for copy in (*ended, *running))
+        total = f"{done} of {len(self.names)} tables, {rows} rows"
+        return "; ".join([total, *map(str, running)])
+
+    def _summary(self, records: Sequence[TableRecord], ended: Sequence[CopyProgress]) -> int:
+        stopped = [record for record in records if record.word is TableState.STOPPED]
+        for record in stopped:
+            say(f"{record.label} is stopped: {record.reason}")
+        complete = [record for record in records if record not in stopped]
+        took = duration_text(time.monotonic() - self.began)
+        size = size_text(sum(copy.bytes for copy in ended))
+        rows = sum(copy.rows for copy in ended)
+        say(
+            f"{len(complete)} tables are complete: {rows} rows, {size} copied in {took}, in {self.settings.target}"
+        )
+        if complete:
+            for line in reading_lines(f"{self.settings.target.rstrip('/')}/{complete[0].folder}"):
+                say(f"    {line}")
+        return 1 if stopped else 0
+
+
+def reading_lines(path: str) -> list[str]:
+    """Returns commands that read a table, for DuckDB, polars and Spark."""
+    escaped = path.replace("'", "''")
+    programs = [
+        f"import duckdb; duckdb.sql('''FROM delta_scan('{escaped}') LIMIT 10''').show()",
+        f"import polars; print(polars.read_delta({path!r}).head(10))",
+    ]
+    lines = [f"python -c {_shell_quoted(code)}" for code in programs]
+    return [*lines, f"in pyspark: spark.read.format('delta').load({path!r}).show(10)"]
+
+
+def _shell_quoted(code: str) -> str:
+    """Returns code as one word of a shell, in double quotes if nothing in it has a meaning there."""
+    return shlex.quote(code) if _SPECIAL.search(code) else f'"{code}"'

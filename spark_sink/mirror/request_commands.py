@@ -1,0 +1,104 @@
+"""The commands `resolve`, `repair` and `copy`. They write requests into the control table. The application that applies
+a consumer executes the requests: at once if it runs, otherwise at its next start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dispatcher.model.names import folded_name
+from dispatcher.mysql.answers import ask, text_value
+from dispatcher.mysql.server_facts import lower_case_table_names
+from spark_sink.mirror.copy.server import CopyServer
+from spark_sink.mirror.rules.chosen_tables import (
+    consumer_of,
+    fitting_names,
+    mirrored_names,
+    repairable,
+    resolvable,
+    without_complete,
+)
+from spark_sink.mirror.rules.control_rows import ControlRows
+from spark_sink.mirror.rules.table_record import TableRecord, Wish
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.settings import MirrorSettings, copy_section
+
+_TABLES = """
+SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
+WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
+AND TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')
+"""
+
+
+class RequestTable(Protocol):
+    """The control table, with Spark (`ControlTable`) or without it (`LocalControl`)."""
+
+    def rows(self) -> ControlRows: ...
+    def request(self, table_id: str, wish: Wish) -> None: ...
+    def request_copies(self, tables: Iterable[tuple[str, TableName]]) -> None: ...
+
+
+def request_resolution(
+    control: RequestTable, patterns: Sequence[str], wish: Wish
+) -> list[TableRecord]:
+    """Request a resolution of tables. Returns the tables that the request concerns. Raises `UserError` as `resolvable`
+    does."""
+    chosen = resolvable(control.rows(), patterns, wish)
+    for record in chosen:
+        control.request(record.table_id, wish)
+    return chosen
+
+
+def request_repair(control: RequestTable, patterns: Sequence[str]) -> list[TableRecord]:
+    """Request that tables are compared with the server, and that rows that differ are rewritten. Returns the tables.
+    Raises `UserError` as `repairable` does."""
+    chosen = repairable(control.rows().records.values(), patterns)
+    for record in chosen:
+        control.request(record.table_id, Wish.REPAIR)
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedCopies:
+    """`chosen`: the tables whose copies were requested; `complete`: the tables that were left out because they are
+    complete."""
+
+    chosen: list[TableName]
+    complete: list[TableName]
+
+
+def request_copies(
+    control: RequestTable,
+    settings: MirrorSettings,
+    patterns: Sequence[str],
+    consumer: str = "",
+    *,
+    again: bool = False,
+) -> RequestedCopies:
+    """Request copies of the server's tables that fit a pattern.
+
+    The job that applies the tables' consumer makes the copies: at once if the job runs, otherwise when it runs next.
+    This function creates no records of tables, because the job may at the same time create a record for one of the
+    names. `consumer`: the consumer of tables that the mirror does not have yet, "" if only one consumer includes them;
+    `again`: False to leave out complete tables that only a pattern with `*` names.
+    Tables that their consumer leaves out are not copied. Raises `UserError` if no table fits a pattern, if a pattern is
+    the name of a table that is left out, if all tables are left out, or if several consumers include a table and
+    `consumer` is "".
+    """
+    server = CopyServer.of_settings(copy_section(settings))
+    with server.session() as connection:
+        value = lower_case_table_names(connection)
+        shown = ask(connection, _TABLES, lambda row: (text_value(row[0]), text_value(row[1])))
+    names = [(folded_name(database, value), folded_name(table, value)) for database, table in shown]
+    settings = settings.with_server_names(dict.fromkeys(settings.consumers, value))
+    patterns = [folded_name(text, value) for text in patterns]
+    records = [record for record in control.rows().records.values() if not record.is_dropped]
+    owners = {record.name: record.consumer for record in records}
+    named = mirrored_names(settings, fitting_names(names, patterns), patterns, owners, consumer)
+    chosen = named if again else without_complete(named, patterns, records)
+    if chosen:
+        control.request_copies(
+            [(owners.get(name) or consumer or consumer_of(settings, name), name) for name in chosen]
+        )
+    return RequestedCopies(chosen, [name for name in named if name not in chosen])

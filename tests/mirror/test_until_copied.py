@@ -1,0 +1,86 @@
+"""`run --until-copied` copies a database that was there before, ends, and prints commands that read its tables."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.conftest import MakeDaemon, Source
+from tests.daemon.harness import PASSWORD
+from tests.mirror.harness import COPY_GRANTS, COPY_USER, TIMEOUT_S, MirrorJob
+from tests.servers.plugin import ServerFactory
+
+pytestmark = [pytest.mark.spark, pytest.mark.deep, pytest.mark.timeout(900)]
+
+READERS = Path(__file__).parents[2] / ".cache/readers/bin"
+TABLES, ROWS = 3, 500
+
+
+@pytest.fixture
+def job(
+    server_factory: ServerFactory,
+    make_daemon: MakeDaemon,
+    source: Source,
+    tmp_path: Path,
+) -> MirrorJob:
+    server = server_factory("mysql97")
+    server.execute("CREATE DATABASE shop")
+    server.add_user(COPY_USER, PASSWORD, *COPY_GRANTS)
+    rows = ", ".join(f"({n}, 'row {n}')" for n in range(ROWS))
+    for number in range(TABLES):
+        table = f"shop.t{number}"
+        server.execute(
+            f"CREATE TABLE {table} (id INT PRIMARY KEY, v TEXT)",
+            f"INSERT INTO {table} VALUES {rows}",
+        )
+    daemon = make_daemon({"shop": source(server, "shop", start="latest")})
+    daemon.start()
+    daemon.api.until_state("shop", "streaming")
+    # A copy begins when the mirror's log has its first position.
+    server.execute("CREATE TABLE shop.later (id INT PRIMARY KEY, v TEXT)")
+    server.execute("INSERT INTO shop.later VALUES (7, 'row 7')")
+    (tmp_path / "kills").mkdir()
+    return MirrorJob(server, daemon, tmp_path, tmp_path / "kills", ExitStack())
+
+
+def home_of_duckdb(folder: Path) -> Path:
+    """Returns a home folder with the extension that DuckDB would otherwise download."""
+    package = "lib/*/site-packages/duckdb_extension_delta/extensions/*/*.duckdb_extension"
+    (file,) = READERS.parent.glob(package)
+    machine = {"x86_64": "linux_amd64", "aarch64": "linux_arm64"}[platform.machine()]
+    place = folder / ".duckdb" / "extensions" / file.parent.name / machine
+    place.mkdir(parents=True)
+    shutil.copy(file, place)
+    return folder
+
+
+def test_the_printed_commands_read_what_was_copied(job: MirrorJob, tmp_path: Path) -> None:
+    environment = os.environ | {"HOME": str(home_of_duckdb(tmp_path / "home"))}
+    job.options = ("--until-copied",)
+    with job.stack:
+        assert job.start("shop", now=False).wait(TIMEOUT_S) == 0, job.log
+        assert job.differences("shop") == []
+        lines = job.log.splitlines()
+        assert any(line.endswith(f"copying {TABLES + 1} tables") for line in lines), job.log
+        (summary,) = (line for line in lines if "tables are complete: " in line)
+        assert f"{TABLES + 1} tables are complete: {TABLES * ROWS} rows, " in summary
+        assert summary.endswith(f", in {job.target}")
+        commands = [line.strip() for line in lines if line.strip().startswith("python -c")]
+        assert len(commands) == 2
+        for command in commands:
+            words = shlex.split(command)
+            done = subprocess.run(
+                [str(READERS / "python"), *words[1:]],
+                capture_output=True, text=True, check=False, timeout=120, env=environment,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            assert "row 7" in done.stdout
+        assert job.start("shop", now=False).wait(TIMEOUT_S) == 0, job.log
+        assert f"copying 0 tables; {TABLES + 1} tables are complete" in job.log

@@ -1,0 +1,97 @@
+"""Masked columns are equal in a table that was made from the log, in its copy, in its history, and for `verify`. No
+file of a table has the unmasked values."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from pathlib import Path
+from typing import Any
+
+from dispatcher.binlog.table_map.column_types import Mask, MaskForm
+from spark_sink.mirror.copy.copier import Copier
+from spark_sink.mirror.copy.server import CopyServer
+from spark_sink.mirror.rules.states import TableState
+from spark_sink.mirror.rules.table_record import Wish
+from spark_sink.mirror.runtime.apply import Applier
+from spark_sink.mirror.values.policies import TablePolicy
+from spark_sink.mirror.verify.verify import Verdict
+from tests.spark.mirror.copy.conftest import copy_settings
+from tests.spark.mirror.copy.test_verify import RealMirror, real
+
+__all__ = ["real"]
+
+SECRET = b"a secret of the mirror"
+TYPES = {
+    "i": ("INT", "-5"), "u": ("BIGINT UNSIGNED", "18446744073709551615"), "y": ("YEAR", "2024"),
+    "d": ("DECIMAL(12,3)", "-0.5"), "w": ("DECIMAL(60,2)", "5.25"), "f": ("FLOAT", "0.1"), "r": ("DOUBLE", "-1e300"),
+    "c": ("CHAR(9)", "'ä b'"), "v": ("VARCHAR(40) CHARACTER SET latin1", "'é@example.com'"),
+    "t": ("TEXT", "'secret-text'"),
+    "b": ("BINARY(4)", "X'01'"), "z": ("BLOB", "X'00FF'"), "j": ("JSON", "'{\"a\": [1, null]}'"),
+    "k": ("BIT(9)", "b'1'"),
+    "e": ("ENUM('x','y')", "'y'"), "s": ("SET('x','y')", "'x,y'"), "da": ("DATE", "'2024-02-29'"),
+    "dt": ("DATETIME(3)", "'2024-02-29 01:02:03.5'"), "ts": ("TIMESTAMP(6) NULL", "'2024-02-29 01:02:03.5'"),
+    "ti": ("TIME(2)", "'-838:59:59'"),
+}  # fmt: skip
+FORMS = {"v": MaskForm.LAST4, "t": MaskForm.KEYED, "z": MaskForm.KEYED}
+MASKS = (
+    ("id", Mask(MaskForm.KEYED, SECRET)),
+    ("g", Mask(MaskForm.NULL)),
+    *((name, Mask(FORMS.get(name, MaskForm.SHA256), SECRET)) for name in TYPES),
+)
+POLICY = TablePolicy(masks=MASKS, history=True)
+
+
+class MaskedMirror(RealMirror):
+    def server(self) -> CopyServer:
+        return CopyServer.of_settings(copy_settings(self.source.server), lambda _: POLICY)
+
+
+def rows_of(mirror: RealMirror, table: str) -> list[dict[str, Any]]:
+    return sorted(mirror.target.rows(mirror.source, table), key=str)
+
+
+def test_a_copy_equals_the_table_of_the_log(real: RealMirror) -> None:
+    mirror = MaskedMirror(real.spark, real.source, real.target, policy=POLICY)
+    source = mirror.source
+    columns = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
+    values = ", ".join(value for _, value in TYPES.values())
+    source.execute(
+        f"CREATE TABLE t (id VARCHAR(20) PRIMARY KEY, {columns}, g POINT, plain INT)",
+        f"INSERT INTO t VALUES ('one', {values}, POINT(1, 2), 1)",
+        "INSERT INTO t (id, plain) VALUES ('two', 2), ('three', 3)",
+        "UPDATE t SET plain = 4, t = 'another-text' WHERE id = 'two'",
+        "UPDATE t SET id = 'four' WHERE id = 'one'",
+        "DELETE FROM t WHERE id = 'three'",
+    )
+    mirror.feed_real()
+    assert mirror.apply() == 0
+    logged = rows_of(mirror, "t")
+    by_plain = {row["plain"]: row for row in logged}
+    assert set(by_plain) == {1, 4}
+    assert by_plain[1]["i"] == hashlib.sha256(b"-5").hexdigest()
+    assert by_plain[1]["v"] == "****.com"
+    assert by_plain[1]["g"] is None
+    (equal,) = mirror.verify("t")
+    assert equal.verdict is Verdict.EQUAL, str(equal)
+
+    mirror.ask("t", Wish.RECOPY)
+    copier = Copier(
+        mirror.spark, copy_settings(source.server), str(mirror.target.path), policy=lambda _: POLICY
+    )
+    stop = threading.Event()
+    assert Applier(mirror.spark, mirror.options(can_copy=True), copier).run(stop, drain=True) == 0
+    assert mirror.record("t").word is TableState.COMPLETE
+    assert rows_of(mirror, "t") == logged
+    (equal,) = mirror.verify("t")
+    assert equal.verdict is Verdict.EQUAL, str(equal)
+    history = rows_of(mirror, "t__history")
+    assert {row["t"] for row in history if row["t"]} >= {row["t"] for row in logged}
+    assert not _files_with(mirror.target.path / source.database, b"secret-text", b"another-text")
+
+
+def _files_with(folder: Path, *texts: bytes) -> list[Path]:
+    """Returns the files that have one of the texts, also in their statistics."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    assert files
+    return [file for file in files if any(text in file.read_bytes() for text in texts)]
