@@ -152,12 +152,12 @@ LIMITS: Mapping[str, Limit] = {
         ),
     ),
     "P20": Limit(
-        "a part is the log, which the server reads and sends once; the rest is the questions of the daemon's start and"
+        "a tenth is the log, which the server reads and sends once; the rest is the questions of the daemon's start and"
         " of each client, which do not depend on the size of the log",
         "ask the server once for all consumers of a connection",
         (
-            Evidence("front", _LOG, "32 clients at the server", "the server's CPU"),
-            Evidence("front", _LOG, "32 clients at the front", "the server's CPU"),
+            Evidence("front", _LOG, "10 clients at the server", "the server's CPU"),
+            Evidence("front", _LOG, "10 clients at the front", "the server's CPU"),
         ),
     ),
     "mirror": Limit(

@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from dispatcher.cli.calls import EXIT_FAULT, errors_as_exit_codes
-from dispatcher.terminal.output import say, say_progress
+from dispatcher.terminal.output import say, show_progress
 
 _TERMINAL_EVERY_S, _LINE_EVERY_S = 0.5, 5.0
 
@@ -63,13 +63,7 @@ class _Progress:
         if "seconds" in fields:
             say(f"{event} in {fields['seconds']} s")
         elif level >= logging.INFO:
-            self._show(f"{fields['done']} of {fields['of']} functions compiled")
-
-    def _show(self, line: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r{line}", end="", file=sys.stderr, flush=True)
-        else:
-            say_progress(line)
+            show_progress(f"{fields['done']} of {fields['of']} functions compiled")
 
 
 def inspect_each_type() -> None:

@@ -41,7 +41,7 @@ from dispatcher.runtime.client.places import log_was_replaced, position_of, relo
 from dispatcher.runtime.loop.time_slices import in_slices
 from dispatcher.runtime.status.history import Sample
 from dispatcher.runtime.status.rates import Rates
-from dispatcher.runtime.status.status_rows import row_of, state_of, status_rows, status_samples
+from dispatcher.runtime.status.status_rows import row_of, shown_state, status_rows, status_samples
 from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.settings.model import StartSettings
 
@@ -483,7 +483,7 @@ class ConsumerSessions:
     def states(self) -> list[tuple[str, str]]:
         """Pairs of consumer and state, as in the rows."""
         return [
-            (session.consumer.name, state_of(session))
+            (session.consumer.name, shown_state(session))
             for session in self._sessions.values()
             # False while the consumer is being replaced.
             if session.runner.client.consumers.get(session.consumer.name) is session.consumer

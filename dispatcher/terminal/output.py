@@ -52,6 +52,14 @@ def say_progress(line: str) -> None:
     print(printable(line), file=sys.stderr, flush=True)
 
 
+def show_progress(line: str) -> None:
+    """Print to stderr how far a command is. On a terminal, the text replaces the one that was printed before."""
+    if sys.stderr.isatty():
+        print(f"\r{printable(line)}", end="", file=sys.stderr, flush=True)
+    else:
+        say_progress(line)
+
+
 def print_plain(content: RenderableType) -> None:
     """Print to stdout without colours. Lines of up to PIPE_WIDTH characters are not wrapped."""
     from rich.console import Console  # noqa: PLC0415

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,7 +15,9 @@ NewDatabase = Callable[[Server], str]
 pytestmark = pytest.mark.rotate(5, of="servers")
 
 # The table and the statement of Amazon RDS.
-HEARTBEAT_TABLE = "CREATE TABLE IF NOT EXISTS mysql.rds_heartbeat2 (id INT PRIMARY KEY, value BIGINT) ENGINE=InnoDB"
+HEARTBEAT_TABLE = (
+    "CREATE TABLE mysql.rds_heartbeat2 (id INT PRIMARY KEY, value BIGINT) ENGINE=InnoDB"
+)
 HEARTBEAT = (
     "INSERT INTO mysql.rds_heartbeat2(id, value) values (1,1684940452000)"
     " ON DUPLICATE KEY UPDATE value = 1684940452000"
@@ -49,11 +51,19 @@ def ids(daemon: Daemon, server: Server) -> list[int]:
     return [row["after"]["id"] for change in reader.changes() for row in change.batch.to_pylist()]  # type: ignore[union-attr]
 
 
+@pytest.fixture
+def heartbeat_table(any_server: Server) -> Iterator[None]:
+    """Other tests list the tables of `mysql` on the same server."""
+    any_server.execute(HEARTBEAT_TABLE)
+    yield
+    any_server.execute("DROP TABLE mysql.rds_heartbeat2")
+
+
+@pytest.mark.usefixtures("heartbeat_table")
 def test_a_heartbeat_of_amazon_rds_concerns_no_consumer(
     any_server: Server, started: Callable[..., tuple[Daemon, str, str]]
 ) -> None:
     daemon, read, _ = started()
-    any_server.execute(HEARTBEAT_TABLE)
     for n in range(3):
         any_server.execute(f"INSERT INTO {read}.t VALUES ({n})", AS_STATEMENT, HEARTBEAT)
     any_server.execute(
@@ -65,13 +75,13 @@ def test_a_heartbeat_of_amazon_rds_concerns_no_consumer(
     assert ids(daemon, any_server) == [0, 1, 2, 3]
 
 
+@pytest.mark.usefixtures("heartbeat_table")
 def test_a_stored_function_in_such_a_statement_is_found(
     any_server: Server, started: Callable[..., tuple[Daemon, str, str]]
 ) -> None:
     """The function writes to the consumer's table; the log holds only the statement that calls it."""
     daemon, read, _ = started()
     any_server.execute(
-        HEARTBEAT_TABLE,
         f"CREATE FUNCTION {read}.now() RETURNS INT DETERMINISTIC"
         f" BEGIN INSERT INTO {read}.t VALUES (9); RETURN 1; END",
         f"USE {read}",

@@ -1068,7 +1068,7 @@ _COPIES = (
         "a copy deletes the rows of an earlier one",
         "an earlier copy moves to the table's place before its folder is needed again",
         "tasks.copy_task.CopyTask._creating",
-        If("record.move is not None and record.move.source == copy_folder(self.table_id)", "False"),
+        If("self._is_aside(record)", "False"),
         tests=_RULES + "test_a_copy_that_has_not_moved_is_not_deleted_by_the_next_one",
     ),
     _mutant(
@@ -1428,8 +1428,8 @@ _PROOFS = (
     _mutant(
         "a difference is lost",
         "a difference is reported",
-        "tasks.proof_task.ProofTask._done",
-        Assign("differs", "False"),
+        "tasks.proof_task.ProofTask._compared",
+        If("not (answer.columns or answer.keys)", "True"),
     ),
     _mutant(
         "a proof does not wait for the log",

@@ -45,10 +45,10 @@ def row_of(
     if client.consumers.get(consumer.name) is not consumer:
         return None
     row = status.status_row(client, consumer, rate, time.time(), now)
-    return row | {"state": state_of(session)} | _reader_columns(session, rate, now)
+    return row | {"state": shown_state(session)} | _reader_columns(session, rate, now)
 
 
-def state_of(session: ConsumerSession) -> str:
+def shown_state(session: ConsumerSession) -> str:
     """Returns the state of a consumer, as `status.consumer_state`, but `streaming` only after the dump is requested.
 
     Before the request the daemon stores the consumer's first position. So if a person sees `streaming`, the consumer

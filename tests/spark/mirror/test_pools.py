@@ -170,7 +170,12 @@ class Copier:
         self.chunk.set()
         until(lambda: self.complete or stopping(), "the copy ends")
         return SimpleNamespace(
-            complete=self.complete, executed=BEGIN, exact=True, signature="columns", generated=()
+            complete=self.complete,
+            executed=BEGIN,
+            exact=True,
+            signature="columns",
+            generated=(),
+            invalid_values=0,
         )
 
 
