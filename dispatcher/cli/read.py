@@ -31,7 +31,13 @@ from dispatcher.cli.calls import (
     unexpected,
 )
 from dispatcher.model.errors import BinlogError
-from dispatcher.mysql.server_address import Login, parse_address, password_of, wrong
+from dispatcher.mysql.server_address import (
+    Login,
+    parse_address,
+    password_of,
+    secret_of_options,
+    wrong,
+)
 
 if TYPE_CHECKING:
     from dispatcher.library.options import StartAt
@@ -43,7 +49,6 @@ _MARIADB_GTID = re.compile(r"\d+-\d+-\d+(,|\Z)")
 _FORMS = "write the name of a consumer, mysql://user@host:3306/shop,billing.orders, or files:FOLDER"
 # How long a call may take longer than the daemon waits for transactions.
 _CALL_S = 60.0
-_SECRET_MIN = 16  # characters
 
 Run = Callable[["ChangeSource"], Awaitable[None]]
 
@@ -230,23 +235,19 @@ def _masked_columns(
 
 def _mask_secret(file: Path | None, variable: str | None) -> bytes:
     """Returns the secret of the masks `keyed`. Raises `UserError`."""
-    if (file is None) == (variable is None):
+    from dispatcher.binlog.table_map.column_types import MASK_SECRET_MIN  # noqa: PLC0415
+
+    secret = secret_of_options("mask-secret", file, variable)
+    if secret is None:
         raise wrong(
             "the mask keyed needs one secret", "pass --mask-secret-file or --mask-secret-env"
         )
-    try:
-        secret = (
-            os.environ[variable] if variable is not None else Path(str(file)).read_text("utf-8")
-        )
-    except (OSError, ValueError) as error:
-        raise wrong(f"--mask-secret-file: {error}", "pass a readable text file") from None
-    except KeyError:
-        raise wrong(f"--mask-secret-env: {variable} is not set", "set and export it") from None
-    if len(secret.strip()) < _SECRET_MIN:
+    if len(secret.strip()) < MASK_SECRET_MIN:
         raise wrong(
-            f"the secret of --mask has fewer than {_SECRET_MIN} characters", "use a longer one"
+            f"the secret of --mask has fewer than {MASK_SECRET_MIN} characters",
+            "use a longer one",
         )
-    return secret.strip().encode()
+    return secret.encode()
 
 
 async def _read_consumer(

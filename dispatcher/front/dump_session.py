@@ -31,9 +31,8 @@ from dispatcher.model.position import Position
 RANGE_BYTES = 4 << 20
 WAIT_MAX_S = 30.0
 ACKNOWLEDGE_EVERY_S = 1.0
-FORMAT_AGAIN_S = (
-    0.1  # how often the session looks whether the source has sent its FORMAT_DESCRIPTION
-)
+# How often the session looks whether the source has sent its FORMAT_DESCRIPTION.
+FORMAT_AGAIN_S = 0.1
 _TURN_S = 0.004  # how long the session may send before it lets other tasks run
 HEARTBEAT_MIN_S = 0.1  # a client may ask for a period of nanoseconds, which would keep a core busy
 

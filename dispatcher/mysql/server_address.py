@@ -52,19 +52,27 @@ def parse_address(url: str, remedy: str = ADDRESS_REMEDY) -> tuple[str, str, int
     return unquote(user), host, port, rest
 
 
-def password_of(login: Login, user: str, host: str) -> str:
-    """Returns the password from the file, the variable, or the terminal. Raises `UserError`."""
-    file, variable = login.password_file, login.password_env
+def secret_of_options(option: str, file: Path | None, variable: str | None) -> str | None:
+    """Returns the secret from the file or the environment variable of the options `--OPTION-file` and `--OPTION-env`;
+    None if neither was given. Raises `UserError`."""
     if file is not None and variable is not None:
-        raise wrong("both --password-file and --password-env", "use one of them")
+        raise wrong(f"both --{option}-file and --{option}-env", "use one of them")
     if file is not None:
         try:
             return file.read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise wrong(f"--password-file {file}: {reason}", "name a readable file") from None
+            raise wrong(f"--{option}-file {file}: {reason}", "name a readable file") from None
     if variable is not None:
         if variable not in os.environ:
-            raise wrong(f"--password-env: {variable} is not set", "set and export it")
+            raise wrong(f"--{option}-env: {variable} is not set", "set and export it")
         return os.environ[variable]
+    return None
+
+
+def password_of(login: Login, user: str, host: str) -> str:
+    """Returns the password from the file, the variable, or the terminal. Raises `UserError`."""
+    given = secret_of_options("password", login.password_file, login.password_env)
+    if given is not None:
+        return given
     return getpass.getpass(f"password of {user}@{host}: ") if sys.stdin.isatty() else ""

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from dispatcher.model.errors import ErrorKind, UserError
+from spark_sink.mirror.lake.local_control import local_target
 from spark_sink.mirror.values.names import fits_pattern, own_path
 
 FOLDER = "evidence"
@@ -17,10 +17,8 @@ FOLDER = "evidence"
 
 def local_folder(target: str) -> Path | None:
     """Returns the folder with the files of a target; None if the target is not a local folder."""
-    parts = urlsplit(own_path(target, FOLDER))
-    if parts.scheme not in ("", "file"):
-        return None
-    return Path(unquote(parts.path) if parts.scheme else own_path(target, FOLDER))
+    folder = local_target(target)
+    return None if folder is None else Path(own_path(str(folder), FOLDER))
 
 
 def newest_evidence(folder: Path, patterns: Sequence[str], count: int) -> list[str]:

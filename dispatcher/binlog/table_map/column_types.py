@@ -165,6 +165,9 @@ class InvalidDates(StrEnum):
     TEXT = "text"
 
 
+MASK_SECRET_MIN = 16  # characters of the secret of `Mask`
+
+
 class MaskForm(StrEnum):
     """What a reader shows in place of a value: a hash, NULL, its last four characters, or a hash that depends on a
     secret."""

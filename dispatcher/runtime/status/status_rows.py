@@ -14,10 +14,8 @@ from dispatcher.runtime.client.consumer_session import ConsumerSession
 from dispatcher.runtime.status.history import Sample
 from dispatcher.runtime.status.rates import Counted, Rate, Rates
 
-_STREAMING, _CONNECTING = (
-    status.PHASE_STATES[Phase.STREAMING],
-    status.PHASE_STATES[Phase.CONNECTING],
-)
+_STREAMING = status.PHASE_STATES[Phase.STREAMING]
+_CONNECTING = status.PHASE_STATES[Phase.CONNECTING]
 _SESSION_MIN = 10**12  # in ms, the year 2001: a smaller number is not a time
 
 

@@ -17,7 +17,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from dispatcher.binlog.table_map.column_types import InvalidDates, Mask, MaskForm
+from dispatcher.binlog.table_map.column_types import (
+    MASK_SECRET_MIN,
+    InvalidDates,
+    Mask,
+    MaskForm,
+)
 from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.names import folded_name
 from dispatcher.yaml_settings.section import SettingsSection, parse_listen
@@ -39,7 +44,6 @@ from spark_sink.mirror.values.policies import (
 from spark_sink.source.http.endpoint import DaemonEndpoint
 
 ENVIRONMENT = "SPARK_SINK_"
-_SECRET_MIN = 16  # characters
 _SNAPSHOTS_MAX = 10_000  # the list of so many has 7 MB
 _WINDOW = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d\Z")
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)\Z")
@@ -551,9 +555,9 @@ class MirrorSettings(SettingsSection):
         if self.mask_secret is not None and self.mask_secret_file is not None:
             raise ValueError("set either mask_secret_file or mask_secret")
         forms = (form for table in self.tables.values() for form in (table.mask or {}).values())
-        if MaskForm.KEYED in forms and len(self._mask_secret) < _SECRET_MIN:
+        if MaskForm.KEYED in forms and len(self._mask_secret) < MASK_SECRET_MIN:
             raise ValueError(
-                f"the mask keyed needs a secret of at least {_SECRET_MIN} characters: set mask_secret_file"
+                f"the mask keyed needs a secret of at least {MASK_SECRET_MIN} characters: set mask_secret_file"
             )
         return self
 

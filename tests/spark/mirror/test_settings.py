@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from dispatcher.model.errors import UserError
+from dispatcher.mysql.server_address import secret_of_options
 from dispatcher.yaml_settings.validation import SettingsError
 from spark_sink.mirror.assembly import iceberg_options
 from spark_sink.mirror.values.settings import MirroredConsumer, MirrorSettings, load_mirror_settings
@@ -243,6 +244,14 @@ def test_masks_have_the_secret_and_do_not_show_it() -> None:
         "note": ("null", b""),
     }
     assert "a secret" not in f"{policy!r} {settings!r}"
+
+
+def test_one_file_gives_the_mirror_and_read_one_secret(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(" a secret of the mirror \n", encoding="utf-8")
+    masks = dict(masked(mask_secret_file=str(file)).table_policy(("shop", "users")).masks)
+    secret = secret_of_options("mask-secret", file, None)
+    assert masks["id"].secret.decode() == secret == " a secret of the mirror "
 
 
 @pytest.mark.parametrize("more", [{}, {"mask_secret": "short"}])
