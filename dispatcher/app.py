@@ -33,12 +33,10 @@ import structlog
 import uvloop
 
 from dispatcher.access.listening import ListenerSockets, listener_sockets
-from dispatcher.announcements import Announcements
 from dispatcher.api.app import Api
 from dispatcher.api.listener import Listener, api_access, api_limits
 from dispatcher.front.dump.warmup import load_dump_kernels
 from dispatcher.front.front import Front
-from dispatcher.leader import Leader
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.timings import Durations, StoreTimings
 from dispatcher.runtime.client.from_settings import client_decls
@@ -50,11 +48,8 @@ from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.runtime.loop.time_slices import in_slices
 from dispatcher.runtime.process import prepare_process
 from dispatcher.runtime.status.timeline import Timeline
-from dispatcher.serving import Serving
 from dispatcher.settings.model import Settings
 from dispatcher.settings.reload import until_restart
-from dispatcher.settings_watch import SettingsWatch
-from dispatcher.standby import Standby
 from dispatcher.state.database import DatabaseStore
 from dispatcher.state.leader_settings import read_leader_settings
 from dispatcher.state.lease import LeaseTable, answer_time_s
@@ -66,6 +61,11 @@ from dispatcher.telemetry.exposition import ScrapeSamples
 from dispatcher.telemetry.metrics import FrontTotals, Measured, Metrics
 from dispatcher.telemetry.repeats import Repeats
 from dispatcher.telemetry.systemd import ServiceManager
+from dispatcher.terms.announcements import Announcements
+from dispatcher.terms.leader import Leader
+from dispatcher.terms.serving import Serving
+from dispatcher.terms.settings_watch import SettingsWatch
+from dispatcher.terms.standby import Standby
 
 SHUTDOWN_S = 10
 STORE_S = 5

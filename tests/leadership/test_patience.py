@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from dispatcher.answer_times import AnswerTimes
 from dispatcher.leadership.lease import LeaseRow
 from dispatcher.leadership.messages import Campaign, ReadLease
 from dispatcher.leadership.patience import (
@@ -16,6 +15,7 @@ from dispatcher.leadership.patience import (
 )
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.runtime.loop.tasks import Tasks
+from dispatcher.terms.answer_times import AnswerTimes
 from tests.support.fake_clients import until
 
 LEASE_S = 4.0

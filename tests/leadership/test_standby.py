@@ -15,7 +15,7 @@ from typing import Any
 from dispatcher.leadership.lease import LeaseRow, campaigned, released, renewed
 from dispatcher.leadership.role import Role
 from dispatcher.model.errors import BinlogError, ErrorKind
-from dispatcher.standby import Standby
+from dispatcher.terms.standby import Standby
 from tests.support.fake_clients import until
 
 LEASE_S = 3600.0  # nothing expires within a test

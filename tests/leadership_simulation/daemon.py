@@ -1,6 +1,6 @@
 """A simulated daemon process: the rules of leadership, their effects, and the parts that run during a term.
 
-This module replaces `dispatcher/standby.py` and the parts of the daemon that `standby.py` starts. A stopped process
+This module replaces `dispatcher/terms/standby.py` and the parts of the daemon that it starts. A stopped process
 handles received events when it continues. A killed process handles no more events.
 """
 

@@ -19,7 +19,6 @@ from functools import partial
 from typing import Protocol
 from uuid import uuid4
 
-from dispatcher.answer_times import AnswerTimes
 from dispatcher.leadership.leadership import Leadership
 from dispatcher.leadership.lease import LeaseRow
 from dispatcher.leadership.messages import (
@@ -50,6 +49,7 @@ from dispatcher.model.errors import BinlogError, NotLeaderError
 from dispatcher.runtime.client.client_runner import Logger
 from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.runtime.loop.threads import in_thread
+from dispatcher.terms.answer_times import AnswerTimes
 
 JITTER_S = 0.1  # a standby delays each request by up to this time, so that standbys do not campaign at the same moment
 _LEVELS = {"info": 20, "warning": 30, "error": 40}

@@ -9,15 +9,15 @@ from typing import Any
 
 from dispatcher.dispatch.client.client import Client
 from dispatcher.dispatch.connection.consumer import Consumer
-from dispatcher.leader import Leader
 from dispatcher.leadership.role import Role
 from dispatcher.model.errors import NotLeaderError
 from dispatcher.model.timings import ConnectionTimings
 from dispatcher.runtime.administration import Administration
 from dispatcher.runtime.consumer_sessions import ConsumerSessions
 from dispatcher.runtime.declarations import Declarations
-from dispatcher.standby import Standby
 from dispatcher.telemetry.systemd import states_in_words
+from dispatcher.terms.leader import Leader
+from dispatcher.terms.standby import Standby
 
 
 @dataclass(slots=True)
