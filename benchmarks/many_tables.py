@@ -109,14 +109,14 @@ class Tables:
     def loop(self, event: Event) -> None:
         """One loop of the applier."""
         self.consumer.step(event)
-        self.catalog.forward({_CONSUMER: self.consumer.standing.records})
+        self.catalog.forward({_CONSUMER: self.consumer.snapshot.records})
 
     def rest(self) -> None:
         """Let works, and rounds of the catalog, end."""
         while True:
             while self.running:
                 self.loop(self._answer(self.running.pop(0)))
-            is_settled = self.catalog.forward({_CONSUMER: self.consumer.standing.records})
+            is_settled = self.catalog.forward({_CONSUMER: self.consumer.snapshot.records})
             while self.catalog.is_running:
                 time.sleep(0.001)
             while self.posted:

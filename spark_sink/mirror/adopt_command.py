@@ -91,8 +91,8 @@ def _adopted(
     if (record := own.get(name)) is None:
         return TableRecord(new_table_id(), consumer, *name, folder, live, reason=reason)
     # The entries (changes) of the stopped table are still in the log, from `from_lsn` on.
-    stands = replace(forgetting(record), state=CatchingUp(live), signature="", epoch=0)
-    return replace(stands, folder=folder, move=None, deletion_vectors=False, reason=reason)
+    adopted = replace(forgetting(record), state=CatchingUp(live), signature="", epoch=0)
+    return replace(adopted, folder=folder, move=None, deletion_vectors=False, reason=reason)
 
 
 def _as_written(record: TableRecord, serial: int, at: datetime) -> TableRecord:

@@ -1546,7 +1546,7 @@ _CORRECTIONS = (
         "a table that differs goes on",
         "a table that differs is stopped if the policy says so",
         "tasks.proof_task.ProofTask._correct",
-        Drop('state.save(stands, why="it differs")'),
+        Drop('state.save(stopped, why="it differs")'),
     ),
     _mutant(
         "a repair during a step",

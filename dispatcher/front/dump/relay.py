@@ -73,7 +73,7 @@ class Relay:
         self._begun = False
         self._format: FormatDescription | None = None  # the format of the next events in the range
         # The last FORMAT_DESCRIPTION that was sent to the client.
-        self._told: FormatDescription | None = None
+        self._sent_format: FormatDescription | None = None
         self._name = np.zeros(k.NAME_MAX, dtype=np.uint8)
         self._out: U8 | None = None
         self._ready: list[bytes | memoryview] = []
@@ -237,7 +237,7 @@ class Relay:
         unset = self._options.checksum is Checksum.UNSET
         st[k.STRIP] = CHECKSUM_SIZE if format_.checksum and unset else 0
         # At the next record, which may name another file, `_enter_file` sends the new format to the client.
-        if self._told is None or not made_events.same_format(format_, self._told):
+        if self._sent_format is None or not made_events.same_format(format_, self._sent_format):
             st[k.NAME_SIZE] = 0
 
     def _enter_file(self, event: memoryview) -> None:
@@ -260,7 +260,9 @@ class Relay:
         self._pass_asked(found.file, _FILE_BEGIN)
         if found.file != self.file:
             self._move(found.file, _FILE_BEGIN)
-        elif self._told is None or not made_events.same_format(self._format, self._told):
+        elif self._sent_format is None or not made_events.same_format(
+            self._format, self._sent_format
+        ):
             self._move(self.file, self.offset)
 
     def _begin(self, file: str = "") -> None:
@@ -296,16 +298,16 @@ class Relay:
                 self._format, begins_file=begins_file, has_place=has_place, checksum=kept
             )
             self._put(event)
-            self._told = self._format
+            self._sent_format = self._format
             counted += len(event) * has_place
         self.file, self._st[k.SENT], self._st[k.COUNTED] = file, offset, counted
 
     @property
     def _checksum(self) -> bool:
         """True if the next event that the front makes must have a checksum."""
-        if self._told is None:
+        if self._sent_format is None:
             return self._options.checksum is Checksum.CRC32
-        return self._told.checksum and self._options.checksum is not Checksum.UNSET
+        return self._sent_format.checksum and self._options.checksum is not Checksum.UNSET
 
     def _pass_asked(self, file: str, offset: int) -> None:
         """Forget the place that the client has asked for, if the log has reached a place behind it."""
@@ -351,13 +353,13 @@ class Relay:
         if not self.file:
             return b""
         options = self._options
-        told = max(self.offset, self.counted) if self._sent else self.offset
+        position = max(self.offset, self.counted) if self._sent else self.offset
         if not options.mariadb:
-            self._st[k.COUNTED] = told
-        form = HeartbeatForm.of(told, v2=options.heartbeat_v2, mariadb=options.mariadb)
+            self._st[k.COUNTED] = position
+        form = HeartbeatForm.of(position, v2=options.heartbeat_v2, mariadb=options.mariadb)
         self._put(
             made_events.heartbeat(
-                self.file, told, server_id=options.server_id, checksum=self._checksum, form=form
+                self.file, position, server_id=options.server_id, checksum=self._checksum, form=form
             )
         )
         return self._taken()

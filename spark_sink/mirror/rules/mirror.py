@@ -291,8 +291,8 @@ class Mirror:
                     self.state.save(handled(record))
                 continue
             if record.request is not None and self.state.is_free(record.table_id):
-                said = {"consumer": record.consumer, "table": record.label}
-                self.state.note("request", said | {"wish": str(record.request.wish)})
+                fields = {"consumer": record.consumer, "table": record.label}
+                self.state.note("request", fields | {"wish": str(record.request.wish)})
                 self.state.doubt(record.table_id)  # the person may have changed the files
                 if record.request.wish is Wish.REPAIR and not record.is_dropped:
                     self.state.ask_repair(record)
@@ -451,8 +451,7 @@ class Mirror:
             if self._saving_proofs:
                 state.unsaved_proofs |= self._saving_proofs
                 self._saving_proofs, state.proofs_due = {}, self._store_at
-            said = {"consumer": state.options.consumer, "seconds": wait_s}
-            state.note("retry", said | {"error": event.failure.text}, "warning")
+            state.note_retry(event.failure, wait_s)
             if event.failure.fault is not None:
                 self.fail(event.failure.fault)
             elif state.draining and self._store_failures >= LASTING_AFTER:
@@ -538,15 +537,15 @@ class Mirror:
             return self.state.options.copies
         return isinstance(record.state, CatchingUp | Replaying)
 
-    def standing(self) -> list[str]:
+    def unfinished(self) -> list[str]:
         """Returns the tables that are stopped or not copied yet, and the tables and histories whose steps fail."""
-        standing = [r.label for r in self.state.tables() if not (r.is_live or r.is_dropped)]
-        standing += [
+        found = [r.label for r in self.state.tables() if not (r.is_live or r.is_dropped)]
+        found += [
             task.record.label
             for task in self._histories.values()
             if task.record.word is TableState.STOPPED or task.failures >= LASTING_AFTER
         ]
-        return standing + list(map(table_label, self.state.counts))
+        return found + list(map(table_label, self.state.counts))
 
     def failing(self) -> int:
         """Returns how many tables and histories have failed and are to be tried again."""

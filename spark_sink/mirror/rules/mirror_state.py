@@ -19,6 +19,7 @@ from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.position import Position
 from spark_sink.mirror.rules.effects import Effect, WriteNote
+from spark_sink.mirror.rules.events import Failure
 from spark_sink.mirror.rules.proofs import Proof
 from spark_sink.mirror.rules.queues import TableQueues
 from spark_sink.mirror.rules.records import find_record, is_named_later
@@ -196,6 +197,13 @@ class MirrorState:
 
     def note(self, event: str, fields: Mapping[str, object], level: str = "info") -> None:
         self.effects.append(WriteNote(level, event, fields))
+
+    def note_retry(self, failure: Failure, wait_s: float, table: str = "") -> None:
+        """Note that a work has failed, and is tried again after `wait_s`. `table`: whose work, "" for a work of the
+        whole consumer."""
+        of_table = {"table": table} if table else {}
+        fields = {"consumer": self.options.consumer, **of_table, "seconds": wait_s}
+        self.note("retry", fields | {"error": failure.text}, "warning")
 
     # -- proofs ----------------------------------------------------------------------------------------------
 

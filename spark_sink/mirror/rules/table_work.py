@@ -496,8 +496,8 @@ def _doubtful(
             reason = remedies.of_fault(work.error, record.label)
             # Some of the entries may have been applied before they were lost.
             before = max(record.from_lsn, work.first - 1)
-            stands = without_entries(record, reason, before, work.lsn)
-            return Save(stands, f"lost entries from lsn {work.first}")
+            halted = without_entries(record, reason, before, work.lsn)
+            return Save(halted, f"lost entries from lsn {work.first}")
     return Leave()
 
 

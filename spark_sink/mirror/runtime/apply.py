@@ -117,7 +117,7 @@ class Applier:
             self._loop(stop, drain)
         finally:
             self._finish()
-        failed = [c for c in self._all if c.failure or (drain and c.stands())]
+        failed = [c for c in self._all if c.failure or (drain and c.unfinished())]
         unregistered = drain and self._catalog is not None and self._catalog.failing
         return 1 if failed or unregistered else 0
 
@@ -155,7 +155,7 @@ class Applier:
             if not active:
                 return
             at_rest = drain and all(consumer.at_rest() for consumer in active)
-            records = {c.name: c.standing.records for c in active}
+            records = {c.name: c.snapshot.records for c in active}
             if self._turns.forward(records, at_rest=at_rest) and at_rest:
                 return
             self._maintain(active)
@@ -194,7 +194,7 @@ class Applier:
         running = self._maintaining is not None and not self._maintaining.done()
         if running or not self._maintenance.is_due():
             return
-        tables = [MaintainedTables(c.name, c.standing.records, c.needed) for c in active]
+        tables = [MaintainedTables(c.name, c.snapshot.records, c.needed) for c in active]
         self._maintaining = self._pools.maintain(partial(self._maintenance.run, tables))
 
     # -- the end -----------------------------------------------------------------------------------------------

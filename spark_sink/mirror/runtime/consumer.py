@@ -83,7 +83,7 @@ def mirror_options(
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ConsumerSnapshot:
     """The consumer's state, which other threads may read. `watermark`: the lsn (number of an entry) up to which no
     entry waits in a queue; `waiting`: number of items in the queues; `failing`, `histories_lsn`,
     `waiting_tables`: see `ConsumerProgress`; `proofs`: by table id, None if this job proves no tables."""
@@ -98,7 +98,7 @@ class Standing:
 
 
 class AppliedConsumer:
-    """`failure`: why the consumer's entries are no longer applied; `standing`: its state after the last event."""
+    """`failure`: why the consumer's entries are no longer applied; `snapshot`: its state after the last event."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class AppliedConsumer:
     ) -> None:
         self.name = works.consumer
         self.failure: BinlogError | None = None
-        self.standing = Standing()
+        self.snapshot = ConsumerSnapshot()
         self.wakeup: float | None = None
         self._works, self._mirror, self._counter = works, mirror, counter
         self._look, self._submit = look, submit
@@ -130,11 +130,11 @@ class AppliedConsumer:
     def look(self) -> None:
         """Let a thread look for changes of the log and of the control table."""
         if self.failure is None:
-            self._look.ask(self.standing.records)
+            self._look.ask(self.snapshot.records)
         if (now := time.monotonic()) >= self._waiting_at:
             self._waiting_at = now + WAITING_S
             self._waiting = tuple(self._mirror.waiting(TABLES_MAX))
-            self.standing = self._stands()
+            self.snapshot = self._snapshot()
 
     def tick(self, now: float) -> None:
         if self.wakeup is not None and now >= self.wakeup:
@@ -170,7 +170,7 @@ class AppliedConsumer:
         for effect in effects:
             self._execute(effect, event)
         self.wakeup = self._mirror.next_wakeup()
-        self.standing = self._stands()
+        self.snapshot = self._snapshot()
 
     def _observe(self, event: Event) -> None:
         """Update the counts of the progress with an event."""
@@ -212,15 +212,15 @@ class AppliedConsumer:
         times = self._works.times.pop(step.run)
         self._counter.stepped(step.record.label, step.rows, times.phases)
         self._counter.invalid(step.record.label, times.invalid)
-        said = {"consumer": self.name, "table": step.record.label, "rows": step.rows}
-        said |= {"seconds": times.seconds}
-        log_event(log, "step", said | {f"{name}_s": s for name, s in times.phases.items()})
+        fields = {"consumer": self.name, "table": step.record.label, "rows": step.rows}
+        fields |= {"seconds": times.seconds}
+        log_event(log, "step", fields | {f"{name}_s": s for name, s in times.phases.items()})
 
     # -- progress ----------------------------------------------------------------------------------------------
 
-    def _stands(self) -> Standing:
+    def _snapshot(self) -> ConsumerSnapshot:
         state, mirror = self._mirror.state, self._mirror
-        return Standing(
+        return ConsumerSnapshot(
             state.watermark(),
             state.queues.items,
             state.snapshot(),
@@ -232,24 +232,26 @@ class AppliedConsumer:
 
     def progress(self) -> ConsumerProgress:
         """Returns how far the consumer is applied. Other threads may call this method."""
-        stands = self.standing
-        now = self._counter.progress(stands.watermark, stands.waiting, stands.records)
+        snapshot = self.snapshot
+        now = self._counter.progress(snapshot.watermark, snapshot.waiting, snapshot.records)
         return replace(
             now,
             failed=self.failure is not None,
-            failing=stands.failing,
-            histories_lsn=stands.histories_lsn,
-            waiting_tables=stands.waiting_tables,
-            proved=None if stands.proofs is None else proved_tables(stands.records, stands.proofs),
+            failing=snapshot.failing,
+            histories_lsn=snapshot.histories_lsn,
+            waiting_tables=snapshot.waiting_tables,
+            proved=None
+            if snapshot.proofs is None
+            else proved_tables(snapshot.records, snapshot.proofs),
         )
 
     def at_rest(self) -> bool:
         """True if a drain is done."""
         return self.failure is not None or self._mirror.at_rest()
 
-    def stands(self) -> list[str]:
+    def unfinished(self) -> list[str]:
         """Returns the tables and histories that are stopped, not copied yet, or failing."""
-        return self._mirror.standing()
+        return self._mirror.unfinished()
 
     @property
     def needed(self) -> int:

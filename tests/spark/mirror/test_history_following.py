@@ -414,7 +414,7 @@ def test_a_history_is_that_of_the_model_at_any_pace_with_failures_and_restarts(
     scene.start()
     scene.rest()
     assert sorted(scene.steps.history.versions, key=lambda v: (v[2], v[0])) == found
-    assert scene.mirror.standing() == []
+    assert scene.mirror.unfinished() == []
 
 
 def added(scene: Scene, *kinds: tuple[str, list[Change]]) -> int:
@@ -475,7 +475,7 @@ def test_a_history_waits_for_its_table_and_stops_alone_until_it_is_begun_anew() 
     scene.steps.fault = BinlogError(ErrorKind.ROW_IMAGE, "rows do not hold all columns")
     scene.start()
     scene.rest()
-    assert scene.mirror.standing() == ["shop.t__history"]
+    assert scene.mirror.unfinished() == ["shop.t__history"]
     assert "resolve shop.t__history --as recopy" in scene.record.reason
     assert scene.needed <= scene.record.from_lsn
     scene.steps.fault = None

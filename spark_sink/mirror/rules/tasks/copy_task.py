@@ -207,8 +207,7 @@ class CopyTask(Task):
         self._copied, self._cleared = None, False
         wait_s = self.pause(failure)
         record = self.record
-        said = {"consumer": record.consumer, "table": record.label, "seconds": wait_s}
-        self.state.note("retry", said | {"error": failure.text}, "warning")
+        self.state.note_retry(failure, wait_s, record.label)
         if failure.fault is not None or self.failures == REPORTED_AFTER:
             self._report(failure.text)
 

@@ -307,8 +307,7 @@ class HistoryTask(Task):
             self._stand(failure.fault)
             return
         wait_s = self.pause(failure)
-        said = {"consumer": self.record.consumer, "table": self.record.label, "seconds": wait_s}
-        self.state.note("retry", said | {"error": failure.text}, "warning")
+        self.state.note_retry(failure, wait_s, self.record.label)
 
     def _stand(self, fault: BinlogError) -> None:
         text = str(fault)

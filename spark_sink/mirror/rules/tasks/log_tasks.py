@@ -47,8 +47,7 @@ class RepairTask(Task):
 
     def failed(self, failure: Failure) -> None:
         wait_s = self.pause(failure)
-        said = {"consumer": self.state.options.consumer, "seconds": wait_s}
-        self.state.note("retry", said | {"error": failure.text}, "warning")
+        self.state.note_retry(failure, wait_s)
 
 
 class ReadTask(Task):
@@ -107,8 +106,7 @@ class ReadTask(Task):
     def failed(self, failure: Failure) -> None:
         state = self.state
         wait_s = self.pause(failure)
-        said = {"consumer": state.options.consumer, "seconds": wait_s}
-        state.note("retry", said | {"error": failure.text}, "warning")
+        state.note_retry(failure, wait_s)
         if failure.fault is not None:
             self._fail(failure.fault)
         elif state.draining and self.failures >= LASTING_AFTER:

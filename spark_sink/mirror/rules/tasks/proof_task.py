@@ -280,10 +280,10 @@ class ProofTask(Task):
         each = DifferenceSize(answer.columns, answer.keys, listed)
         wanted = state.options.policy(record.name).on_difference
         remedy = remedy_for(proof, wanted, each, read.ranges, compared.repairs)
-        said = {"consumer": record.consumer, "table": record.label, "differs": str(found)}
-        said |= {"range": range_text(read.chunk), "then": str(remedy)}
-        said |= {"evidence": answer.evidence} if answer.evidence else {}
-        state.note("difference", said, "warning")
+        fields = {"consumer": record.consumer, "table": record.label, "differs": str(found)}
+        fields |= {"range": range_text(read.chunk), "then": str(remedy)}
+        fields |= {"evidence": answer.evidence} if answer.evidence else {}
+        state.note("difference", fields, "warning")
         if remedy is Remedy.REPORT:
             self._done(compared, read, proof.counting(), columns=answer.columns)
             self._rest(read.rows, read.seconds + answer.seconds, AGAIN_S)
@@ -301,8 +301,8 @@ class ProofTask(Task):
         upper = None if columns else read.chunk.upper
         after = proof.after_range(record, read.key, upper, read.rows, state.at)
         if not after.running and not after.found:
-            said = {"consumer": record.consumer, "table": record.label}
-            state.note("proved", said | {"rows": after.rows})
+            fields = {"consumer": record.consumer, "table": record.label}
+            state.note("proved", fields | {"rows": after.rows})
         state.prove(after, at_once=bool(proof.difference) or not after.running)
 
     # -- corrections -------------------------------------------------------------------------------------------
@@ -338,8 +338,8 @@ class ProofTask(Task):
                 state.save(waiting_for_copy(record, reason, to), why="copy needed")
             case Remedy.STOP:
                 self._end_round(proof)
-                stands = differing(record, text, to, columns=bool(answer.columns))
-                state.save(stands, why="it differs")
+                stopped = differing(record, text, to, columns=bool(answer.columns))
+                state.save(stopped, why="it differs")
             case _:
                 self._rewrite(compared, record, correction, to)
 
@@ -403,8 +403,8 @@ class ProofTask(Task):
         now = state.records[record.table_id]
         if answer.keys:
             state.committed(now, lsn)
-            said = {"consumer": record.consumer, "table": now.label, "rows": answer.keys}
-            state.note("repaired", said | {"lsn": lsn})
+            fields = {"consumer": record.consumer, "table": now.label, "rows": answer.keys}
+            state.note("repaired", fields | {"lsn": lsn})
         proof = self._proof(now)
         state.prove(replace(proof, repaired=proof.repaired + answer.keys), at_once=True)
         self._range = self._correction = None
@@ -419,8 +419,8 @@ class ProofTask(Task):
         self._range = self._again = None
         proof = self._proof(record)
         if proof.skipped != why:
-            said = {"consumer": record.consumer, "table": record.label, "why": why}
-            state.note("not_proved", said, "warning")
+            fields = {"consumer": record.consumer, "table": record.label, "why": why}
+            state.note("not_proved", fields, "warning")
         state.prove(proof.skipping(record, why, state.at))
         self._rest(0, 0.0)
 
@@ -460,6 +460,5 @@ class ProofTask(Task):
             return
         self._leave(record)
         wait_s = self.pause(failure)
-        said = {"consumer": record.consumer, "table": record.label, "seconds": wait_s}
         if not self.state.stopping:  # a job that ends stops the work
-            self.state.note("retry", said | {"error": failure.text})
+            self.state.note_retry(failure, wait_s, record.label)

@@ -169,8 +169,7 @@ class RenameTask(TableTask):
         state, name = self.state, self.step.names[0]
         state.counts[name] += 1
         wait_s = pause_s(state.options.retry_first_s, state.counts[name], failure)
-        said = {"consumer": state.options.consumer, "table": table_label(name)}
-        state.note("retry", said | {"seconds": wait_s, "error": failure.text}, "warning")
+        state.note_retry(failure, wait_s, table_label(name))
         state.queues.again(self.step, state.now + wait_s)
         self.ended = True
 

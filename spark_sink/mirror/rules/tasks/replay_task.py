@@ -265,8 +265,7 @@ class ReplayTask(TableTask):
             return
         wait_s = self.pause(failure)
         record = self.record
-        said = {"consumer": record.consumer, "table": record.label, "seconds": wait_s}
-        self.state.note("retry", said | {"error": failure.text}, "warning")
+        self.state.note_retry(failure, wait_s, record.label)
         if self.failures == REPORTED_AFTER and not self.state.is_unsaved(self.table_id):
             self.state.save(replace(record, reason=f"tried again: {failure.text}"))
 

@@ -92,8 +92,7 @@ def table_failed(state: MirrorState, name: TableName, lsn: int, failure: Failure
     if count >= REPORTED_AFTER and record is not None and is_known and not says_so(record):
         state.save(failing(record, lsn, failure.text))
     wait_s = pause_s(state.options.retry_first_s, count, failure)
-    said = {"consumer": state.options.consumer, "table": table_label(name)}
-    state.note("retry", said | {"seconds": wait_s, "error": failure.text}, "warning")
+    state.note_retry(failure, wait_s, table_label(name))
     return wait_s
 
 
