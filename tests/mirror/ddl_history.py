@@ -103,11 +103,14 @@ _LITERALS: dict[str, Callable[[random.Random, ColumnModel], str]] = {
 
 
 class History:
-    """Generates changes of `tables` tables. The same seed gives the same changes."""
+    """Generates changes of `tables` tables. The same seed gives the same changes. `old`: True for the syntax of MySQL
+    5.6."""
 
-    def __init__(self, seed: int, tables: int = 10, *, recopies: bool = True) -> None:
+    def __init__(
+        self, seed: int, tables: int = 10, *, recopies: bool = True, old: bool = False
+    ) -> None:
         self._chance = random.Random(seed)
-        self._recopies = recopies
+        self._recopies, self._old = recopies, old
         self._tables = [
             TableModel(f"t{n}", [self._new_column(f"c{k}") for k in range(4)], next_column=4)
             for n in range(tables)
@@ -229,7 +232,7 @@ class History:
         column = self._chance.choice(table.columns)
         old, column.name = column.name, f"c{table.next_column}"
         table.next_column += 1
-        if self._chance.random() < 0.5:
+        if self._chance.random() < 0.5 and not self._old:
             return f"RENAME COLUMN `{old}` TO `{column.name}`"
         return f"CHANGE `{old}` `{column.name}` {column.definition}"
 

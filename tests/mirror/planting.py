@@ -6,7 +6,10 @@ import io
 import json
 import time
 import uuid
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -19,13 +22,48 @@ def plant(folder: Path, key: str) -> int:
     """Change the largest file of a table with at least four rows more than it has other columns than `key`: each of
     these columns becomes NULL in one row, one row is lost, one is there twice, and one has another key. Returns how
     many keys differ then."""
+    keys = 0
+
+    def change(rows: pa.Table) -> pa.Table:
+        nonlocal keys
+        changed, keys = _changed(rows, key)
+        return changed
+
+    _replace(folder, change, files_max=1)
+    return keys
+
+
+def empty(folder: Path) -> None:
+    """Remove all rows of a table."""
+    _replace(folder, partial(pa.Table.slice, length=0))
+
+
+def overwrite(folder: Path, column: str, value: int) -> None:
+    """Give all rows of a table the same value in a column."""
+
+    def change(rows: pa.Table) -> pa.Table:
+        place = rows.column_names.index(column)
+        kind = rows.schema.field(place)
+        return rows.set_column(place, kind, pa.array([value] * len(rows), kind.type))
+
+    _replace(folder, change)
+
+
+def _replace(
+    folder: Path, change: Callable[[pa.Table], pa.Table], files_max: int = 1 << 30
+) -> None:
+    """Replace the largest files of a table by files with changed rows, in one commit."""
     for _ in range(_TRIES):
         commits = sorted((folder / "_delta_log").glob("[0-9]*.json"))
-        path, size = max(_files(commits).items(), key=lambda file: file[1])
-        rows = pq.read_table(folder / unquote(path))
-        changed, keys = _changed(rows, key)
-        if _committed(folder, int(commits[-1].stem) + 1, path, size, changed):
-            return keys
+        added = sorted(_files(commits), key=lambda add: int(add["size"]), reverse=True)[:files_max]
+        assert not any("deletionVector" in add for add in added), "rows that are gone would return"
+        lines = [
+            line
+            for add in added
+            for line in _lines(folder, add, change(pq.read_table(folder / unquote(add["path"]))))
+        ]
+        if _committed(folder, int(commits[-1].stem) + 1, lines):
+            return
     raise AssertionError("the mirror's commits are always faster")
 
 
@@ -41,16 +79,20 @@ def _changed(rows: pa.Table, key: str) -> tuple[pa.Table, int]:
     return pa.Table.from_pylist(lines, rows.schema), keys
 
 
-def _committed(folder: Path, version: int, path: str, size: int, rows: pa.Table) -> bool:
-    """Replace a file by one with `rows`. Returns False if another commit has this version."""
+def _lines(folder: Path, add: dict[str, Any], rows: pa.Table) -> list[str]:
+    """Write a file with `rows`. Returns the lines of a commit that replaces a file by it."""
     name, content = f"planted-{uuid.uuid4()}.parquet", io.BytesIO()
     pq.write_table(rows, content, use_deprecated_int96_timestamps=False)
     (folder / name).write_bytes(content.getvalue())
     now = int(time.time() * 1000)
-    add = {"path": name, "partitionValues": {}, "size": len(content.getvalue())}
-    add |= {"modificationTime": now, "dataChange": True}
-    remove = {"path": path, "deletionTimestamp": now, "dataChange": True, "size": size}
-    lines = [json.dumps({"add": add}), json.dumps({"remove": remove})]
+    new = {"path": name, "partitionValues": {}, "size": len(content.getvalue())}
+    new |= {"modificationTime": now, "dataChange": True}
+    old = {"path": add["path"], "deletionTimestamp": now, "dataChange": True, "size": add["size"]}
+    return [json.dumps({"add": new}), json.dumps({"remove": old})]
+
+
+def _committed(folder: Path, version: int, lines: list[str]) -> bool:
+    """Returns False if another commit has this version."""
     try:
         with (folder / "_delta_log" / f"{version:020d}.json").open("x") as commit:
             commit.write("\n".join(lines) + "\n")
@@ -59,13 +101,13 @@ def _committed(folder: Path, version: int, path: str, size: int, rows: pa.Table)
     return True
 
 
-def _files(commits: list[Path]) -> dict[str, int]:
-    """Returns the sizes of the files that the table has after these commits, by path."""
-    files: dict[str, int] = {}
+def _files(commits: list[Path]) -> list[dict[str, Any]]:
+    """Returns the actions `add` of the files that the table has after these commits."""
+    files: dict[str, dict[str, Any]] = {}
     for commit in commits:
         for action in map(json.loads, commit.read_text(encoding="utf-8").splitlines()):
             if "add" in action:
-                files[action["add"]["path"]] = action["add"]["size"]
+                files[action["add"]["path"]] = action["add"]
             elif "remove" in action:
                 files.pop(action["remove"]["path"], None)
-    return files
+    return list(files.values())

@@ -86,7 +86,7 @@ def _fill(job: MirrorJob) -> None:
     )
 
 
-@pytest.mark.rotate(1, of="jobs of Spark")
+@pytest.mark.rotate(2, of="jobs of Spark")
 @pytest.mark.timeout(3600)
 def test_the_mirror_runs_on_executors_that_have_the_wheel_alone(
     distributed: MirrorJob, cluster: SparkCluster

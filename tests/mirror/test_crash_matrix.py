@@ -259,7 +259,7 @@ def play(
     assert job.stop() == 0, job.log
 
 
-@pytest.mark.rotate(1, of="jobs of Spark")
+@pytest.mark.rotate(2, of="jobs of Spark")
 def test_processes_are_killed_at_some_points(job: MirrorJob) -> None:
     play(job, ["inside_rename", "group_staged", "server"], seed=5, tables=2)
 

@@ -80,6 +80,7 @@ def survive(
         )
 
 
+@pytest.mark.rotate(2, of="jobs of Spark")
 @pytest.mark.parametrize("kind", ["mariadb118"])
 def test_a_mirror_and_a_replica_go_on_with_another_member(
     kind: Kind, server_factory: ServerFactory, make_daemon: MakeDaemon, tmp_path: Path

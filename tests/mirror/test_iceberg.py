@@ -89,7 +89,7 @@ def _seed() -> int:
     return seed
 
 
-@pytest.mark.rotate(1, of="jobs of Spark")
+@pytest.mark.rotate(2, of="jobs of Spark")
 def test_a_job_is_killed_while_it_publishes(job: MirrorJob) -> None:
     _publishing(job)
     test_crash_matrix.play(
@@ -97,7 +97,7 @@ def test_a_job_is_killed_while_it_publishes(job: MirrorJob) -> None:
     )
 
 
-@pytest.mark.rotate(1, of="jobs of Spark")
+@pytest.mark.rotate(2, of="jobs of Spark")
 def test_the_remedy_of_a_table_from_before_works(job: MirrorJob) -> None:
     job.server.execute(
         "CREATE TABLE old (id INT PRIMARY KEY, v SMALLINT)",

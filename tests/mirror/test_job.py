@@ -15,7 +15,7 @@ from tests.servers.ports import free_port
 from tests.support.terminal import INTERRUPT, Terminal, on_terminal
 
 
-@pytest.mark.rotate(1, of="jobs of Spark")
+@pytest.mark.rotate(2, of="jobs of Spark")
 def test_consumers_are_mirrored_and_one_bad_table_stops_alone(job: MirrorJob) -> None:
     execute = job.server.execute
     execute(

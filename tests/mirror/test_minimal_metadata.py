@@ -64,6 +64,7 @@ def test_tables_are_equal_after_alterations_at_once(job: MirrorJob) -> None:
     assert "definition" not in job.log
 
 
+@pytest.mark.rotate(2, of="jobs of Spark")
 def test_a_table_whose_definition_is_not_known_stops_alone(job: MirrorJob) -> None:
     """The statements do not show which unique key the server prefers, and the ALTER exchanges two columns before
     the daemon can ask the server."""

@@ -29,7 +29,7 @@ def rows(job: MirrorJob) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: int(row["id"]))
 
 
-@pytest.mark.rotate(1, of="jobs of Spark")
+@pytest.mark.rotate(2, of="jobs of Spark")
 @pytest.mark.parametrize(
     "job", [("mysql97",), ("mariadb118",)], indirect=True, ids=["mysql97", "mariadb118"]
 )

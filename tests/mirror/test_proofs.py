@@ -97,7 +97,7 @@ STATEMENTS = (
 )
 
 
-@pytest.mark.rotate(1, of="proofs of the job")
+@pytest.mark.rotate(2, of="jobs of Spark")
 @pytest.mark.parametrize("job", [("mysql97",), ("mysql56",), ("mariadb118",)], indirect=True)
 def test_only_a_change_that_the_log_does_not_show_is_a_difference(job: MirrorJob) -> None:
     job.settings = OFTEN
@@ -147,7 +147,7 @@ KILLS_AFTER_S = (2.0, 9.0)  # after the start of the job's process
 REPAIR = 'tables: {"*.*": {on_difference: repair, change_data_feed: true}}\n'
 
 
-@pytest.mark.rotate(1, of="repairs of the job")
+@pytest.mark.rotate(2, of="jobs of Spark")
 @pytest.mark.parametrize("job", [("mysql97",), ("mysql56",), ("mariadb118",)], indirect=True)
 def test_planted_differences_of_every_type_are_repaired_although_the_job_is_killed(
     job: MirrorJob,

@@ -38,7 +38,7 @@ def copying(job: MirrorJob) -> dict[str, str]:
     return found
 
 
-@pytest.mark.rotate(1, of="jobs of Spark")
+@pytest.mark.rotate(2, of="jobs of Spark")
 @pytest.mark.parametrize(
     "job", [("mysql97",), ("mariadb118",)], indirect=True, ids=["mysql97", "mariadb118"]
 )

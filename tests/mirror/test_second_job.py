@@ -9,7 +9,7 @@ from spark_sink.mirror.job import EXIT_TAKEN_OVER
 from tests.mirror.harness import TIMEOUT_S, MirrorJob
 
 
-@pytest.mark.rotate(1, of="jobs of Spark")
+@pytest.mark.rotate(2, of="jobs of Spark")
 def test_the_job_that_was_started_first_ends_with_its_exit_code_and_one_message(
     job: MirrorJob,
 ) -> None:

@@ -11,7 +11,7 @@ from tests.mirror.harness import MirrorJob
 from tests.mirror.lake import table_states
 
 
-@pytest.mark.rotate(1, of="jobs of Spark")
+@pytest.mark.rotate(2, of="jobs of Spark")
 @pytest.mark.timeout(900)
 def test_a_copy_whose_place_is_taken_waits_alone_until_it_is_free(job: MirrorJob) -> None:
     foreign = job.target / "shop" / "x"

@@ -19,7 +19,7 @@ from tests.support.java import QUICK_JAVA
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.rotate(1, of="jobs of Spark")
+pytestmark = pytest.mark.rotate(2, of="jobs of Spark")
 
 # A client without `register`. It reads a view of SQL, and a stream that the listener watches.
 CLIENT = """

@@ -13,7 +13,7 @@ import pytest
 from spark_sink.jars import delta_jars
 from tests.support.java import QUICK_JAVA
 
-pytestmark = pytest.mark.rotate(1, of="jobs of Spark")
+pytestmark = pytest.mark.rotate(2, of="jobs of Spark")
 
 SCRIPT = """
 import json

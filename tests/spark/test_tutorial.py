@@ -20,7 +20,7 @@ from tests.mirror.harness import end_group
 from tests.servers import Server
 from tests.support.java import QUICK_JAVA, QUICK_SPARK
 
-pytestmark = pytest.mark.rotate(1, of="jobs of Spark")
+pytestmark = pytest.mark.rotate(2, of="jobs of Spark")
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples/tutorial.py"

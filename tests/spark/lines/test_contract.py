@@ -96,7 +96,7 @@ def test_runs_read_more_than_the_queue_holds(shop: Shop) -> None:
     assert (runs == 1) == ADMISSION_CONTROL
 
 
-@pytest.mark.rotate(1, of="jobs of Spark")
+@pytest.mark.rotate(2, of="jobs of Spark")
 @pytest.mark.skipif(not has_delta(), reason="there is no Delta Lake for this Spark")
 def test_a_mirror_copies_a_table_and_follows_it(shop: Shop, tmp_path: Path) -> None:
     from spark_sink.mirror.assembly import apply_options, make_applier  # noqa: PLC0415

@@ -10,7 +10,7 @@ import pytest
 from tests.spark.lines.installs import LINES, ROOT, contract_command, environment
 
 
-@pytest.mark.rotate(1, of="jobs of Spark")
+@pytest.mark.rotate(2, of="jobs of Spark")
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", LINES)
