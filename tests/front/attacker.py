@@ -119,6 +119,9 @@ class Attacker(RawClient):
         """Close with RST, whatever has happened to the connection."""
         with suppress(OSError):
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            # A thread that reads would not notice that the socket is closed, and wait for its timeout. This ends its
+            # wait, and sends nothing.
+            self.socket.shutdown(socket.SHUT_RD)
         self.socket.close()
 
 

@@ -60,7 +60,7 @@ def _replace(
         lines = [
             line
             for add in added
-            for line in _lines(folder, add, change(pq.read_table(folder / unquote(add["path"]))))
+            for line in _lines(folder, add, change(_rows(folder / unquote(add["path"]))))
         ]
         if _committed(folder, int(commits[-1].stem) + 1, lines):
             return
@@ -77,6 +77,16 @@ def _changed(rows: pa.Table, key: str) -> tuple[pa.Table, int]:
     foreign = lines[last] | {key: lines[last][key] + 1_000_000}
     lines = [line for i, line in enumerate(lines) if i != lost] + [lines[doubled], foreign]
     return pa.Table.from_pylist(lines, rows.schema), keys
+
+
+def _rows(path: Path) -> pa.Table:
+    """Returns the rows of a file. Executors write the type INT96, which pyarrow reads as nanoseconds without a zone."""
+    rows = pq.read_table(path)
+    for place, kind in enumerate(rows.schema):
+        if kind.type == pa.timestamp("ns"):
+            moment = kind.with_type(pa.timestamp("us", "UTC"))
+            rows = rows.set_column(place, moment, rows.column(place).cast(moment.type))
+    return rows
 
 
 def _lines(folder: Path, add: dict[str, Any], rows: pa.Table) -> list[str]:
