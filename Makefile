@@ -16,7 +16,7 @@ help:
 	@echo "make demo     mirror a real MySQL server to Delta and compare every value (KEEP=1: until Ctrl-C; STANDBY=1:"
 	@echo "              with two daemons, the leader of which is killed under load)"
 	@echo "make picture  run the demo and draw docs/demo.svg"
-	@echo "make screenshot  run a server, a daemon and readers, and draw the status page and Spark's page of a stream into docs"
+	@echo "make screenshot  run a server, a daemon and readers, and draw the pages of the daemon, the mirror and Spark into docs"
 	@echo "make test     run lint, then all tests"
 	@echo "make test-deep  test generated tables on all four servers with new random seeds, for DEEP_MINUTES=10; then the long"
 	@echo "              tests of the mirror: kills, histories of DDL, copies under load"
@@ -95,6 +95,7 @@ picture: jars
 screenshot: jars
 	@deploy/setup.sh mirror chromium
 	@$(PY) -m deploy.screenshot docs
+	@$(PY) -m deploy.mirror_page docs
 	@$(PY) -m deploy.spark_ui docs/spark-ui.png
 
 # The other programs need Maven with a JDK, or Node; the report lists each program that cannot run, with the reason.

@@ -213,7 +213,8 @@ def run(  # noqa: PLR0913 - each option is one setting
         if settings.stages != "log":
             settings = with_server_names(settings)
         watch = _copy_watch(settings) if until_copied else None
-        code = Job(settings, make_applier if settings.stages != "log" else None, watch).run()
+        applier = make_applier if settings.stages != "log" else None
+        code = Job(settings, applier, watch, _completing(config, target)).run()
     raise typer.Exit(code)
 
 

@@ -19,6 +19,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
+from dispatcher.model.api_addresses import parse_addresses
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.yaml_settings.section import parse_listen
 from spark_sink.mirror.session import spark_session
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from spark_sink.mirror.copy_watch import CopyWatch
     from spark_sink.mirror.log.stage import LogStage
+    from spark_sink.mirror.page.job_page import JobPage
+    from spark_sink.mirror.page.job_status import AppliedState
     from spark_sink.mirror.runtime.claims import Claims
     from spark_sink.mirror.runtime.progress import ConsumerProgress
     from spark_sink.mirror.values.settings import MirrorSettings
@@ -47,6 +50,7 @@ class ApplyStage(Protocol):
     def run(self, stop: threading.Event, drain: bool) -> int: ...
     def wake(self) -> None: ...
     def progress(self) -> Iterable[ConsumerProgress]: ...
+    def consumers(self) -> Sequence[AppliedState]: ...
 
 
 class Job:
@@ -57,9 +61,11 @@ class Job:
         settings: MirrorSettings,
         make_applier: Callable[[SparkSession, MirrorSettings, Claims], ApplyStage] | None,
         copy_watch: CopyWatch | None = None,
+        complete: Callable[[str], str] = str,
     ) -> None:
         """`make_applier`: None if the job runs only the log stage; `copy_watch`: not None to end when the tables are
-        copied."""
+        copied; `complete`: adds options to the commands that the page shows."""
+        self._complete = complete
         self._copy_watch = copy_watch
         self._watched_code = 0
         self._settings = settings
@@ -138,8 +144,8 @@ class Job:
 
     @contextmanager
     def _metrics(self, applier: ApplyStage | None, listener: BinlogListener) -> Iterator[None]:
-        """Serve metrics if the settings name an address. Raises `BinlogError` SETTINGS if the job cannot listen at this
-        address."""
+        """Serve metrics and the page if the settings name an address. Raises `BinlogError` SETTINGS if the job cannot
+        listen at this address."""
         if self._settings.metrics is None:
             yield
             return
@@ -150,19 +156,43 @@ class Job:
         listen = parse_listen(self._settings.metrics)
         mirror = MirrorCollector(applier.progress if applier else no_progress, self._log_stages)
         try:
-            server = serve_metrics(listen.host, listen.port, mirror, StreamCollector(listener))
+            server = serve_metrics(
+                listen.host,
+                listen.port,
+                mirror,
+                StreamCollector(listener),
+                page=self._page(applier, listener),
+            )
         except OSError as error:
             raise BinlogError(
                 ErrorKind.SETTINGS,
                 f"metrics cannot be served at {self._settings.metrics}: {error.strerror}",
                 remedy="set metrics to an address of this host with a free port",
             ) from None
-        log.info("metrics are at http://%s:%d/metrics", listen.host, listen.port)
+        host = f"[{listen.host}]" if ":" in listen.host else listen.host
+        log.info(
+            "the page of this job is at http://%s:%d/, its metrics at /metrics",
+            host,
+            server.server_port,
+        )
         try:
             yield
         finally:
             server.shutdown()
             server.server_close()
+
+    def _page(self, applier: ApplyStage | None, listener: BinlogListener) -> JobPage:
+        from spark_sink.mirror.page.job_page import JobPage  # noqa: PLC0415
+        from spark_sink.mirror.page.job_status import SHOWN_MAX, JobStatus  # noqa: PLC0415
+
+        settings = self._settings
+        head = {
+            "target": settings.target,
+            "shown_max": SHOWN_MAX,
+            "daemons": [address.text for address in parse_addresses(settings.url)],
+        }
+        applied = applier.consumers if applier else tuple
+        return JobPage(JobStatus(head, applied, self._log_stages, listener.totals, self._complete))
 
     def _log_stages(self) -> list[tuple[str, bool]]:
         """Returns the consumer of each log stage, and True if the stage works."""

@@ -42,7 +42,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[ConsumerProgress], float]], ...] = (
     ("applied_timestamp_seconds", "When the newest applied transaction was committed; 0: not known.",
      lambda p: p.applied_at),
     ("lag_seconds", "Age of the newest applied transaction while later ones wait in the log; 0: none wait.",
-     lambda p: max(0.0, time.time() - p.applied_at) if p.applied_seq < p.logged_seq and p.applied_at else 0.0),
+     ConsumerProgress.lag_s),
     ("waiting_entries", "Entries of the log that wait for their tables' steps.", lambda p: p.waiting),
     ("failing_tables", "Tables and histories whose steps have failed and are tried again.", lambda p: p.failing),
 )  # fmt: skip

@@ -29,7 +29,8 @@ class TableLine:
     that the table requires of its readers; `proved`, `proved_rows`: when the last comparison of the whole table with
     the server's table that found no difference began, None if there was none, and how many rows it has compared;
     `differs`: the newest difference, until such a comparison finds none; `evidence`: path of the file with this
-    difference; `not_proved`: why the table cannot be compared.
+    difference; `not_proved`: why the table cannot be compared; `repaired_rows`: how many keys with rows that differed
+    were rewritten.
     """
 
     consumer: str
@@ -49,6 +50,7 @@ class TableLine:
     differs: str = ""
     evidence: str = ""
     not_proved: str = ""
+    repaired_rows: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.__slots__}
@@ -57,11 +59,8 @@ class TableLine:
         return values | {"copied": asdict(self.copied) if self.copied else None}
 
 
-class TargetFacts(Protocol):
-    """What a target says of its tables, read with Spark (`SparkFacts`) or without it (`LocalFacts`)."""
-
-    def rows(self) -> ControlRows:
-        """Returns the rows of the control table that no newer row replaces."""
+class TableFacts(Protocol):
+    """What is known of tables besides their records and proofs."""
 
     def applied(self, record: TableRecord) -> int:
         """Returns the lsn that a table's Delta table records; -1 if there is none."""
@@ -79,6 +78,13 @@ class TargetFacts(Protocol):
         oldest. `applied`: the lsn up to which each table is applied."""
 
 
+class TargetFacts(TableFacts, Protocol):
+    """What a target says of its tables, read with Spark (`SparkFacts`) or without it (`LocalFacts`)."""
+
+    def rows(self) -> ControlRows:
+        """Returns the rows of the control table that no newer row replaces."""
+
+
 def table_lines(
     facts: TargetFacts,
     patterns: Sequence[str] = (),
@@ -92,7 +98,16 @@ def table_lines(
         *control_rows.histories.values(),
         *_asked_for(control_rows),
     ]
-    records = selected(tables, patterns)
+    return lines_of(facts, selected(tables, patterns), control_rows.proofs, interval_s)
+
+
+def lines_of(
+    facts: TableFacts,
+    records: Sequence[TableRecord],
+    proofs: Mapping[str, Proof],
+    interval_s: Callable[[TableName], float] = lambda _: 0.0,
+) -> list[TableLine]:
+    """Returns the lines of these tables and histories, in their order. `proofs`: by table id."""
     applied = {
         r.table_id: max(r.from_lsn, facts.applied(r)) if r.folder else r.from_lsn for r in records
     }
@@ -116,32 +131,37 @@ def table_lines(
                 record.registered,
                 record.refused,
                 facts.features(record) if record.folder else (),
-                *_proof(control_rows.proofs.get(record.table_id), record),
+                *_proof(proofs.get(record.table_id), record),
             )
         )
     return lines
 
 
-def _proof(proof: Proof | None, record: TableRecord) -> tuple[datetime | None, int, str, str, str]:
-    """Returns the last five values of a table's line."""
+def _proof(
+    proof: Proof | None, record: TableRecord
+) -> tuple[datetime | None, int, str, str, str, int]:
+    """Returns the last six values of a table's line."""
     if proof is None or not record.is_live:
-        return None, 0, "", "", ""
+        return None, 0, "", "", "", 0
     found = proof.difference
     proved = None if proof.proved is None else datetime.fromtimestamp(proof.proved, UTC)
     differs, evidence = ("", "") if found is None else (str(found), found.evidence)
-    return proved, proof.proved_rows, differs, evidence, proof.skipped
+    return proved, proof.proved_rows, differs, evidence, proof.skipped, proof.repaired
 
 
 def proof_text(line: TableLine, now: datetime) -> str:
     """Returns what a person needs to know about the proof of a table; "" if nothing is known."""
+    texts = []
     if line.differs:
-        return f"differs: {line.differs}"
-    if line.not_proved:
-        return "not proved"
-    if line.proved is None:
-        return ""
-    age = duration_text((now - line.proved).total_seconds())
-    return f"proved {age} ago, {line.proved_rows} rows"
+        texts.append(f"differs: {line.differs}")
+    elif line.not_proved:
+        texts.append("not proved")
+    elif line.proved is not None:
+        age = duration_text((now - line.proved).total_seconds())
+        texts.append(f"proved {age} ago, {line.proved_rows} rows")
+    if line.repaired_rows:
+        texts.append(f"{line.repaired_rows} rows repaired")
+    return ", ".join(texts)
 
 
 def _why_waits(record: TableRecord, interval_s: Callable[[TableName], float]) -> str:

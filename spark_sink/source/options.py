@@ -64,6 +64,7 @@ KEYS = {
     "maxPartitions": "slices that a batch is read in, default 4, at most 254; more if they would be too large",
     "maxBytesPerPartition": "bytes of a slice, like 16MiB, default 64MiB; large transactions are cut, too",
     "retryTimeoutSeconds": "how long to wait for a daemon that does not answer, default 600",
+    "userAgent": "how the daemon's status page shows the reader, at most 200 ASCII characters; default binlog-source",
     **SNAPSHOT_KEYS,
 }
 _SPELLED = {key.lower(): key for key in KEYS}
@@ -241,11 +242,21 @@ class _ValueParser:
                 token_file=get("tokenFile", ""),
                 ca_file=get("caFile", ""),
                 retry_timeout_s=float(self._count("retryTimeoutSeconds", int(RETRY_TIMEOUT_S))),
+                user_agent=self._user_agent(),
             )
         except UserError as error:
             if get("url"):
                 self._findings.append(f"option 'url': {error.what}; {error.remedy}")
             return None
+
+    def _user_agent(self) -> str:
+        text = self._values.get("userAgent", "binlog-source")
+        if not re.fullmatch(r"[!-~](?:[ -~]{0,198}[!-~])?", text):
+            self._findings.append(
+                f"option 'userAgent' must be 1 to 200 printable ASCII characters, not {text!r}"
+            )
+            return ""
+        return text
 
     def _declares(
         self,

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import os
+import re
+import shlex
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,6 +15,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect
 
+from spark_sink.source.options import SourceOptions
 from tests.daemon.harness import DEADLINE_S, PASSWORD, Api, Daemon, Json, Reader, until
 from tests.daemon.test_readers import leave_poll
 from tests.servers import Server
@@ -142,6 +148,29 @@ def test_a_login_by_form(browser: Browser, daemon: Daemon) -> None:
         assert seen.page.context.cookies() == []
 
 
+def run_snippets(seen: Visit, daemon: Daemon) -> None:
+    """Run the command for curl, and parse the options of the other programs."""
+    buttons = seen.page.locator("[data-consumer=c] [data-copy]").evaluate_all(
+        "all => all.map(one => [one.dataset.copy, one.title])"
+    )
+    programs = dict(buttons)
+    assert [*programs] == ["curl", "SQL", "Python", "shell"]
+    before = daemon.api.row("c")["session"]
+    environment = os.environ | {"TOKEN": TOKEN}
+    subprocess.run(
+        ["bash", "-euc", programs["curl"]], check=True, cwd=daemon.folder, env=environment
+    )
+    assert daemon.api.row("c")["session"] == before
+    # The reader has acknowledged all changes; then nothing follows the first line.
+    assert (daemon.folder / "c.binlog").read_bytes()[:4] in (b"", b"\xfebin")
+    given = dict(re.findall(r"(\w+) '([^']+)'", programs["SQL"]))
+    assert SourceOptions.parse(given).address.url == daemon.url
+    first, _, _ = ast.parse(programs["Python"]).body
+    assert isinstance(first, ast.Assign) and ast.literal_eval(first.value) == given
+    words = shlex.split(programs["shell"])
+    assert words[1:4] == ["read", "c", "--no-ack"] and daemon.url in words
+
+
 def test_the_page_shows_what_the_api_tells(
     browser: Browser, daemon: Daemon, mysql97: Server
 ) -> None:
@@ -180,6 +209,7 @@ def test_the_page_shows_what_the_api_tells(
             problem = seen.text(f"[data-problem~={name}]")
             assert rows[name]["last_error_remedy"] in problem
             assert rows[name]["last_error"].split(";")[0] in problem
+        run_snippets(seen, daemon)
         # Plots begin with the data of the last minutes, which the daemon has in memory.
         seen.page.locator("[data-consumer=c] .canvas").last.scroll_into_view_if_needed()
         expect(seen.page.locator("[data-consumer=c] canvas")).to_have_count(3)

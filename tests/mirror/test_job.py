@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.daemon.harness import until
 from tests.mirror.harness import TIMEOUT_S, MirrorJob
 from tests.servers.ports import free_port
+from tests.support.browser import chromium
 from tests.support.terminal import INTERRUPT, Terminal, on_terminal
 
 
@@ -41,14 +43,18 @@ def test_consumers_are_mirrored_and_one_bad_table_stops_alone(job: MirrorJob) ->
     assert "Traceback" not in job.log
     assert "Exception" not in job.log
 
-    job.settings = f"metrics: 127.0.0.1:{free_port()}\n"
-    job.start("shop", now=False)
+    port = free_port()
+    job.settings = f"metrics: 127.0.0.1:{port}\n"
+    job.start("shop", "other", now=False)
     with on_terminal(
-        job.command("top", "--every=0.5", consumers=("shop",)), job.job_environment(), job.home
+        job.command("top", "--every=0.5", consumers=("shop", "other")),
+        job.job_environment(),
+        job.home,
     ) as top:
         execute("INSERT INTO t VALUES (3, 3)", "DELETE FROM t WHERE id = 1", database="shop")
         job.until_equal("shop")
         watch_top(job, top)
+    watch_page(job, f"http://127.0.0.1:{port}/")
     assert job.stop() == 0, job.log
     assert "Traceback" not in job.log
     assert "Exception" not in job.log
@@ -87,6 +93,51 @@ def watch_top(job: MirrorJob, top: Terminal) -> None:
     top.type(INTERRUPT)
     assert top.process.wait(TIMEOUT_S) == 0
     assert "Traceback" not in "\n".join(top.lines())
+
+
+def watch_page(job: MirrorJob, address: str) -> None:
+    """Assert that the page shows what `tables` prints, and that it and the daemon's page link to each other."""
+    command = job.command("tables", "--json", consumers=("shop", "other"))
+    printed = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=job.home, env=job.job_environment()
+    ).stdout
+    lines = {line["table"]: line for line in map(json.loads, printed.splitlines())}
+    complaints: list[str] = []
+    requests: list[str] = []
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(1000 * TIMEOUT_S)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda one: complaints.append(one.text) if one.type == "error" else None)
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(address)
+        page.wait_for_selector("[data-live=true]")
+        states = page.locator("[data-table]").evaluate_all(
+            "all => all.map(one => [one.dataset.table, one.dataset.state])"
+        )
+        assert dict(states) == {label: line["state"] for label, line in lines.items()}
+        assert states[0] == ["other.incomplete", "stopped"]
+        problem = page.locator("[data-problem='other.incomplete']").inner_text()
+        what, _, remedy = lines["other.incomplete"]["reason"].partition("; ")
+        assert what in problem and remedy in problem and f"--config {job.home}" in remedy
+        job.server.execute("INSERT INTO t VALUES (50, 1)", database="shop")
+        page.wait_for_function(
+            "document.querySelector(\"[data-table='shop.t'] [data-label='rows applied']\").textContent"
+        )
+        page.click("[data-show=stopped]")
+        page.wait_for_selector("[data-tables='1']")
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.click(f"footer a[href='{job.daemon.url}']")
+        page.wait_for_selector("[data-consumer=shop] summary")
+        page.click("[data-consumer=shop] summary")
+        page.wait_for_selector(f"[data-consumer=shop] a[href='{address}']")
+    assert complaints == []
+    assert {url.split("/")[2] for url in requests} == {
+        address.split("/")[2],
+        job.daemon.url.split("/")[2],
+    }
 
 
 def test_bad_input_ends_with_2_before_anything_starts(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Answers that may be large, and the files of packages.
+"""Answers that may be large.
 
 `Response` passes its body to the server in one piece. If the connection uses TLS and its client does not read, the
 connection then stores the whole encrypted body. A `LongAnswer` passes its body in parts: each part after most of the
@@ -6,9 +6,6 @@ previous part has been sent.
 """
 
 from __future__ import annotations
-
-from functools import cache
-from importlib import resources
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -27,9 +24,3 @@ class LongAnswer(Response):
             part = body[start : start + PART_BYTES]
             more = start + PART_BYTES < len(body)
             await send({"type": "http.response.body", "body": part, "more_body": more})
-
-
-@cache
-def package_file(package: str, *path: str) -> bytes:
-    """Returns the content of a package's file. The content is cached, so all answers share its bytes."""
-    return resources.files(package).joinpath(*path).read_bytes()

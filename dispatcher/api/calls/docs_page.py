@@ -12,8 +12,9 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from dispatcher.api.access.guard import Guard
-from dispatcher.api.answers.long_answer import LongAnswer, package_file
+from dispatcher.api.answers.long_answer import LongAnswer
 from dispatcher.api.calls.route import Call, Json, Route
+from dispatcher.web.assets import package_file
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:;"

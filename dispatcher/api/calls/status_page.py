@@ -1,8 +1,7 @@
 """The status page at /, its files, its login, and the data that it shows.
 
-The daemon serves all files of the page. The content security policy forbids the browser to load anything else. The
-files are the same for everyone and need no token; the data need a token. `static/vendor/` contains libraries as their
-authors published them.
+The daemon serves all files of the page (`dispatcher.web.assets`). The files are the same for everyone and need no
+token; the data need a token.
 """
 
 from __future__ import annotations
@@ -17,29 +16,16 @@ from starlette.responses import Response, StreamingResponse
 from dispatcher.access.tokens import Token
 from dispatcher.api.access.guard import Guard
 from dispatcher.api.access.logins import LOGIN_REMEDY, LOGIN_S, VIEW_SCOPES, cookie_name
-from dispatcher.api.answers.long_answer import package_file
 from dispatcher.api.answers.problems import refusal
 from dispatcher.api.calls.feed import StatusFeed, StatusSource
 from dispatcher.api.calls.route import Call, Json, Route
 from dispatcher.api.calls.router import read_body
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.web.assets import HEADERS, SHARED, media_type, static_file
 
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
-    " base-uri 'none'; frame-ancestors 'none'"
-)
-_HEADERS = {"Content-Security-Policy": _POLICY, "Referrer-Policy": "same-origin"}
 _FORM_BYTES_MAX = 8192
-_TYPES = {
-    "css": "text/css",
-    "js": "text/javascript",
-    "mjs": "text/javascript",
-    "svg": "image/svg+xml",
-}
-FILES = (
-    "page.css", "page.mjs", "format.mjs", "plots.mjs", "topology.mjs", "timeline.mjs", "icon.svg",
-    "vendor/preact.mjs", "vendor/htm.mjs", "vendor/uPlot.iife.min.js", "vendor/uPlot.min.css",
-)  # fmt: skip
+OWN = ("page.css", "page.mjs", "plots.mjs", "snippets.mjs", "topology.mjs", "timeline.mjs")
+FILES = (*OWN, *SHARED)
 
 
 def status_page_routes(guard: Guard, source: StatusSource, feed: StatusFeed) -> Iterator[Route]:
@@ -56,7 +42,7 @@ def status_page_routes(guard: Guard, source: StatusSource, feed: StatusFeed) -> 
             viewer(call)
         except BinlogError:
             return _redirect("login")
-        return Response(_file("page.html"), headers=_HEADERS, media_type="text/html")
+        return Response(_file("page.html"), headers=HEADERS, media_type="text/html")
 
     async def who(call: Call) -> Json:
         token = viewer(call)
@@ -152,22 +138,20 @@ def _token_of_form(data: bytes) -> str:
 def _form(error: str, status: int = 200) -> Response:
     text = _file("login.html").decode()
     shown = f'<p class="refused" role="alert">{html.escape(error)}</p>' if error else ""
-    return Response(text.replace("<!-- error -->", shown), status, _HEADERS, "text/html")
+    return Response(text.replace("<!-- error -->", shown), status, HEADERS, "text/html")
 
 
 def _redirect(to: str) -> Response:
     """`to`: a relative URL, because a proxy may serve the page below a path of its own."""
-    return Response(status_code=303, headers={"Location": to, **_HEADERS})
+    return Response(status_code=303, headers={"Location": to, **HEADERS})
 
 
 def _static(name: str) -> Callable[[Call], Awaitable[Response]]:
-    media_type = _TYPES[name.rpartition(".")[2]]
-
     async def file(_: Call) -> Response:
-        return Response(_file(name), media_type=media_type)
+        return Response(_file(name), media_type=media_type(name))
 
     return file
 
 
 def _file(name: str) -> bytes:
-    return package_file("dispatcher.api", "static", name)
+    return static_file("dispatcher.api", name)

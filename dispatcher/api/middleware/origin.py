@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dispatcher.access.tokens import Tokens
 from dispatcher.api.answers.problems import problem
 from dispatcher.model.errors import ErrorKind, UserError
-from dispatcher.yaml_settings.values import is_loopback
+from dispatcher.yaml_settings.values import host_of, is_loopback
 
 Headers = Iterable[tuple[bytes, bytes]]
 _EXAMINED = frozenset((b"host", b"origin", b"sec-fetch-site"))
@@ -109,14 +109,6 @@ class OriginGuard:
         if parts.scheme not in ("http", "https") or not host:
             return False
         return parts.netloc == own or host in self._hosts
-
-
-def host_of(header: str) -> str:
-    """The host of a Host header, without port and brackets; "" if the header is invalid."""
-    try:
-        return urlsplit(f"//{header}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _is_ip_address(host: str) -> bool:

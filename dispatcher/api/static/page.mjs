@@ -1,13 +1,13 @@
 // The status page. It renders each snapshot that the daemon sends as a server-sent event.
 
-import { createElement, render } from "./vendor/preact.mjs";
-import htm from "./vendor/htm.mjs";
+import { render } from "./vendor/preact.mjs";
 import { byteRate, bytes, count, duration } from "./format.mjs";
+import { Live, Problem, Tile, html } from "./parts.mjs";
 import { addPoints, forgetSamples } from "./plots.mjs";
+import { access } from "./snippets.mjs";
 import { TimelineView } from "./timeline.mjs";
-import { ConnectionView, Problem, groupedProblems, problemsOf } from "./topology.mjs";
+import { ConnectionView, groupedProblems, problemsOf } from "./topology.mjs";
 
-const html = htm.bind(createElement);
 const RETRY_MS = 2000;
 const LATE_MS = 8000;
 const FILTER_FROM = 8; // consumers
@@ -16,10 +16,6 @@ const state = { snapshot: null, events: [], login: false, live: false, trouble: 
 
 function sum(values) {
   return values.reduce((total, value) => total + value, 0);
-}
-
-function Tile({ label, value, note, tone, name }) {
-  return html`<div class="tile ${tone ?? ""}"><span>${label}</span><b data-tile=${name}>${value}</b><small>${note ?? ""}</small></div>`;
 }
 
 function Tiles({ consumers, connections }) {
@@ -57,7 +53,7 @@ function Header() {
     <h1>binlog-dispatcher</h1>
     <small>${snapshot?.version ?? ""} · ${location.host}</small>
     <${Role} role=${snapshot?.role} />
-    <span class="live ${live ? "good" : "bad"}" role="status" data-live=${live}>${live ? "live" : trouble || "connecting"}</span>
+    <${Live} live=${live} trouble=${trouble} />
     ${login && html`<form action="logout" method="post"><button type="submit">Log out</button></form>`}
   </header>`;
 }
@@ -91,7 +87,9 @@ function App() {
       ${consumers.length >= FILTER_FROM && html`<${Filter} matching=${wanted.length} total=${consumers.length} />`}
       ${consumers.length === 0 && html`<p class="waiting">${snapshot.role?.role === "standby"
         ? "This daemon stands by: the consumers are on the leader's page."
-        : "The settings declare no consumer that this token may see. Add one to the section consumers of the settings and reload the daemon (SIGHUP), or declare one over the API."}</p>`}
+        : html`The settings declare no consumer that this token may see. Add one to the section <code>consumers</code> of the settings and reload the daemon (SIGHUP),
+          for example <code>${"consumers: {shop: {mysql: \"repl@db1:3306\", password_file: repl.password, databases: [shop]}}"}</code>; or declare one over the <a href="docs">API</a>.
+          <code>binlog-dispatcher init</code> prepares a server and writes the settings.`}</p>`}
       ${connections.map((connection, at) => html`<${ConnectionView} key=${`${connection.name} ${at}`} connection=${connection} rows=${rows} />`)}
       <${TimelineView} events=${events} now=${time} />
     </main>
@@ -157,7 +155,7 @@ async function ask() {
     return;
   }
   const { login, viewers, room } = await answer.json();
-  state.login = login;
+  state.login = access.tokens = login;
   if (!room) {
     state.trouble = `${viewers} browsers watch this page; waiting until one is closed`;
     draw();

@@ -1,10 +1,9 @@
 // Small plots of the last ten minutes, and the samples that they show.
 
-import { Component, createElement } from "./vendor/preact.mjs";
-import htm from "./vendor/htm.mjs";
+import { Component } from "./vendor/preact.mjs";
 import { clock } from "./format.mjs";
+import { html } from "./parts.mjs";
 
-const html = htm.bind(createElement);
 const WINDOW_S = 600;
 const WINDOW_MIN_S = 120;
 const HEIGHT = 46;

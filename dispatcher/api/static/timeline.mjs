@@ -1,10 +1,9 @@
 // What happened: a strip of the last ten minutes, and the newest events as text.
 
-import { Component, createElement } from "./vendor/preact.mjs";
-import htm from "./vendor/htm.mjs";
+import { Component } from "./vendor/preact.mjs";
 import { clock, duration } from "./format.mjs";
+import { html } from "./parts.mjs";
 
-const html = htm.bind(createElement);
 const STRIP_S = 600;
 const LISTED = 12; // and all of them on demand
 const TONES = {

@@ -1,11 +1,10 @@
 // Connections, their dispatchers, and the consumers of each, with what is wrong and what to do about it.
 
-import { Component, createElement } from "./vendor/preact.mjs";
-import htm from "./vendor/htm.mjs";
+import { Component } from "./vendor/preact.mjs";
 import { ago, byteRate, bytes, duration, place, thingRate, things } from "./format.mjs";
+import { html } from "./parts.mjs";
 import { Plot } from "./plots.mjs";
-
-const html = htm.bind(createElement);
+import { Snippets } from "./snippets.mjs";
 
 const STATE_TONES = {
   streaming: "good", ended: "good", connecting: "warn", paused: "warn", closed: "warn", detached: "warn", failed: "bad",
@@ -16,6 +15,13 @@ const READER_TONES = { none: "calm", waiting: "good", reading: "good", slow: "wa
 function readerTone(row) {
   if (row.reader === "gone") return row.unacknowledged_bytes > 0 ? "bad" : "warn";
   return READER_TONES[row.reader] ?? "calm";
+}
+
+// The page of a mirror, from the port that its reader sends. The host is the reader's, so that a reader cannot name another.
+function readerPage(row) {
+  const port = /\(page :(\d{1,5})\)/.exec(row.reader_user_agent ?? "")?.[1];
+  const host = row.reader_address?.includes(":") ? `[${row.reader_address}]` : row.reader_address;
+  return port && host ? `http://${host}:${port}/` : null;
 }
 
 function lastCall(row) {
@@ -89,14 +95,6 @@ export function groupedProblems(rows) {
   return [...groups.values()].sort((one, other) => rank(one) - rank(other));
 }
 
-export function Problem({ problem, names }) {
-  return html`<div class="problem ${problem.tone}" role=${problem.tone === "bad" ? "alert" : null} data-problem=${names.join(" ")}>
-    <p><b>${names.join(", ")}</b> <span class="badge ${problem.tone}">${problem.title}</span></p>
-    <p class="error">${problem.what}</p>
-    ${problem.remedy && html`<p class="remedy"><span>What to do</span> ${problem.remedy}</p>`}
-  </div>`;
-}
-
 function Field({ row, name, text, title }) {
   const raw = row[name];
   return html`<span data-field=${name} data-value=${raw === null ? "" : String(raw)} title=${title}>${text ?? raw}</span>`;
@@ -112,7 +110,7 @@ function Details({ row, full }) {
     ["detaches", html`<${Field} row=${row} name="detaches" />`],
     ["gaps", html`<${Field} row=${row} name="gaps" />`],
     ["session", html`<${Field} row=${row} name="session" text=${row.session || "none"} />${row.session_age_seconds == null ? "" : `, opened ${ago(row.session_age_seconds)}`}`],
-    ["reader", html`<${Field} row=${row} name="reader_address" text=${row.reader_address ?? "–"} /> <${Field} row=${row} name="reader_user_agent" text=${row.reader_user_agent ?? ""} />`],
+    ["reader", html`<${Field} row=${row} name="reader_address" text=${row.reader_address ?? "–"} /> <${Field} row=${row} name="reader_user_agent" text=${row.reader_user_agent ?? ""} />${readerPage(row) && html` <a href=${readerPage(row)} rel="noreferrer">its page</a>`}`],
     ["last poll", ago(row.poll_age_seconds)],
     ["last acknowledgement", ago(row.acknowledgement_age_seconds)],
     ["delivered", `${things(row.delivered_transactions, "transaction")}, ${bytes(row.delivered_bytes)}`],
@@ -154,7 +152,7 @@ class ConsumerNode extends Component {
       ${problems.map((problem) => html`<p class="inline ${problem.tone}"><b>${problem.title}${problem.ofAll ? "" : ":"}</b> ${problem.ofAll ? "" : problem.what}</p>`)}
       <details onToggle=${(event) => this.open(event)}>
         <summary>details</summary>
-        ${isOpen && html`<${Details} row=${row} full=${full} />`}
+        ${isOpen && html`<${Details} row=${row} full=${full} /><${Snippets} name=${row.name} />`}
       </details>
     </li>`;
   }

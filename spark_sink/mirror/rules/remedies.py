@@ -153,6 +153,11 @@ def of_difference(label: str, *, columns: bool) -> str:
     )
 
 
+def of_live_difference(label: str) -> str:
+    """The rows of a table that is not stopped differ from the server's."""
+    return f"let the mirror rewrite the rows that differ: {_repair(label)}"
+
+
 def of_conflict(label: str) -> str:
     """The log describes other columns than the server."""
     return (

@@ -129,6 +129,10 @@ class Applier:
         """Returns how far each consumer is applied."""
         return [consumer.progress() for consumer in self._all]
 
+    def consumers(self) -> list[AppliedConsumer]:
+        """Returns the consumers. Only the thread of `run` may call methods of them, except `progress`."""
+        return self._all
+
     def _post(self, consumer: str, event: Event) -> None:
         """Add an event. Any thread may call this."""
         self._inbox.put((consumer, event))

@@ -1,8 +1,9 @@
-"""Counts how far the log of a consumer is applied, for metrics and messages. Pure."""
+"""Counts how far the log of a consumer is applied, for metrics, messages and the page."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -109,6 +110,11 @@ class ConsumerProgress:
     repaired_rows: int = 0
     proved: ProvedTables | None = None
     invalid: Mapping[str, int] = field(default_factory=Counter)
+
+    def lag_s(self) -> float:
+        """Returns the age of the newest applied transaction while later ones wait in the log; 0 if none wait."""
+        waits = self.applied_seq < self.logged_seq and self.applied_at
+        return max(0.0, time.time() - self.applied_at) if waits else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -486,7 +486,7 @@ class MirrorSettings(SettingsSection):
     spark: SparkSettings = SparkSettings()
     metrics: str | None = Field(
         default=None,
-        description="Serve Prometheus metrics at this address, such as `127.0.0.1:9464`",
+        description="Serve Prometheus metrics and [a page](mirror-page.md) at this address, such as `127.0.0.1:9464`",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Lines of this level and of more severe ones are written"
@@ -660,7 +660,14 @@ class MirrorSettings(SettingsSection):
             "maxPartitions": str(self.max_partitions),
             "maxBytesPerPartition": str(self.max_bytes_per_partition),
             "retryTimeoutSeconds": str(self.retry_timeout_seconds),
+            "userAgent": self._user_agent(),
         }
+
+    def _user_agent(self) -> str:
+        """Returns how the daemon shows this reader. The daemon's status page makes a link of the port of the job's
+        page."""
+        port = 0 if self.metrics is None else parse_listen(self.metrics).port
+        return f"binlog-mirror (page :{port})" if port else "binlog-mirror"
 
 
 def copy_section(settings: MirrorSettings) -> CopySettings:

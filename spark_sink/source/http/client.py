@@ -426,6 +426,7 @@ class ConsumerClient:
         headers = {
             "Accept": "application/json, application/octet-stream",
             "Content-Type": "application/json",
+            "User-Agent": self._endpoint.user_agent,
         }
         if token := self._endpoint.bearer():
             headers["Authorization"] = f"Bearer {token}"

@@ -15,7 +15,8 @@ class DaemonEndpoint:
 
     `url`: one address, or the addresses of a leader and its standbys with commas between them; `addresses`: the parsed
     addresses, in the order of `url`. The client reads `token_file` for every request, so a rotated token needs no
-    restart. The file must exist on every host where a client runs. `repr` hides the token.
+    restart. The file must exist on every host where a client runs. `user_agent`: how the daemon shows
+    the reader. `repr` hides the token.
     """
 
     url: str
@@ -24,6 +25,7 @@ class DaemonEndpoint:
     ca_file: str = ""
     timeout_s: float = 60.0
     retry_timeout_s: float = 600.0
+    user_agent: str = "binlog-source"
     addresses: tuple[ApiAddress, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from dispatcher import api as api_package
+from dispatcher import web as web_package
 from dispatcher.access.tokens import EVERYTHING, Scope, Token, Tokens
 from dispatcher.api.access import logins as logins_module
 from dispatcher.api.access.logins import LOGIN_S, LOGINS_MAX, Logins
@@ -27,6 +28,7 @@ from tests.api.conftest import ADMINISTER, FULL, READ, SCRAPE, TOKENS, Connect
 from tests.support.fake_readers import FakeReaders
 
 STATIC = Path(api_package.__file__).with_name("static")
+SHARED = Path(web_package.__file__).with_name("static")
 MakeApi = Callable[..., Api]
 COOKIE = "binlog-dispatcher-8085"
 
@@ -359,7 +361,12 @@ def test_a_repeated_event_keeps_the_time_of_its_first(monkeypatch: pytest.Monkey
 
 
 async def test_every_file_is_served_and_nothing_else_is_loaded(connect: Connect) -> None:
-    kept = {file.relative_to(STATIC).as_posix() for file in STATIC.rglob("*") if file.is_file()}
+    kept = {
+        file.relative_to(folder).as_posix()
+        for folder in (STATIC, SHARED)
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
     pages = {"page.html", "login.html", "vendor/versions.json"}
     assert kept - {*status_page.FILES} - pages == {
         f"vendor/{name}.LICENSE" for name in ("preact", "htm", "uPlot")
@@ -367,23 +374,29 @@ async def test_every_file_is_served_and_nothing_else_is_loaded(connect: Connect)
     async with connect() as client:
         for name in status_page.FILES:
             answer = await client.get(f"/static/{name}")
-            assert answer.status_code == 200 and answer.content == (STATIC / name).read_bytes()
+            folder = STATIC if name in status_page.OWN else SHARED
+            assert answer.status_code == 200 and answer.content == (folder / name).read_bytes()
         page = await client.get("/login")
     policy = page.headers["Content-Security-Policy"]
     assert (
         policy.startswith("default-src 'none'") and "unsafe" not in policy and "http" not in policy
     )
-    for file in (*STATIC.glob("*.html"), *STATIC.glob("*.mjs"), *STATIC.glob("*.css")):
-        addresses = re.findall(r"https?://[^\s\"']+", file.read_text(encoding="utf-8"))
+    for file in (
+        *STATIC.glob("*.*"),
+        *SHARED.glob("*.html"),
+        *SHARED.glob("*.mjs"),
+        *SHARED.glob("*.css"),
+    ):
+        addresses = re.findall(r"https?://[\w.]+", file.read_text(encoding="utf-8"))
         assert addresses == [], file.name
 
 
 def test_libraries_are_the_published_files() -> None:
-    versions = json.loads((STATIC / "vendor/versions.json").read_text(encoding="utf-8"))
+    versions = json.loads((SHARED / "vendor/versions.json").read_text(encoding="utf-8"))
     pinned = {name: digest for one in versions for name, digest in one["sha256"].items()}
     found = {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in (STATIC / "vendor").iterdir()
+        for file in (SHARED / "vendor").iterdir()
         if file.name != "versions.json"
     }
     assert found == pinned
