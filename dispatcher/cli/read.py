@@ -41,7 +41,7 @@ from dispatcher.mysql.server_address import (
 
 if TYPE_CHECKING:
     from dispatcher.library.options import StartAt
-    from dispatcher.reader.change_lines import MaskedColumn
+    from dispatcher.reader.change_lines import LineForm, MaskedColumn
     from dispatcher.reader.change_sources import ChangeSource
 
 _FILES = "files:"
@@ -99,6 +99,14 @@ def read_command(  # noqa: PLR0913 - one parameter per option
     schemas: Annotated[
         bool, typer.Option("--schema", help="Also print a line with a table's columns and types.")
     ] = False,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORM",
+            help="plain, or debezium: the envelope of Debezium's MySQL connector.",
+        ),
+    ] = "plain",
     masks: Annotated[
         list[str] | None,
         typer.Option(
@@ -175,6 +183,7 @@ def read_command(  # noqa: PLR0913 - one parameter per option
             lower_case_table_names=opened.lower_case_table_names,
             schemas=schemas,
             masks=masked,
+            form=line_form,
         )
         await copy_changes(opened, lines, output, once=once)
 
@@ -185,6 +194,7 @@ def read_command(  # noqa: PLR0913 - one parameter per option
 
     with errors_as_exit_codes():
         masked = _masked_columns(masks or (), mask_secret_file, mask_secret_env)
+        line_form = _line_form(form, source, schemas=schemas)
         place = None if start is None else parse_place(start, "--from")
         if source.startswith(("mysql://", _FILES)):
             if no_ack:
@@ -209,6 +219,24 @@ def read_command(  # noqa: PLR0913 - one parameter per option
         except BrokenPipeError:
             # When Python exits, it flushes standard output once more. This flush must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _line_form(form: str, source: str, *, schemas: bool) -> LineForm:
+    """Returns the form of `--format`. Raises `UserError`."""
+    from dispatcher.reader.change_lines import PlainForm  # noqa: PLC0415
+    from dispatcher.reader.debezium_lines import DebeziumForm  # noqa: PLC0415
+
+    if form == "plain":
+        return PlainForm()
+    if form != "debezium":
+        raise wrong(f"--format {form!r}", "use plain or debezium")
+    if schemas:
+        raise wrong("--schema is for --format plain", "leave out one of them")
+    if source.startswith(_FILES):
+        return DebeziumForm("files")
+    if source.startswith("mysql://"):
+        return DebeziumForm(parse_address(source, _FORMS)[1])
+    return DebeziumForm(source)
 
 
 def _masked_columns(

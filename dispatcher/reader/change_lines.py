@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.subscription import NamePatterns
 
 _KEYS = ("op", "database", "table", "before", "after", "gtid", "committed_at", "file", "pos")
-_ORDER = ("epoch", "seq", "ordinal")
+LINE_ORDER = ("epoch", "seq", "ordinal")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -45,13 +45,23 @@ class MaskedColumn(NamedTuple):
     mask: Mask
 
 
+class LineForm(Protocol):
+    """The form of the lines."""
+
+    def row_lines(self, part: TableChanges) -> pa.RecordBatch:
+        """Returns the columns `line`, `epoch`, `seq` and `ordinal` of a batch of rows, in the order of the rows."""
+
+    def statement_line(self, ddl: Ddl) -> str:
+        """Returns the line of a statement."""
+
+
 class ChangeLines:
     """Writes the changes of one consumer.
 
     `tables`: names and patterns like `shop.order_*`; () for all tables. A statement is written if it names one of these
     tables, or if it is not known which tables it touches. `lower_case_table_names`: the server's setting. `schemas`:
     True to write a line with the columns before a table's first row, and after each change of its columns; `masks`: the
-    columns whose values are masked.
+    columns whose values are masked; `form`: by default `PlainForm`.
     """
 
     def __init__(
@@ -62,8 +72,10 @@ class ChangeLines:
         schemas: bool = False,
         invalid_dates: InvalidDates = InvalidDates.NULL,
         masks: Sequence[MaskedColumn] = (),
+        form: LineForm | None = None,
     ) -> None:
         self._masks = masks
+        self._form = form or PlainForm()
         patterns = tuple(tables)
         self._tables = NamePatterns(patterns, lower_case_table_names) if patterns else None
         self._schemas: dict[str, str] | None = {} if schemas else None
@@ -78,9 +90,9 @@ class ChangeLines:
                 yield from _in_order(rows)
                 rows = []
                 if self._has_statement(change):
-                    yield _statement_line(change).encode()
+                    yield self._form.statement_line(change).encode()
             elif self._has(change.table_map.label):
-                lines = _row_lines(change)
+                lines = self._form.row_lines(change)
                 if (schema := self._schema_line(change.table_map)) is not None:
                     # The sort is stable, so the line keeps its place before the first row.
                     rows.append(lines.slice(0, 1).set_column(0, "line", _texts([schema])))
@@ -123,7 +135,7 @@ class ChangeLines:
             for c in table_map.columns
         ]
         key = [table_map.columns[i].name for i in table_map.key]
-        line = _line(
+        line = json_line(
             {
                 "op": "schema",
                 "database": table_map.database,
@@ -138,7 +150,8 @@ class ChangeLines:
         return line
 
 
-def _line(value: dict[str, Any]) -> str:
+def json_line(value: dict[str, Any]) -> str:
+    """Returns a value as JSON with a line feed."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
@@ -146,34 +159,42 @@ def _texts(values: list[str]) -> pa.Array:
     return pa.array(values, pa.large_string())
 
 
-def _statement_line(ddl: Ddl) -> str:
-    committed_at = _EPOCH + timedelta(microseconds=ddl.committed_at)
-    return _line(
-        {
-            "op": Op.DDL,
-            "database": ddl.statement.database,
-            "query": ddl.statement.text,
-            "gtid": ddl.gtid or None,
-            "committed_at": f"{committed_at:%Y-%m-%dT%H:%M:%S.%f}Z",
-            "file": ddl.file,
-            "pos": ddl.pos,
-            "epoch": ddl.epoch,
-            "seq": ddl.seq,
-            "ordinal": ddl.ordinal,
-        }
-    )
+class PlainForm:
+    """The lines that the module's docstring describes."""
+
+    def row_lines(self, part: TableChanges) -> pa.RecordBatch:
+        """Returns the columns of `LineForm.row_lines`."""
+        batch = json_text(part.batch)
+        names = (*_KEYS, *LINE_ORDER)
+        fields = [batch.schema.field(name) for name in names]
+        rows = pa.StructArray.from_arrays([batch.column(name) for name in names], fields=fields)
+        return finished_lines(json_objects(rows, {}, IMAGES), batch)
+
+    def statement_line(self, ddl: Ddl) -> str:
+        """Returns the line of a statement."""
+        committed_at = _EPOCH + timedelta(microseconds=ddl.committed_at)
+        return json_line(
+            {
+                "op": Op.DDL,
+                "database": ddl.statement.database,
+                "query": ddl.statement.text,
+                "gtid": ddl.gtid or None,
+                "committed_at": f"{committed_at:%Y-%m-%dT%H:%M:%S.%f}Z",
+                "file": ddl.file,
+                "pos": ddl.pos,
+                "epoch": ddl.epoch,
+                "seq": ddl.seq,
+                "ordinal": ddl.ordinal,
+            }
+        )
 
 
-def _row_lines(part: TableChanges) -> pa.RecordBatch:
-    """Returns the columns `line`, `epoch`, `seq` and `ordinal` of a batch of rows."""
-    batch = json_text(part.batch)
-    names = (*_KEYS, *_ORDER)
-    fields = [batch.schema.field(name) for name in names]
-    rows = pa.StructArray.from_arrays([batch.column(name) for name in names], fields=fields)
-    lines = pc.binary_join_element_wise(json_objects(rows, {}, IMAGES), "\n", "")
+def finished_lines(objects: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns the columns of `LineForm.row_lines`. `objects`: the rows as JSON; `rows`: contains `LINE_ORDER`."""
+    lines = pc.binary_join_element_wise(objects, "\n", "")
     return pa.RecordBatch.from_arrays(
-        [lines.cast(pa.large_string()), *(batch.column(name) for name in _ORDER)],
-        names=["line", *_ORDER],
+        [lines.cast(pa.large_string()), *(rows.column(name) for name in LINE_ORDER)],
+        names=["line", *LINE_ORDER],
     )
 
 
@@ -182,7 +203,7 @@ def _in_order(batches: list[pa.RecordBatch]) -> Iterator[memoryview]:
     if not batches:
         return
     rows = pa.Table.from_batches(batches).combine_chunks()
-    keys = [rows.column(name).to_numpy() for name in reversed(_ORDER)]
+    keys = [rows.column(name).to_numpy() for name in reversed(LINE_ORDER)]
     lines = rows.column("line").chunk(0)
     order: NDArray[np.int64] = np.lexsort(keys)
     if len(batches) > 1 and (order[1:] < order[:-1]).any():

@@ -181,6 +181,11 @@ def test_a_folder_of_files_is_read(scene: Scene, tmp_path: Path) -> None:
         (("shop", "--url", "http://x", "--from", "nonsense"), "--from: "),
         (("mysql://u@h/shop", "--from", "uuid:x-"), "--from: "),
         (("mysql://u@h/shop", "--tls-mode", "some"), "tls.mode"),
+        (("mysql://u@h/shop", "--format", "avro"), "use plain or debezium"),
+        (
+            ("mysql://u@h/shop", "--format", "debezium", "--schema"),
+            "--schema is for --format plain",
+        ),
         (("files:/nowhere", "--once"), "the folder cannot be read"),
     ],
 )

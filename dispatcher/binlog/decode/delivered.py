@@ -31,6 +31,7 @@ from dispatcher.binlog.decode.changes.row_batches import (
     decoded_rows,
     row_counts_of,
 )
+from dispatcher.binlog.decode.changes.walked_rows import WalkedRows
 from dispatcher.binlog.decode.columns.table_decoder import TableDecoder
 from dispatcher.binlog.decode.events import row_walk
 from dispatcher.binlog.decode.events.index import Index
@@ -63,22 +64,24 @@ class TableChanges:
 
     `batch`: the columns of `change_schema(table_map.columns)`. `invalid_dates`: how many cells contain an invalid date
     ('0000-00-00', 2024-02-31 ...) and are therefore NULL in `batch` (with `InvalidDates.NULL`). `invalid`: the other
-    invalid cells of the images after the changes (with `ColumnRules.nulls_invalid`).
+    invalid cells of the images after the changes (with `ColumnRules.nulls_invalid`). `walked`: the rows' places
+    in the log, valid until the next item is decoded.
     """
 
     table_map: TableMap
     batch: pa.RecordBatch
     invalid_dates: int
-    invalid: tuple[InvalidCell, ...] = ()
+    invalid: tuple[InvalidCell, ...]
+    walked: WalkedRows
 
 
 @dataclass(frozen=True, slots=True)
 class Ddl:
     """A statement that is neither a row change nor transaction control: CREATE, ALTER, DROP, TRUNCATE, GRANT ...
 
-    `committed_at`: µs since 1970 UTC. `statement`: its `text` contains the content of each comment `/*! ... */` that
-    the server executed; blanks replace a comment that the server skipped. Its `database` is the session's default
-    database ("" if none), not necessarily the table's.
+    `committed_at`: µs since 1970 UTC. `header`: of the QUERY event. `statement`: its `text` contains the content of
+    each comment `/*! ... */` that the server executed; blanks replace a comment that the server skipped. Its
+    `database` is the session's default database ("" if none), not necessarily the table's.
     """
 
     epoch: int
@@ -88,6 +91,7 @@ class Ddl:
     file: str
     pos: int
     committed_at: int
+    header: EventHeader
     statement: LoggedStatement
 
     @property
@@ -165,7 +169,9 @@ def changes(
         decoder = decoders[part.layout]
         for decoded in decoded_rows(index, part.events, decoder, batch_rows):
             batch = change_batch(decoded, decoder)
-            yield TableChanges(decoder.table_map, batch, decoded.invalid_dates, decoded.invalid)
+            yield TableChanges(
+                decoder.table_map, batch, decoded.invalid_dates, decoded.invalid, decoded.walked
+            )
 
 
 def split_by_table(
@@ -216,11 +222,11 @@ def read_ddl(index: Index, line: int) -> Ddl | None:
     """Returns the statement at an index of the events array, None for transaction control and for a DDL
     that did not take effect, see `LoggedStatement.kind`. Raises `BinlogError`."""
     offset, end, _, number, txn = index.events[line, :5].tolist()
-    flags = EventHeader.read(index.buf[offset : offset + HEADER_SIZE].tobytes()).flags
+    header = EventHeader.read(index.buf[offset : offset + HEADER_SIZE].tobytes())
     body = index.buf[offset + HEADER_SIZE : end].tobytes()
     try:
         statement = read_statement(
-            body, flags, _server_at(index, offset), index.lower_case_table_names(txn)
+            body, header.flags, _server_at(index, offset), index.lower_case_table_names(txn)
         )
     except BinlogError as error:
         raise error.at(f"offset {offset}") from None
@@ -244,6 +250,7 @@ def read_ddl(index: Index, line: int) -> Ddl | None:
         index.files[file],
         pos,
         committed_at,
+        header,
         statement,
     )
 

@@ -128,6 +128,7 @@ def test_ddl_carries_its_position() -> None:
         file="binlog.000007",
         pos=3000,
         committed_at=1_700_000_000_000_004,
+        header=ddl.header,
         statement=as_logged("ALTER TABLE items ADD x INT", "shop"),
     )
 

@@ -159,7 +159,7 @@ class _Member:
         if pa.types.is_integer(kind):
             json_kernels.put_integers(_numbers(self.values), self.state, self.key, cursor, out)
         elif pa.types.is_decimal128(kind):
-            words = _words(self.values)
+            words = decimal_words(self.values)
             json_kernels.put_decimals(words, kind.scale, self.state, self.key, cursor, out)
         elif kind in _TIMES:
             form = _TIMES[kind]
@@ -189,7 +189,7 @@ def _numbers(values: pa.Array) -> NDArray[np.int64]:
     return numbers[values.offset :].astype(np.int64, copy=False)
 
 
-def _words(values: pa.Array) -> NDArray[np.uint64]:
+def decimal_words(values: pa.Array) -> NDArray[np.uint64]:
     """Returns DECIMALs as pairs (low, high)."""
     words: U8 = np.frombuffer(values.buffers()[1], dtype=np.uint8)
     words = words[16 * values.offset : 16 * (values.offset + len(values))]
@@ -201,9 +201,9 @@ def _cuts(values: pa.Array) -> tuple[I32, U8]:
 
 
 def _texts(values: pa.Array) -> pa.Array:
-    """Returns floats, structs and lists as JSON text, null for null."""
+    """Returns booleans, floats, structs and lists as JSON text, null for null."""
     kind = values.type
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         return values.cast(pa.string())
     if pa.types.is_struct(kind):
         return json_objects(values, {})
