@@ -30,6 +30,9 @@ _WIDE = {
     "long": pa.int64(),
     "double": pa.float64(),
     "timestamp_ntz": pa.timestamp("us"),
+    "timestamp": pa.timestamp(
+        "us", "UTC"
+    ),  # Arrow reads INT96, which executors write, without a zone
 }
 
 

@@ -21,7 +21,7 @@ from spark_sink.mirror.rules.proofs import Proof
 from spark_sink.mirror.rules.queues import WaitingTable, WaitReason
 from spark_sink.mirror.rules.states import LeftOut, Live, TableState
 from spark_sink.mirror.rules.table_record import TableRecord
-from spark_sink.mirror.runtime.consumer import Standing
+from spark_sink.mirror.runtime.consumer import ConsumerSnapshot
 from spark_sink.mirror.runtime.progress import ConsumerProgress, TableSteps
 from spark_sink.mirror.table_lines import TableLine, lines_of
 from spark_sink.source.listener import StreamTotals
@@ -55,7 +55,7 @@ class AppliedState(Protocol):
 
     name: str
     failure: BinlogError | None
-    standing: Standing
+    snapshot: ConsumerSnapshot
 
     def progress(self) -> ConsumerProgress: ...
 
@@ -123,7 +123,7 @@ class JobStatus:
     def _rows(self, consumers: Iterable[_Consumer]) -> list[_RankedTable]:
         """Returns all tables, those that need a person first. They are sorted again only if a record or a proof has
         changed."""
-        parts = [(one.standing.records, one.standing.proofs) for one in consumers]
+        parts = [(one.snapshot.records, one.snapshot.proofs) for one in consumers]
         key: list[object] = [part for both in parts for part in both]
         known, rows = self._ranked
         if len(key) != len(known) or any(a is not b for a, b in zip(key, known, strict=True)):
@@ -187,14 +187,14 @@ class _Consumer:
     """A consumer at one moment."""
 
     state: AppliedState
-    standing: Standing = field(init=False)
+    snapshot: ConsumerSnapshot = field(init=False)
     progress: ConsumerProgress = field(init=False)
     waiting: Mapping[tuple[str, str], WaitingTable] = field(init=False)
     copies: Mapping[str, CopyProgress] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.standing, self.progress = self.state.standing, self.state.progress()
-        self.waiting = {table.name: table for table in self.standing.waiting_tables}
+        self.snapshot, self.progress = self.state.snapshot, self.state.progress()
+        self.waiting = {table.name: table for table in self.snapshot.waiting_tables}
         self.copies = {copy.label: copy for copy in self.progress.copies}
 
     def as_json(self, complete: Callable[[str], str]) -> Json:
@@ -249,7 +249,7 @@ def _lines(rows: Sequence[_RankedTable], states: Mapping[str, _Consumer]) -> lis
     }
     proofs: dict[str, Proof] = {}
     for row in rows:
-        known = states[row.record.consumer].standing.proofs or {}
+        known = states[row.record.consumer].snapshot.proofs or {}
         if (proof := known.get(row.record.table_id)) is not None:
             proofs[row.record.table_id] = proof
     return lines_of(_JobFacts(copies), [row.record for row in rows], proofs)

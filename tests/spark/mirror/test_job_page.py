@@ -25,7 +25,7 @@ from spark_sink.mirror.rules.proofs import Difference, Proof
 from spark_sink.mirror.rules.queues import WaitingTable, WaitReason
 from spark_sink.mirror.rules.states import Creating, Dropped, Failing, LeftOut, Live, Stopped
 from spark_sink.mirror.rules.table_record import TableRecord
-from spark_sink.mirror.runtime.consumer import Standing
+from spark_sink.mirror.runtime.consumer import ConsumerSnapshot
 from spark_sink.mirror.runtime.progress import ConsumerProgress, ProvedTables, TableSteps
 from spark_sink.mirror.values.step_clock import StepPhase
 from spark_sink.source.listener import BinlogListener
@@ -67,11 +67,11 @@ class ShopState:
     records: Sequence[TableRecord] = RECORDS
     name: str = "shop"
     failure: BinlogError | None = None
-    standing: Standing = field(init=False)
+    snapshot: ConsumerSnapshot = field(init=False)
 
     def __post_init__(self) -> None:
         waiting = (WaitingTable(("shop", "fine"), 4, WaitReason.INTERVAL),)
-        self.standing = Standing(
+        self.snapshot = ConsumerSnapshot(
             records=tuple(self.records), waiting_tables=waiting, proofs=PROOFS, failing=1
         )
 
