@@ -1,6 +1,6 @@
 # Each target installs what it needs on a fresh Debian or Ubuntu machine with Python >= 3.11, git and make. Servers and jars
 # go into a cache folder: see BINLOG_DISPATCHER_CACHE in docs/development.md.
-.PHONY: help manifests image demo screenshot picture test test-deep simulate mutants soak fuzz kernels classes rewritten lint bench \
+.PHONY: help manifests docs image demo screenshot picture test test-deep simulate mutants soak fuzz kernels classes rewritten lint bench \
 	servers jars sparks setup lock clean release size
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
@@ -29,7 +29,8 @@ help:
 	@echo "make lint     run ruff, mypy and the import contracts"
 	@echo "make bench    measure what has a target, and other programs for comparison (FULL=1: larger logs, every part)"
 	@echo "make manifests  write the generated files: dashboard, docs/metrics.md, docs/settings.md,"
-	@echo "              docs/http-api-reference.md, plain Kubernetes manifests (needs Helm or Go)"
+	@echo "              docs/http-api-reference.md, llms.txt, plain Kubernetes manifests (needs Helm or Go)"
+	@echo "make docs     build the documentation as a web site into site"
 	@echo "make release  build the sdist and the wheel into dist, list what they contain, and run them in fresh environments"
 	@echo "make size     count the lines of code, docstrings and comments by package"
 	@echo "make image    run the steps of the Dockerfile in a chroot, without a container engine, as root"
@@ -84,7 +85,13 @@ manifests:
 	@$(PY) -m deploy.settings_reference
 	@$(PY) -m deploy.api_reference
 	@$(PY) -m deploy.grafana.dashboard
+	@$(PY) -m deploy.docs_site --llms
 	@$(PY) -m deploy.manifests
+
+# The documentation as a web site, in the folder site.
+docs:
+	@deploy/setup.sh docs
+	@.cache/docs/bin/python -m deploy.docs_site site
 
 # The picture of the README, drawn by the demo itself.
 picture: jars
@@ -119,7 +126,7 @@ test: servers jars sparks
 
 DEEP_MINUTES ?= 10
 test-deep: servers jars sparks kernels
-	@deploy/setup.sh moto readers maven postgres
+	@deploy/setup.sh moto readers docs maven postgres
 	DEEP_MINUTES=$(DEEP_MINUTES) $(PY) -m pytest -s tests/differential -k many_minutes $(PYTEST_ARGS)
 	$(PY) -m pytest -s -m deep --durations=0 $(PYTEST_ARGS)
 
@@ -185,11 +192,12 @@ lock: setup
 	$(UV_COMPILE) --extra spark --extra iceberg --group build -c requirements.lock -o deploy/spark.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group fuzz -o deploy/fuzz.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group bench -c requirements.lock -o deploy/bench.lock
+	$(subst pyproject.toml,,$(UV_COMPILE)) --group docs -o deploy/docs.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group moto -o deploy/moto.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group readers -o deploy/readers.lock
 	for line in 40 41 43; do \
 		$(subst pyproject.toml,,$(UV_COMPILE)) --group spark$$line -o deploy/spark$$line.lock || exit 1; done
 
 clean:
-	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist site spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
