@@ -71,8 +71,8 @@ def _waits_ms(port: int, count: int) -> list[float]:
 
 @contextmanager
 def _attack(port: int) -> Iterator[list[int]]:
-    """Let other clients ask while the block runs. Afterwards the list has the number of their questions that were
-    answered."""
+    """Let other clients ask while the block runs. Yields a list, which after the block contains the number of questions
+    that were answered."""
     command = [sys.executable, "-m", "benchmarks.front_askers", str(port), "other", _OTHER]
     command += [str(_ASKERS), _LARGE]
     answered: list[int] = []

@@ -289,7 +289,7 @@ class ConnectionSettings(ConnectionLimitSettings):
 
     @property
     def secret(self) -> str:
-        """The password, from the key that is set."""
+        """The password, from `password` or from the file `password_file`."""
         return secret_of(self.password, self.password_file)
 
     @property

@@ -97,8 +97,9 @@ class TableMaps(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The tables that `routes.find_route` searches, and the `n_sources` sources of GTIDs. The entry of a source is 16
-    bytes of UUID, and then 1 if the source has a UUID. (Python finds the sources without a UUID by name.)"""
+    """The tables that `routes.find_route` searches, and the `n_sources` sources of GTIDs. A source has
+    three words in `sources`: the two halves of its UUID, and 1 if it has a UUID, else 0. Python finds the sources
+    without a UUID by name."""
 
     slots: I32
     names: U8

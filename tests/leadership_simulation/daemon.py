@@ -338,7 +338,7 @@ class Term:
         self._store()
 
     def _store(self) -> None:
-        """Store all queued acknowledgements, in one transaction at a time."""
+        """Store all queued acknowledgements in one transaction. Only one such transaction runs at a time."""
         if self._storing or not self._queued:
             return
         self._storing = True

@@ -57,7 +57,7 @@ class Lender:
 
 
 def batches(rng: random.Random, log: e.LogWriter, routes: Routes, held: Held) -> Iterator[Batch]:
-    """Yields a dump without the transactions `held`, in batches that are cut at random."""
+    """Yields the dump of a client that already has the transactions `held`, in batches that are cut at random."""
     split = Splitter(routes, packets=True, checksum=log.files[0].checksum, buffer_bytes=1 << 14)
     split.embedded.small_bytes = rng.choice((0, 1 << 18))
     stream = log.stream(held=held)

@@ -3,7 +3,7 @@
 Besides the table that it names, a statement can change tables of other databases: by a trigger of the table, by a
 stored function in an expression, or if the table is a view, a MERGE table, or the parent of a foreign key with an
 action. MariaDB does not list the databases that a statement updates. MySQL does not list them if the statement's first
-table is in `mysql` (tested on four servers).
+table is in the database `mysql` (tested on four servers).
 
 A statement is understood only if its text begins with one of the forms of `HEADS`, which name exactly one table.
 Sources: MySQL manual and MariaDB knowledge base, "INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD DATA"; MySQL manual,

@@ -135,7 +135,7 @@ def _shared_decl(settings: Settings, names: list[str], installation: UUID) -> Cl
 
 
 def source_at(connection: ConnectionSettings, installation: UUID, alone: str = "") -> Source:
-    """Return the source that the settings of a connection name. `alone`: as in `client_decl`."""
+    """Return the source of a connection, as its settings describe it. `alone`: as in `client_decl`."""
     if connection.files is not None:
         return files_source(connection.files, installation)
     # The name is part of each dispatcher's identity, and two connections to a server need different identities.

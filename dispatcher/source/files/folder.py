@@ -272,7 +272,7 @@ class Folder:
         return tip
 
     def _scan_newest(self, name: str, head: FileHead, before: Tip | None) -> Tip:
-        """Scan a file from the end of its last scan on. `before`: the end of the previous file, if that file was
+        """Scan a file, from where its previous scan ended. `before`: the end of the previous file, if that file was
         scanned."""
         cached: Tip | None = None
         if self._scanned and self._scanned[:2] == (name, head):

@@ -45,7 +45,7 @@ from dispatcher.stream.batch import Batch, Closed
 from dispatcher.stream.routes import Routes
 from dispatcher.stream.splitter import Splitter
 
-HEARTBEATS_TO_DEATH = 3
+HEARTBEATS_TO_DEATH = 3  # the settings' reference and docs/operating.md have this number, too
 # How long one turn of the event loop reads a socket that always has more bytes.
 _TURN_S = 0.01
 

@@ -31,7 +31,7 @@ from spark_sink.mirror.values.policies import OnDifference
 from spark_sink.source.table_rows.chunks import Bound, Chunk
 
 NO_TABLE = "the server has no such table"  # how the columns differ then
-REPAIRS_MAX = 2  # how often in a row a range is repaired
+REPAIRS_MAX = 2  # how often in a row a range is repaired; docs/proof.md has this number, too
 _FEW_RANGES = 3  # a table with fewer ranges is not copied because of their number
 
 

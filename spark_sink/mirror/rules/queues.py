@@ -54,8 +54,8 @@ class TableQueues:
     the log; `held`: bytes of memory of the items that could stay in the log."""
 
     def __init__(self, step_bytes_max: int, held_max: int = 256 << 20, parallel: int = 2) -> None:
-        """`step_bytes_max`: most payload bytes of a step with several entries; `held_max`: bytes of items in memory
-        from which on the log is not read; `parallel`: how many steps run at the same time."""
+        """`step_bytes_max`: most payload bytes of a step with several entries; `held_max`: when the items in memory
+        have this many bytes, the log is no longer read; `parallel`: how many steps run at the same time."""
         self._step_bytes_max, self._held_max = step_bytes_max, held_max
         self._share = held_max // (2 * parallel)
         self._queues: dict[TableName, TableQueue] = {}

@@ -1,5 +1,5 @@
-"""The last change of each key in entries of the mirror's log, for a comparison of rows that were read between two
-positions of the log."""
+"""Finds the last change of each key in the mirror's log, to compare rows that were read between two of its
+positions."""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ class _Verifier:
             time.sleep(_POLL_S)
 
     def _frame(self, record: TableRecord, decoder: TextDecoder, version: int) -> DataFrame | str:
-        """Returns the mirror's rows with the server's columns, or a text if the columns differ."""
+        """Returns the mirror's rows with the server's columns; if the columns differ, how they differ."""
         schema = spark_schema(decoder.schema)
         if version < 0:
             return self._spark.createDataFrame([], schema)

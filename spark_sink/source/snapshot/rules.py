@@ -166,7 +166,8 @@ def next_step(state: SnapshotState, backlog: Backlog, *, due: bool) -> Step:
 
 
 def is_settled(state: SnapshotState, session: int, read_here: bool | None) -> bool:
-    """True if the rows of the state's chunk are known to be delivered. The batch that ends with `state` is committed.
+    """True if the rows of the state's chunk are known to be delivered. To be called only after Spark has committed the
+    batch that ends with `state`.
 
     `read_here`: True if this process has planned that batch with its rows, False if without; None if another process
     has planned it. `session`: the number of this process's session. Each process opens one session. So if `session` is

@@ -320,8 +320,8 @@ def _raw(kind: int, data: bytes, at: int, limit: int) -> Raw:
 
 
 def _length(data: bytes, at: int, limit: int) -> int:
-    """Return the offset after a string whose length begins at `at`. A byte contains 7 bits of the length. Raises
-    `Malformed`."""
+    """Return the offset of the end of the string whose length is stored at `at`. A byte contains 7 bits of the length.
+    Raises `Malformed`."""
     value = 0
     for k in range(min(5, limit - at)):
         byte = data[at + k]
