@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("binlog")` with a session that does not find this source by itself.
+    """Register `format("binlog")` in a session that does not find this source by itself.
 
-    Spark finds the source if this package is installed, but not if the package is only on the path. Executors need the
-    package, too.
+    Spark finds the source by itself if this package is installed, but not if the package is only on Python's path. The
+    executors need the package, too.
     """
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - the package stays light
 

@@ -1,9 +1,9 @@
-"""A cache folder whose entries are complete, each made by one process at a time.
+"""A cache folder. Its entries are always complete, and only one process at a time makes an entry.
 
-An entry is a folder. To make an entry, a process takes a file lock, fills a staging folder beside the entry's path, and
-renames the complete staging folder to this path. If the process is killed before the rename, only the staging folder is
-left. The next process that makes the entry removes this staging folder. Readers take no lock: an entry that exists is
-complete and never changes.
+An entry is a folder. To make an entry, a process takes a file lock and fills a staging folder beside the entry's path.
+When the staging folder is complete, the process renames it to the entry's path. If the process is killed before the
+rename, only the staging folder is left. The next process that makes the entry removes that staging folder. Readers take
+no lock: an entry that exists is complete and never changes.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Fetches Delta Lake's jars for the installed Spark, and the jars of Spark's connector to S3, by their Maven
 coordinates.
 
-The coordinates follow from the installed Python packages, as in `delta.pip_utils`: the version of the artefact is the
-version of `delta-spark`, and the version of `pyspark` determines the Spark line in the artefact's name. A line is all
-versions with the same first two numbers. (The artefact of Delta 4.0 is for Spark 4.0 and names no line.)
-`delta.pip_utils` sets `spark.jars.packages`. With this setting Spark resolves the jars at each start, ignores the
-mirrors and proxies of Maven's settings.xml, fails if ~/.m2 contains descriptions of artefacts without their jars, and
-leaves no files that an image could contain. So this module fetches the jars once into a cache folder, with `mvn`. If
-`mvn` is not installed or fails, it uses the Ivy in Spark's own jars, which needs only Java. Later starts need no
-network.
+As in `delta.pip_utils`, this module derives the coordinates from the installed Python packages: the version of the
+artefact is the version of `delta-spark`, and the version of `pyspark` determines the line of Spark in the artefact's
+name. A line consists of all versions with the same first two numbers. (The artefact of Delta 4.0 is for Spark 4.0 and
+names no line.) `delta.pip_utils` sets `spark.jars.packages`. This setting has four disadvantages: Spark resolves the
+jars at each start, ignores the mirrors and proxies of Maven's settings.xml, fails if ~/.m2 contains descriptions of
+artefacts without their jars, and leaves no files that an image could contain. So this module fetches the jars once,
+with `mvn`, into a cache folder. If `mvn` is not installed or fails, the module uses the Ivy in Spark's own jars, which
+needs only Java. Later starts need no network.
 
-This module leaves out jars that are among Spark's own jars: a second Hadoop or Scala on the class path would conflict
-with that of Spark.
+This module does not fetch jars that Spark itself contains: a second Hadoop or Scala on the class path would conflict
+with the one in Spark.
 
     python -m spark_sink.jars        fetches missing jars, prints the value for `spark-submit --jars`
     python -m spark_sink.jars --s3   the same, with the jars for `s3a:` paths
@@ -41,8 +41,8 @@ DELTA = {
 
 _SCALA = "2.13"
 _GROUP = "io.delta"
-# Large groups of artefacts. Spark has all their jars, so they are not downloaded. After the download, `_fetch` leaves
-# out other jars that Spark has, by their names.
+# Large groups of artefacts. Spark contains all their jars, so they are not downloaded. After the download, `_fetch`
+# compares names and leaves out all other jars that Spark contains.
 _SHIPPED_BY_SPARK = (
     "org.scala-lang",
     "org.apache.hadoop",
@@ -50,8 +50,8 @@ _SHIPPED_BY_SPARK = (
     "org.apache.logging.log4j",
     "org.roaringbitmap",
 )
-# The version of the AWS SDK with which each version of Hadoop was built. The connector to S3 needs only three modules
-# of the SDK; the bundle of all modules takes 600 MB.
+# For each version of Hadoop: the version of the AWS SDK with which it was built. The connector to S3 needs only three
+# modules of the SDK; the bundle of all modules takes 600 MB.
 _AWS_SDK = {"3.4.1": "2.24.6", "3.4.2": "2.29.52", "3.5.0": "2.35.4"}
 _HADOOP = "hadoop-client-api"
 _AWS_MODULES = ("s3", "s3-transfer-manager", "sts")
@@ -109,7 +109,7 @@ def delta_coordinates(spark: str, delta: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """Jars that are fetched together, with all their dependencies that Spark does not have.
+    """Jars that are fetched together, and their dependencies, except those that Spark contains.
 
     `packages`: coordinates "group:artifact:version"; `left_out`: (group, artifact) of dependencies that the packages
     declare but do not need.
@@ -125,7 +125,8 @@ class JarSet:
 
 
 def delta_jars(cache: Path | None = None) -> list[Path]:
-    """Returns Delta Lake's jars, fetched into `cache` (default: the user's cache folder) if they are missing.
+    """Returns Delta Lake's jars. If they are missing in `cache` (default: the user's cache folder), fetches them into
+    it.
 
     Raises BinlogError (SETTINGS) with the failure of each way of fetching.
     """
@@ -158,8 +159,8 @@ def _jars_of(jars: JarSet, cache: Path | None) -> list[Path]:
 
 
 def delta_settings(cache: Path | None = None, *, s3: bool = False) -> dict[str, str]:
-    """Returns Spark settings, by name, with which a session reads and writes Delta tables; `s3`: True for tables in
-    S3."""
+    """Returns the Spark settings, by name, that a session needs to read and write Delta tables; `s3`: True for tables
+    in S3."""
     jars = delta_jars(cache) + (s3_jars(cache) if s3 else [])
     return {"spark.jars": ",".join(map(str, jars))} | DELTA
 
@@ -264,7 +265,8 @@ def _fetch_by_ivy(jars: JarSet, work: Path) -> str | None:
 
 
 def _ivy_exclusions(jars: JarSet, package: str) -> str:
-    """Returns Ivy's exclusions. They exempt `package`: unlike Maven, Ivy would also exclude the package itself."""
+    """Returns Ivy's exclusions, without `package`: unlike Maven, Ivy would otherwise exclude the package itself,
+    too."""
     return "".join(
         f'<exclude org="{group}" module="{f"(?!{package}$).*" if artifact == "*" else artifact}" matcher="regexp"/>'
         for group, artifact in _left_out(jars)

@@ -4,8 +4,8 @@ them. A kernel is a function that numba compiles to machine code.
     python -m spark_sink.kernels   compiles missing kernels, prints the cache folder of the kernels that decode rows
 
 numba keeps its cache beside the source files, or in NUMBA_CACHE_DIR, and identifies a source file by its modification
-time. So a cache is valid only for the files from which it was made, and only on the kind of processor on which it was
-made. Without a cache, each worker process compiles the kernels for itself.
+time. So a cache is valid only for the source files that numba has compiled, and only on the same kind of processor.
+Without a cache, each worker process compiles the kernels for itself.
 
 Which kernels run depends on the types of columns. So this module decodes a delivered binlog that has one column of each
 type (`dispatcher.binlog.kernel.sample`). Kernels of rarer character sets are compiled when they are first needed.
@@ -29,8 +29,8 @@ from spark_sink.source.table_rows.text_rows import TextDecoder
 
 
 def load_kernels() -> int:
-    """Load or compile the kernels: decode the sample in each kind of memory. Returns the number of decoded changes. A
-    change is counted each time that it is decoded."""
+    """Load or compile the kernels by decoding the sample in each kind of memory. Returns the number of decoded changes;
+    a change that is decoded several times is counted each time."""
     data, decoded = SAMPLE.read_bytes(), 0
     # numba compiles one version of a kernel for writable memory and another version for bytes.
     for buffer in (data, memoryview(bytearray(data))):

@@ -29,8 +29,8 @@ def log_event(
 
 
 def formatter(form: str, complete: Callable[[str], str] = str) -> logging.Formatter:
-    """Returns the formatter of the setting `log_format`: `console` or `json`. `complete` adds this process's options to
-    the commands in a message."""
+    """Returns the formatter for a value of the setting `log_format`, `console` or `json`. `complete` adds this
+    process's options to the commands in a message."""
     return JsonLines(complete) if form == "json" else TextLines(complete)
 
 

@@ -26,8 +26,8 @@ def long_work(
     """Show the progress of the work in the `with` block. Yields a function, which the work calls with the amount that
     was done since the last call.
 
-    `total`: the approximate whole amount, None if it is not known; `announced`: True to also print a line at the
-    beginning if stderr is not a terminal. Tests replace `clock`.
+    `total`: the approximate amount of the whole work, None if it is not known; `announced`: True to print a line also
+    at the beginning if stderr is not a terminal. Tests replace `clock`.
     """
     if sys.stderr.isatty():
         with _on_terminal(what, total, unit) as advance:

@@ -1,4 +1,4 @@
-"""The command `adopt`, which writes the records of tables itself."""
+"""The command `adopt`. Unlike the other commands, it writes the records of tables itself."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def adopt_tables(
 ) -> list[TableRecord]:
     """Assign tables of other consumers, or Delta tables without an owner, to `consumer`, with the rows that they have.
 
-    This function writes records of `consumer` and of the tables' previous consumers, so it first claims these
-    consumers. An application that has applied one of them then stops applying it, and ends if it has no other consumer.
-    Returns the new records. `patterns`: patterns of tables in the control table; a plain name may also name a Delta
-    table that is not in the control table. `count` is called with 1 after each table. Raises `UserError` if no such
-    table fits a pattern, or if all these tables already belong to `consumer`.
+    This function writes records of `consumer` and of the tables' previous consumers, so it first claims all these
+    consumers. If an application applies one of them, the application then stops applying it, and ends if it has no
+    other consumer. Returns the new records. `patterns`: patterns of tables in the control table; a name without special
+    characters may also name a Delta table that is not in the control table. The function calls `count` with 1 after
+    each table. Raises `UserError` if no table fits a pattern, or if all tables that fit already belong to `consumer`.
     """
     control = ControlTable(spark, target)
     records = list(control.records().values())
@@ -85,12 +85,12 @@ def _adopted(
     complete: bool,
     own: dict[TableName, TableRecord],
 ) -> TableRecord:
-    """Returns the record of an adopted table. The next rows of the log determine the table's columns and epoch, and the
-    mirror merges them into the table. `complete`: False if the previous consumer's table lacked rows."""
+    """Returns the record of an adopted table. The next rows of the log determine the table's columns and epoch; the
+    mirror merges these rows into the table. `complete`: False if the previous consumer's table lacked rows."""
     reason, live = "adopted with the rows that it had", Live(complete=complete)
     if (record := own.get(name)) is None:
         return TableRecord(new_table_id(), consumer, *name, folder, live, reason=reason)
-    # The entries (changes) of the stopped table are still in the log, from `from_lsn` on.
+    # The entries that the stopped table still needs are in the log, after `from_lsn`.
     adopted = replace(forgetting(record), state=CatchingUp(live), signature="", epoch=0)
     return replace(adopted, folder=folder, move=None, deletion_vectors=False, reason=reason)
 

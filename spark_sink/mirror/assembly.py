@@ -41,7 +41,7 @@ def apply_options(settings: MirrorSettings) -> ApplyOptions:
 
 
 def proof_options(settings: MirrorSettings) -> ProofOptions | None:
-    """Returns how much proofs may cost; None if the settings name no server, or want no proofs."""
+    """Returns how much proofs may cost; None if the settings name no server, or switch proofs off."""
     chosen = settings.prove
     if settings.copy_from is None or not chosen.rows_per_second:
         return None
@@ -55,7 +55,7 @@ def proof_options(settings: MirrorSettings) -> ProofOptions | None:
 
 
 def iceberg_options(settings: MirrorSettings) -> IcebergOptions | None:
-    """Returns how the tables are published in an Iceberg catalog; None if the settings name none."""
+    """Returns how the tables are published in an Iceberg catalog; None if the settings name no such catalog."""
     if (chosen := settings.iceberg) is None:
         return None
     properties = {name: value.get_secret_value() for name, value in chosen.catalog.items()}
@@ -72,8 +72,8 @@ def make_applier(spark: SparkSession, settings: MirrorSettings, claims: Claims) 
 def make_prover(
     settings: MirrorSettings, options: ApplyOptions
 ) -> Callable[[str, BinlogLog], RangeProver] | None:
-    """Returns a function that returns the object that compares a consumer's tables with the server; None if `options`
-    want no proofs."""
+    """Returns a function that makes, for a consumer, the object that compares the consumer's tables with the server;
+    None if `options` contain no proofs."""
     chosen = settings.copy_from
     if chosen is None or options.proofs is None:
         return None

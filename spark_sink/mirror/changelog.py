@@ -1,7 +1,8 @@
 """The changelog of a table: a view over the mirror's log. The log contains each change exactly once.
 
-This module writes nothing: the executors decode the log's payloads when the frame is read. A frame shows the log as it
-was when the frame was made. It contains no changes of days that were deleted from the log (`log_days`).
+The view is a DataFrame (frame). This module writes nothing: the executors decode the log's payloads when the frame is
+read. A frame shows the log as it was when the frame was made. It lacks the changes of days that were deleted from the
+log (`log_days`).
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _PAYLOADS = ("small_payload", "payload")
 
 @dataclass(frozen=True, slots=True)
 class ChangelogRange:
-    """The part of a changelog that is read: the changes from `start` up to, but without, `end`. Each bound is the
-    number of an entry of the log, a time of commit, or None."""
+    """The part of a changelog that is read: `start` is included, `end` is not. Each bound is the number of an entry of
+    the log, a time of commit, or None."""
 
     start: int | datetime | None = None
     end: int | datetime | None = None
@@ -109,11 +110,11 @@ def table_changes(
     rules: ColumnRules = UNCHANGED,
 ) -> DataFrame:
     """Returns the changes of a table, with the columns of `change_rows.changelog_schema`. The changes are not sorted;
-    `lsn`, `position` is their order.
+    their order is that of (`lsn`, `position`).
 
-    `table`: database.table, the name in the log: changes from before a RENAME are under the old name; `consumer`: the
-    consumer whose log is read, "" for the only one that has the table; `rules`: how values are changed, such as masks.
-    The frame's executors need this package.
+    `table`: database.table, the name in the log (the log has changes from before a RENAME under the old name);
+    `consumer`: the consumer whose log is read, "" if only one consumer has the table; `rules`: how values are changed,
+    such as masks. The frame's executors need this package.
 
     Raises `UserError` UNKNOWN_TABLE if the log has no rows of the table; `BinlogError` UNSUPPORTED_CHANGE if no type
     can represent the values of all the types that a column has had.
@@ -196,7 +197,7 @@ def _layouts(
 
 
 def _going_on(entries: DataFrame) -> list[int]:
-    """Returns the entries whose last transaction continues in the table's next entry, as only large transactions do."""
+    """Returns the entries whose last transaction continues in the table's next entry. Only large transactions do so."""
     following = Window.partitionBy("epoch").orderBy("lsn")
     seqs = entries.select("lsn", "epoch", "first_seq", "last_seq")
     seqs = seqs.withColumn("next", F.lead("first_seq").over(following))

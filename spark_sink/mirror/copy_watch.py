@@ -1,5 +1,5 @@
-"""`run --until-copied`: asks for a copy of each table that the mirror does not have, shows how far the copies are, and
-ends the job when the tables are complete."""
+"""`run --until-copied`: requests a copy of each table that the mirror does not have, shows the progress of the copies,
+and ends the job when the tables are complete."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from spark_sink.mirror.values.settings import MirrorSettings
 
 LOOK_S = 1.0
 SAY_EVERY_S = 5.0
-_SPECIAL = re.compile(r'["$`\\!]')  # has a meaning in double quotes of a shell
+_SPECIAL = re.compile(r'["$`\\!]')  # special characters in double quotes of a shell
 _ENDED = (TableState.COMPLETE, TableState.STOPPED)
 
 
 @dataclass(slots=True)
 class CopyWatch:
-    """The copies of one run. `begin` asks for them; `run` returns when they have ended."""
+    """The copies of one run. `begin` requests them; `run` returns when they have ended."""
 
     settings: MirrorSettings
     names: list[TableName] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
     def begin(self, control: RequestTable) -> None:
-        """Ask for a copy of each table of the server that the mirror does not have completely. Raises `UserError`."""
+        """Request a copy of each of the server's tables of which the mirror lacks rows. Raises `UserError`."""
         asked = request_copies(control, self.settings, ["*.*"])
         self.names = asked.chosen
         complete = f"; {len(asked.complete)} tables are complete" if asked.complete else ""
@@ -114,5 +114,6 @@ def reading_lines(path: str) -> list[str]:
 
 
 def _shell_quoted(code: str) -> str:
-    """Returns code as one word of a shell, in double quotes if nothing in it has a meaning there."""
+    """Returns code as one word of a shell: in double quotes, if no character of the code has a special meaning
+    there."""
     return shlex.quote(code) if _SPECIAL.search(code) else f'"{code}"'

@@ -22,9 +22,9 @@ def local_folder(target: str) -> Path | None:
 
 
 def newest_evidence(folder: Path, patterns: Sequence[str], count: int) -> list[str]:
-    """Returns the text of the newest `count` files of each table that fits a pattern, the newest last.
+    """Returns the text of the newest `count` files of each table that fits a pattern, the newest file last.
 
-    Raises `UserError` if there is none.
+    Raises `UserError` if there is no such file.
     """
     kept: dict[str, list[str]] = {}
     for text, found in _files(folder):

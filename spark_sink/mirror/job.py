@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.mirror")
 
 CHECK_S = 0.2
-CLAIMS_S = 1.0  # between two checks whether another job has claimed a consumer
+CLAIMS_S = 1.0  # time between two checks for a newer claim of another job
 EXIT_TAKEN_OVER = 3
 APPLIER_STOP_S = 120.0
 
@@ -63,8 +63,8 @@ class Job:
         copy_watch: CopyWatch | None = None,
         complete: Callable[[str], str] = str,
     ) -> None:
-        """`make_applier`: None if the job runs only the log stage; `copy_watch`: not None to end when the tables are
-        copied; `complete`: adds options to the commands that the page shows."""
+        """`make_applier`: None if the job runs only the log stage; `copy_watch`: ends the job when the tables are
+        copied, None to continue after this; `complete`: adds options to the commands that the page shows."""
         self._complete = complete
         self._copy_watch = copy_watch
         self._watched_code = 0
@@ -126,7 +126,7 @@ class Job:
 
     @contextmanager
     def _watched(self, spark: SparkSession) -> Iterator[BinlogListener]:
-        """Yields a listener that logs each batch of the log stage."""
+        """Adds, for the time of the context, a listener that logs each batch of the log stage, and yields it."""
         from spark_sink.source.listener import BinlogListener  # noqa: PLC0415
 
         def rows(query: str, batch: int) -> int | None:
@@ -243,7 +243,7 @@ class Job:
             log.error("the applier has failed: %s", error)
         except Exception:
             log.exception("the applier has failed")
-        # Stop the log stages, too: without the applier the log would grow, and no table would change.
+        # Stop the log stages, too: without the applier, the log would grow, but no table would change.
         self._stop.set()
 
     def _wait(self) -> int:

@@ -1,4 +1,4 @@
-"""What a target on a local file system says of its tables, read without Spark, which takes long to start."""
+"""Reads facts about the tables of a target on a local file system, without Spark, because Spark takes long to start."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LocalFacts:
 
     def _of_table(self, record: TableRecord) -> tuple[dict[str, int], tuple[str, ...]]:
         """Returns the recorded versions of a table, and the features that it requires of its readers. The checksum file
-        of the newest commit has both; without it, the log is read."""
+        of the newest commit contains both; if this file is missing, the function reads the log."""
         place = record.lies_at
         if place not in self._newest:
             self._newest[place] = _newest_of(self._folder / place)
@@ -101,7 +101,8 @@ def _commits(table: Path) -> Iterator[Commit]:
 
 
 def _log_entries(table: Path, after: int) -> Iterator[tuple[str, pa.Table]]:
-    """Yields, for each file of the mirror's log with entries behind the lsn `after`, the consumer and the entries."""
+    """Yields, for each file of the mirror's log that may have an entry with an lsn > `after`, the consumer and all
+    entries of the file."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     log = LocalLog.read(table)

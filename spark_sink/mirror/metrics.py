@@ -1,8 +1,9 @@
 """The mirror's metrics in Prometheus text format, with the prefix `binlog_mirror_` and base units.
 
-Each scrape reads the progress of the applier, so metrics cost nothing between scrapes. Series about a copy, a stop or
-the steps of a table have the table's name as a label. Series about a copy or a stop end with the copy or the stop. At
-most `TABLES_MAX` tables have series about stops, about steps, and about entries that wait.
+Each scrape reads the progress of the applier, so metrics cost nothing between scrapes. A series about a copy, a stop or
+the steps of a table has the table's name as a label. A series about a copy exists only while the copy runs, a series
+about a stop only while the table is stopped. At most `TABLES_MAX` tables have series about stops, and likewise about
+steps and about waiting entries.
 """
 
 from __future__ import annotations

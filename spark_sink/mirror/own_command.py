@@ -16,8 +16,8 @@ from spark_sink.mirror.rules.remedies import CommandOptions, completed
 if TYPE_CHECKING:
     from spark_sink.mirror.values.settings import MirrorSettings
 
-# Options of `run` that this module does not add: the printed commands set these options themselves, or do not have
-# them.
+# Options of `run` that this module does not add, because the printed commands set them themselves, or have no such
+# option.
 _OF_THE_RUN = ("available_now", "fail_on_data_loss", "spark.conf")
 _OF_A_COMMAND = ("target",)
 _NAMES = {"consumers": "consumer", "spark.conf": "conf", "spark.master": "master"}

@@ -1,5 +1,6 @@
 """The commands `resolve`, `repair` and `copy`. They write requests into the control table. The application that applies
-a consumer executes the requests: at once if it runs, otherwise at its next start."""
+a consumer executes the requests for the consumer's tables: at once if the application runs, otherwise at its next
+start."""
 
 from __future__ import annotations
 
@@ -80,11 +81,11 @@ def request_copies(
 
     The job that applies the tables' consumer makes the copies: at once if the job runs, otherwise when it runs next.
     This function creates no records of tables, because the job may at the same time create a record for one of the
-    names. `consumer`: the consumer of tables that the mirror does not have yet, "" if only one consumer includes them;
-    `again`: False to leave out complete tables that only a pattern with `*` names.
-    Tables that their consumer leaves out are not copied. Raises `UserError` if no table fits a pattern, if a pattern is
-    the name of a table that is left out, if all tables are left out, or if several consumers include a table and
-    `consumer` is "".
+    names. `consumer`: the consumer of the tables that the mirror does not have yet, "" if only one consumer includes
+    them; `again`: False to leave out a complete table, unless a pattern is its whole name. A table that its consumer's
+    settings leave out is not copied. Raises `UserError` if no table fits a pattern, if a pattern is the whole name of a
+    table that the settings leave out, if the settings leave out all tables that fit, or if several consumers include a
+    table and `consumer` is "".
     """
     server = CopyServer.of_settings(copy_section(settings))
     with server.session() as connection:

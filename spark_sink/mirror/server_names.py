@@ -1,8 +1,9 @@
 """Converts the names of tables in the settings to the names by which the servers know these tables.
 
-The mirror's log has the names of `dispatcher.model.names.folded_name`. So the settings mean the same tables on every
-server, unless they contain upper-case letters. For such settings, the job asks the daemon for the servers'
-`lower_case_table_names` before it starts, because an `exclude` that matches nothing would mirror the table.
+The mirror's log contains names as `dispatcher.model.names.folded_name` spells them. So names in the settings mean the
+same tables on every server, unless they contain upper-case letters. If they do, the job asks the daemon for the
+servers' `lower_case_table_names` before it starts: an `exclude` that matches no name in the log would not prevent the
+mirroring of its table.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def with_server_names(settings: MirrorSettings) -> MirrorSettings:
     """Returns the settings with the names as the servers compare them. Calls the daemon only if the settings name a
     table in upper case, and then waits until the daemon has read the server, for at most `retry_timeout_seconds`.
 
-    Raises `BinlogError` if the daemon does not answer or refuses the consumer, and `UserError` if it does not know the
-    server yet, or if the servers' values give one pattern two meanings.
+    Raises `BinlogError` if the daemon does not answer or refuses the consumer. Raises `UserError` if the daemon does
+    not know the server's value in time, or if the servers' values give one pattern two meanings.
     """
     if not settings.names_in_upper_case():
         return settings

@@ -1,4 +1,4 @@
-"""What a target says of its tables, read with Spark."""
+"""Reads facts about the tables of a target, with Spark."""
 
 from __future__ import annotations
 

@@ -22,15 +22,15 @@ from spark_sink.mirror.values.names import TableName
 class TableLine:
     """A line of `tables`.
 
-    `waiting_rows`: how many row changes in the log the table does not have yet; `lag_s`: seconds since the oldest of
-    these changes was committed, None if there is none; `since`: when the state was written; `copied`: how far the copy
-    is while the table is being copied, else None; `catalog`: the table's name in the catalog; `catalog_error`: why the
-    table is not registered under the wanted name, "" if it is; `requires`: the features of Delta
-    that the table requires of its readers; `proved`, `proved_rows`: when the last comparison of the whole table with
-    the server's table that found no difference began, None if there was none, and how many rows it has compared;
-    `differs`: the newest difference, until such a comparison finds none; `evidence`: path of the file with this
-    difference; `not_proved`: why the table cannot be compared; `repaired_rows`: how many keys with rows that differed
-    were rewritten.
+    `waiting_rows`: how many row changes in the log are not applied to the table yet; `lag_s`: seconds since the oldest
+    of these changes was committed, None if there is no such change; `since`: when the state was written; `copied`: how
+    far the copy is while the table is being copied, else None; `catalog`: the table's name in the catalog;
+    `catalog_error`: why the table is not registered under the wanted name, "" if it is; `requires`: the features of
+    Delta that the table requires of its readers; `proved`, `proved_rows`: the begin of the last comparison that
+    compared the whole table with the server's table and found no difference, None if there was none, and how many rows
+    it has compared; `differs`: the newest difference, "" after a later comparison of the whole table that found none;
+    `evidence`: path of the file with this difference; `not_proved`: why the table cannot be compared; `repaired_rows`:
+    how many keys with rows that differed were rewritten.
     """
 
     consumer: str
@@ -63,7 +63,7 @@ class TableFacts(Protocol):
     """What is known of tables besides their records and proofs."""
 
     def applied(self, record: TableRecord) -> int:
-        """Returns the lsn that a table's Delta table records; -1 if there is none."""
+        """Returns the lsn that a table's Delta table records; -1 if it records none, or does not exist."""
 
     def features(self, record: TableRecord) -> tuple[str, ...]:
         """Returns, sorted, the features that a table requires of its readers."""
@@ -79,7 +79,7 @@ class TableFacts(Protocol):
 
 
 class TargetFacts(TableFacts, Protocol):
-    """What a target says of its tables, read with Spark (`SparkFacts`) or without it (`LocalFacts`)."""
+    """Facts about the tables of a target, read with Spark (`SparkFacts`) or without it (`LocalFacts`)."""
 
     def rows(self) -> ControlRows:
         """Returns the rows of the control table that no newer row replaces."""
@@ -90,8 +90,9 @@ def table_lines(
     patterns: Sequence[str] = (),
     interval_s: Callable[[TableName], float] = lambda _: 0.0,
 ) -> list[TableLine]:
-    """Returns how far the tables of a target and their histories are applied. `interval_s`: returns the shortest time
-    between two steps of a table, by its name. Raises `UserError` for a pattern that fits no table."""
+    """Returns, for the tables of a target and their histories, how far the log is applied to them. `interval_s`:
+    returns the shortest time between two steps of a table, by the table's name. Raises `UserError` for a pattern that
+    fits no table."""
     control_rows = facts.rows()
     tables = [
         *control_rows.records.values(),
@@ -107,7 +108,7 @@ def lines_of(
     proofs: Mapping[str, Proof],
     interval_s: Callable[[TableName], float] = lambda _: 0.0,
 ) -> list[TableLine]:
-    """Returns the lines of these tables and histories, in their order. `proofs`: by table id."""
+    """Returns the lines of these tables and histories, in the order of `records`. `proofs`: by table id."""
     applied = {
         r.table_id: max(r.from_lsn, facts.applied(r)) if r.folder else r.from_lsn for r in records
     }

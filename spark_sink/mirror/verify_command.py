@@ -25,8 +25,8 @@ def run_verify(
     wait_s: float,
     watch: VerifyWatch,
 ) -> list[TableDifference]:
-    """Compare the mirror's tables that fit a pattern with the server; without patterns, compare all tables that their
-    consumers mirror."""
+    """Compare mirrored tables with the server: those that fit a pattern or, without patterns, all tables that the
+    settings of their consumers include."""
     section = copy_section(settings)
     with CopyServer.of_settings(section).session() as connection:
         value = lower_case_table_names(connection)

@@ -1,9 +1,9 @@
-"""Reads, on the driver, facts about a transaction that is cut into several slices: how many rows the transaction has,
-which row is the last one, and the text of the statement in which a slice begins. The task of one slice cannot compute
-these values.
+"""Reads, on the driver, facts about a transaction that is cut into several slices: the number of the transaction's
+rows, its last row, and, for each slice, the text of the statement within which the slice begins. The task of one slice
+cannot compute these values, because it reads only its own slice.
 
-The driver does this only if the option `metadata` names such a value. It fetches the bytes of the transaction one slice
-at a time, and the tasks fetch the same bytes again.
+The driver reads these facts only if the option `metadata` names one of them. It fetches the bytes of the transaction
+one slice at a time, and the tasks fetch the same bytes again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ OF_WHOLE_TRANSACTIONS = {Metadata.QUERY, Metadata.TRANSACTION_ROWS, Metadata.TRA
 def with_cut_transactions(
     client: ConsumerClient, options: SourceOptions, schema: StructType, slices: Sequence[Slice]
 ) -> list[Slice]:
-    """Returns the slices of a batch. Sets `cut` in the slices for which the options need it."""
+    """Returns the slices of a batch. If the options need `cut`, sets it in each slice that has a part of a cut
+    transaction."""
     completed = list(slices)
     if not OF_WHOLE_TRANSACTIONS.intersection(options.metadata):
         return completed

@@ -1,4 +1,4 @@
-"""The error for changes that the consumer will not get, and how a position is written for people."""
+"""The error for changes that the consumer will not get, and the text of a position in messages."""
 
 from __future__ import annotations
 

@@ -111,8 +111,8 @@ def _definition(options: SourceOptions) -> dict[str, Any] | None:
 
 
 def _columns_of(client: ConsumerClient, options: SourceOptions, name: str) -> dict[str, Any]:
-    """Returns columns and key of a table. If the source declares the consumer, asks for a table of the daemon's source,
-    because the consumer does not exist before the query runs."""
+    """Returns columns and key of a table, which the daemon describes for a consumer. If this Spark source declares the
+    consumer itself, asks the daemon without a consumer, because the consumer does not exist before the query runs."""
     if options.declares is None:
         return client.table(name)
     return client.table_of_source(name, options.declares.source)

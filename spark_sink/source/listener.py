@@ -1,4 +1,4 @@
-"""A listener that reports the streams of the source "binlog", as Prometheus metrics and as one log line per batch.
+"""A listener that reports on the streams of the source "binlog": as Prometheus metrics, and in one log line per batch.
 
     listener = BinlogListener()
     spark.streams.addListener(listener)
@@ -43,7 +43,7 @@ BatchRows = Callable[[str, int], int | None]
 
 @dataclass(slots=True)
 class StreamTotals:
-    """What a query has read of one consumer since the listener was added. `ended_at`: when the query's last batch
+    """What a query has read from one consumer since the listener was added. `ended_at`: when the query's last batch
     ended, in seconds since 1970; `phases`: seconds by Spark's name of the phase."""
 
     last: BatchReport
@@ -79,7 +79,7 @@ class BinlogListener(StreamingQueryListener):
         self._queries: dict[str, str] = {}  # the query's name by run
 
     def totals(self) -> dict[tuple[str, str], StreamTotals]:
-        """Returns the totals by query and consumer."""
+        """Returns the totals of each pair of query and consumer."""
         with self._lock:
             return {
                 key: replace(value, phases=Counter(value.phases))
@@ -87,7 +87,7 @@ class BinlogListener(StreamingQueryListener):
             }
 
     def active(self) -> dict[str, bool]:
-        """Returns the queries that have read a batch, with True for a query that runs, and False for a query that has
+        """Returns the queries that have read a batch; True for a query that is running, False for a query that has
         failed."""
         with self._lock:
             read = {query for query, _ in self._totals}

@@ -1,7 +1,7 @@
 """The options of the source. This module checks every key and every value before the source opens a connection.
 
-Spark passes options as text and accepts any key, so a mistyped `maxBytesPerTriger` would have no effect. This module
-refuses unknown keys, and the error names the most similar known key.
+Spark passes options as text and accepts any key, so a misspelled `maxBytesPerTriger` would have no effect. This module
+refuses unknown keys. Its error names the most similar known key.
 """
 
 from __future__ import annotations
@@ -179,13 +179,14 @@ def _of_a_table(given: Mapping[str, str]) -> Mapping[str, str]:
 
 
 class _ValueParser:
-    """Parses the values of the options and collects findings."""
+    """Parses the values of the options and collects the errors (findings)."""
 
     def __init__(self, values: Mapping[str, str], findings: list[str]) -> None:
         self._values, self._findings = values, findings
 
     def options(self) -> SourceOptions | None:
-        """Returns None if the address is invalid. Every parser runs even then, so that all findings are collected."""
+        """Returns None if the address is invalid. The parsers of all other options run even then, so that all findings
+        are collected."""
         address, consumer = self._address(), self._values.get("consumer", "")
         table, tables = self._table(), self._tables()
         columns, project, metadata = self._columns(table), self._project(), self._metadata()
@@ -408,8 +409,8 @@ class _ValueParser:
                 )
 
     def _place(self, key: str, words: tuple[str, ...]) -> Position | Place | None:
-        """Returns the place that the option `key` names, or the time that a second option names instead. Returns None
-        for `stored` and `snapshot`, and if neither option is given."""
+        """Returns the place that the option `key` names, or that a second option names by a time. Returns None for the
+        values `stored` and `snapshot`, and if neither option is given."""
         text, time_key = self._values.get(key), key.replace("Offsets", "Timestamp")
         try:
             if time_key in self._values:

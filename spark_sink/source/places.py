@@ -2,8 +2,8 @@
 position.
 
 The forms are those of the daemon's `start` and of `binlog-dispatcher consumers seek --to`: `earliest`, `latest`, a GTID
-set, a file and offset, a time. This module checks only the form, before the source opens a connection. The daemon
-determines the position later with the help of the server.
+set, a file and offset, a time. This module checks only the form of a value, before the source opens a connection. Later
+the daemon asks the server and determines the position.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Divides a range into the slices that tasks read, for streams and batches."""
+"""Divides a range of the log into the slices that tasks read, for streams and batches."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def range_slices(
     markers: bool = False,
     address: int = 0,
 ) -> list[Slice]:
-    """Returns the slices between neighbouring `ends`, in order. `size`: the bytes of all slices together; `markers`:
-    True if the range is known to hold no data; `address`: see `Slice`."""
+    """Returns one slice for each pair of neighbouring `ends`, in order. `size`: the bytes of all slices together;
+    `markers`: True if the range is known to hold no data; `address`: see `Slice`."""
     slices = [
         Slice(session, number, *pair, size, markers=markers, address=address)
         for number, pair in enumerate(pairwise(ends))

@@ -44,8 +44,8 @@ def statement_of(row: Mapping[str, Any]) -> LoggedStatement:
 
 
 def entry_number(slice_number: int, index: int) -> int:
-    """Returns the part of an lsn that orders the entries of one micro-batch. Raises `ValueError` for numbers that are
-    out of range."""
+    """Returns the part of an lsn (number of an entry) that orders the entries of one micro-batch. Raises `ValueError`
+    for numbers that are out of range."""
     if not (0 <= slice_number < SLICES_MAX and 0 <= index < ENTRIES_MAX):
         raise ValueError(f"entry {index} of slice {slice_number} is out of range")
     return slice_number << INDEX_BITS | index

@@ -1,7 +1,7 @@
 """Converts delivered bytes to the Arrow batches that Spark gets: raw, JSON or typed. Runs on the executors.
 
-Spark checks only the schema of a task's first batch, and would misread a later batch with another schema. So this
-module checks every batch.
+Spark checks only the schema of a task's first batch. It would misread a later batch with another schema, so this module
+checks every batch.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def _raw(expected: pa.Schema, part: Slice, data: bytes | memoryview) -> Iterator
 
 
 def raw_rows(part: Slice, data: bytes | memoryview) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a raw slice in the form of the mirror's log: dictionaries with the names of `RAW_SCHEMA`,
-    without the objects that a statement touches. The `database` of a statement is its session's default database.
-    `committed_at` is in µs since 1970 or a datetime.
+    """Yields the rows of a raw slice in the form of the mirror's log: dictionaries whose keys are the column names of
+    `RAW_SCHEMA`, except the columns for the objects that a statement touches. The `database` of a statement is the
+    default database of the statement's session. `committed_at` is in µs since 1970 or a datetime.
     """
     index = 0
     for item in delivered.split_by_table(data) if data else ():
@@ -162,7 +162,7 @@ def _by_name(
 
 
 def _columns(columns: Mapping[str, pa.Array], n: int, expected: pa.Schema) -> pa.RecordBatch:
-    """Returns a batch with the columns of `expected`. A column that `columns` lacks is null."""
+    """Returns a batch with the columns of `expected`. A column that is missing in `columns` is null."""
     arrays = [
         columns[field.name] if field.name in columns else pa.nulls(n, field.type)
         for field in expected

@@ -96,9 +96,9 @@ _METADATA: dict[Metadata, DataType] = {
 
 
 def stream_schema(options: SourceOptions, definition: Mapping[str, Any] | None) -> StructType:
-    """Returns the schema that the options select. `definition`: the definition of the option `table`'s table. It is
-    None without this option; `before` and `after` are then JSON text. With the option `flat`, the table's columns
-    replace `before` and `after`.
+    """Returns the schema that the options select. `definition`: the definition of the table that the option `table`
+    names; None without this option. Without a definition, `before` and `after` are JSON text. With the option `flat`,
+    the table's columns replace `before` and `after`.
 
     Raises `UserError` for options that do not fit the table.
     """
@@ -165,7 +165,7 @@ def _table_schema(
         raise UserError(
             ErrorKind.SETTINGS, f'source "binlog": {"; ".join(findings)}', remedy=remedy
         )
-    # The patterns of the option `columns` have the table's name in the spelling of the option `table`.
+    # The patterns of the option `columns` contain the table's name as the option `table` spells it.
     chosen = set(ColumnChoice(options.columns).choose(database, table, names, 0))
     kept = [column for column in columns if column.name in chosen]
     of_key = StructType()

@@ -1,4 +1,4 @@
-"""Makes an Arrow batch of one row, from its buffers.
+"""Makes an Arrow batch of one row directly from Arrow buffers.
 
 This module does not use `pyarrow.array` and `pyarrow.scalar`, because they import pandas. The import of pandas takes as
 long as all other imports of a task together.

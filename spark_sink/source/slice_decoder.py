@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class SliceDecoder:
-    """Reads slices as rows, in the form that the options select. A decoder is picklable, so a function of `mapInArrow`
-    may refer to one.
+    """Reads slices as rows, in the form that the options select. A decoder is picklable, so a function for `mapInArrow`
+    may contain one.
 
     `schema`: the columns of the rows. With the option `table`, the constructor asks the daemon for these columns.
     """
 
     def __init__(self, **options: str) -> None:
-        """`options`: options of the source, with the `url` and `consumer` of the stream, but without `raw`.
+        """`options`: the options of the source, including the stream's `url` and `consumer`, but without `raw`.
 
         Raises `UserError` for wrong options, and for values of `metadata` that need the whole transaction.
         """

@@ -33,9 +33,9 @@ SLICE_SCHEMA = StructType().add("number", "long", False).add("slice", "binary", 
 class Slice(InputPartition):
     """The part of a batch for one task: the delivered bytes of (start, end], read under `session`.
 
-    A slice may begin and end inside of a transaction. The other parts of this transaction belong to slices of the same
-    batch. `batch_bytes`: delivered bytes of the whole batch; `batch_end`: the position at which the batch ends, set
-    only in the last slice of a raw batch; `gap`: True if the server had purged changes before the batch; `markers`:
+    A slice may begin and end inside of a transaction. The other parts of this transaction are in other slices of the
+    same batch. `batch_bytes`: delivered bytes of the whole batch; `batch_end`: the position at which the batch ends,
+    set only in the last slice of a raw batch; `gap`: True if the server had purged changes before the batch; `markers`:
     True if the range is known to hold no data and so is not fetched; `address`: the number of the address that answered
     when the batch was planned, so that a task need not search for the leader; `cut`: if the options need them, values
     of the transactions that this slice shares with other slices (see `cut_transactions`); `snapshot`: the state of the
@@ -76,9 +76,9 @@ def read_bytes(options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:
 
 
 def newest_form(position: Position, head: Position) -> Position:
-    """Returns `head` if no transaction lies between it and `position`, else `position`. If no transaction lies between
-    a file's beginning and its present end, both are the same place of the log, and a copy made at this place has the
-    position of the end."""
+    """Returns `head` if no transaction lies between `position` and `head`, otherwise `position`. If a file has no
+    transaction yet, the beginning and the present end of the file are the same place of the log; a copy that was made
+    there has the position of the end."""
     return head if head.order == position.order else position
 
 

@@ -1,9 +1,9 @@
 """Makes the report of the source to Spark about each batch, and parses Spark's progress reports. Pure.
 
 For each batch, Spark reports how many rows it has read and how long the batch's phases took (`StreamingQueryProgress`).
-The field `latestOffset` of such a report is any JSON that the source returns. This source returns the keys of the
-server's newest position, and `consumer`, `batch` (transactions and bytes), `lag` (how far the batch's end is behind the
-server) and `paused`.
+The field `latestOffset` of such a report contains any JSON that the source returns. The JSON of this source has the
+keys of the server's newest position, and four more keys: `consumer`, `batch` (transactions and bytes), `lag` (how far
+the batch's end is behind the server) and `paused`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Report = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SourceLag:
-    """How far a position is behind the end of the server's log. A value of None is not known.
+    """How far a position is behind the end of the server's log. None stands for a value that is not known.
 
     `transactions`, `bytes`: how much of the whole log follows the position; `seconds`: the age of the first transaction
     after the position.
@@ -44,10 +44,10 @@ NOT_KNOWN = SourceLag()
 class BatchReport:
     """The part of a query's batch that was read from one consumer.
 
-    `query`: the query's name, else its id; `consumer` is "", and `transactions`, `bytes` and `lag` are None, if a batch
-    was planned before a restart, because the source did not report them; `rows`: how many rows Spark has read;
-    `seconds`: how long the batch took; `phases`: the times of the batch's phases, by Spark's names; `end`: the position
-    at which the batch ends.
+    `query`: the query's name, or its id if it has no name; `consumer` is "", and `transactions`, `bytes` and `lag` are
+    None, if the batch was planned before a restart, because the source did not report these values; `rows`: how many
+    rows Spark has read; `seconds`: how long the batch took; `phases`: the times of the batch's phases, by Spark's
+    names; `end`: the position at which the batch ends.
     """
 
     query: str

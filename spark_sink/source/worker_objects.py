@@ -1,8 +1,8 @@
-"""Exempts the modules that a Python worker has loaded from garbage collection. Runs on the executors.
+"""Exempts loaded modules from a Python worker's garbage collection. Runs on the executors.
 
-Spark's worker calls `gc.collect()` after each task. If numba, pyarrow and the decoder are loaded, this call visits
-about 100,000 objects that live as long as the process. It needs 40 ms of processor time, as much as decoding 100,000
-rows.
+Spark's worker calls `gc.collect()` after each task. After numba, pyarrow and the decoder are loaded, this call visits
+about 100,000 objects that live as long as the process. The call then needs 40 ms of processor time, as much as the
+decoding of 100,000 rows.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Executes works (`rules.effects`) on the histories of one consumer: each work applies the log, up to one entry (rows
-of a table, or a statement), to a history's Delta table.
+"""Executes works (`rules.effects`) on the histories of one consumer. Each work applies a part of the log to a history's
+Delta table. The part ends with an entry (rows of a table, or a statement).
 
 Changed rows come from the log, entry by entry, so no version is missing. This module does not compute what a statement
-does to rows. The mirror has already executed the statement on the mirrored table, and one version of this Delta table
-contains the rows as they were directly after the statement (`mirrored_rows`). This module compares these rows with the
-current versions. Rows that are equal keep their version.
+does to rows. When it comes to a statement, the mirror has already executed the statement on the mirrored table, and one
+version of the mirrored table's Delta table contains the rows as they were directly after the statement
+(`mirrored_rows`). This module compares these rows with the current versions. Rows that are equal keep their version.
 
 Each work is committed once: like a step of a mirrored table, the commit records the lsn, the number of the entry.
 """
@@ -42,13 +42,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.mirror")
 
-MOMENT_APPENDS = 64  # `_moment` searches so many appends for a transaction's time
+MOMENT_APPENDS = 64  # how many appends `_moment` searches for the time of a transaction
 
 
 @dataclass(frozen=True, slots=True)
 class HistorySteps:
-    """Executes the works of one consumer. Each method raises `BinlogError` for rows of which a history is not
-    possible."""
+    """Executes the works of one consumer. Each method raises `BinlogError` for rows that cannot be in a history."""
 
     consumer: str
     options: ApplyOptions
@@ -137,8 +136,8 @@ class HistorySteps:
     def _fitted(
         self, spark: SparkSession, record: TableRecord, columns: StructType
     ) -> HistoryTable:
-        """Make or change the history's Delta table so that it has these columns of the mirrored rows. Returns the
-        table."""
+        """Create or change the history's Delta table so that it has these columns of the mirrored rows. Returns the
+        history table."""
         table = self._table(record)
         self._require_own(spark, record, table)
         table.fit(spark, columns)

@@ -136,7 +136,8 @@ class HistoryTable:
 
         frame = session.spark.createDataFrame(lines.combine_chunks(), spark_schema(lines.schema))
         if not pc.any(lines.column("closes")).as_py():
-            # An append does not cast values. A former table with the name may have had wider columns, so cast here.
+            # An append does not cast values, so cast them here: a former table with the same name may have had wider
+            # columns.
             types = {c.name.lower(): c.dataType for c in self.table.columns(session.spark)}
             values = {n: v.cast(types[n.lower()]) for n, v in self._values(frame, "").items()}
             self.table.append(version, frame.select(*(v.alias(n) for n, v in values.items())))

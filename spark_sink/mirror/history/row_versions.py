@@ -3,12 +3,12 @@
 Each change has a point: the number of its entry in the log (an entry is rows of a table), its position within the
 entry, and its time of commit. Each after-image is a version of the row with the image's key. The version lasts from the
 change's point to the point of the next change of that key, even if one step contains many changes of the key. An update
-ends the version under the key of its before-image and begins one under the key of its after-image. So an update that
-changes the key is no special case.
+ends the version that has the key of its before-image, and begins a version with the key of its after-image. So an
+update that changes the key is no special case.
 
-A step writes each version that begins in this step once, with its end if the version also ends in this step. For each
-key, the step ends at most one version that began in an earlier step, at the point of the key's first change in this
-step.
+If a version begins in a step, the step writes it once, with its end if the version also ends in this step. For each
+key, the step ends at most one version that began in an earlier step. This version ends at the point of the key's first
+change in the step.
 """
 
 from __future__ import annotations
@@ -154,7 +154,8 @@ def _indices(values: np.ndarray, missing: np.ndarray | None = None) -> pa.Array:
 
 
 def _same_as_next(keys: Sequence[pa.ChunkedArray]) -> np.ndarray:
-    """Returns True where a row's key equals that of the next row; the result is one element shorter than the keys."""
+    """Returns an array with True for each row whose key equals that of the next row. The array is one element shorter
+    than the keys."""
     same = np.ones(len(keys[0]) - 1, bool)
     for values in keys:
         same &= pc.equal(values[:-1], values[1:]).to_numpy()

@@ -1,13 +1,13 @@
-"""Publishes the mirrored tables in an Iceberg catalog (REST, Hive metastore, Glue, SQL), by pyiceberg.
+"""Publishes the mirrored tables in an Iceberg catalog (REST, Hive metastore, Glue, SQL), through pyiceberg.
 
 An Iceberg table of the mirror consists of metadata only: its data files are those of the newest version of the Delta
 table in the mirror's folder. `refresh` makes one Iceberg snapshot that removes and adds data files so that both tables
-have the same files. The snapshot depends only on the two tables, not on what an earlier call did. So after a kill, the
-next call continues from whatever snapshot the catalog has, and neither repeats nor leaves out a file. A snapshot's
-summary says which version of the Delta table it shows.
+have the same files. The snapshot depends only on the two tables, not on what an earlier call did. So if a call is
+killed, the next call continues from the snapshot that the catalog has then, and neither repeats nor leaves out a file.
+A snapshot's summary says which version of the Delta table it shows.
 
-The metadata files are in TARGET/_binlog/iceberg, not in the folder of the Delta table: there Delta's VACUUM would
-delete them, and Iceberg's own removal of orphan files would delete files of the Delta table.
+The metadata files are in TARGET/_binlog/iceberg, not in the folder of the Delta table. In that folder, Delta's VACUUM
+would delete them, and Iceberg's removal of orphan files would delete files of the Delta table.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ _UNFINISHED_S = 3600.0
 _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    # Delta truncates the bounds of times, so those of the snapshots are a little wider than the values. With this mode,
-    # readers use bounds to skip files, but do not take them for the smallest and largest value.
+    # Delta truncates the bounds of times, so in the snapshots, the bounds of times are a little wider than the values.
+    # With this mode, readers use bounds only to skip files, and do not treat them as the smallest and largest value.
     "write.metadata.metrics.default": "counts",
-    # If a commit conflicts with that of another job, pyiceberg would repeat it and add files that the other job has
-    # added, so rows would be twice in the table.
+    # If a commit conflicts with that of another job, pyiceberg would by default repeat it. It would add files again
+    # that the other job has added, so rows would be twice in the table.
     "commit.retry.num-retries": "0",
 }
 
@@ -95,7 +95,7 @@ class IcebergCatalog:
     mirror, with its file system. Only one thread at a time may call the methods."""
 
     moves_wait = (
-        False  # a folder may move while the catalog is called; the next call of `refresh` finds it
+        False  # a folder may move during a call of the catalog; the next `refresh` then finds it
     )
 
     def __init__(
@@ -105,14 +105,15 @@ class IcebergCatalog:
         target: str,
         reading: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
-        """`reading`: called with the path of a Delta table; while its result is entered, the table does not move.
+        """`reading`: returns a context manager for the path of a Delta table; while a thread is in this context, the
+        table's folder does not move.
 
-        Raises `BinlogError` SETTINGS for properties with which pyiceberg finds no catalog. If the catalog does not
-        answer, the first call of a method that succeeds opens it.
+        Raises `BinlogError` SETTINGS if pyiceberg finds no catalog with these properties. If the catalog does not
+        answer now, the first later call that reaches the catalog opens it.
         """
         self._spark = spark.newSession()
         self._files = FileSystem(spark)
-        self._folder = own_path(target, "iceberg")  # each table has its own folder below
+        self._folder = own_path(target, "iceberg")  # with one folder per table
         self._options, self._reading = options, reading
         self._keep = timedelta(hours=options.snapshot_hours)
         self._tidied: dict[str, float] = {}
@@ -184,8 +185,8 @@ class IcebergCatalog:
         self._shown[name] = path, state.version, state.delta_id
 
     def _folder_name(self, name: str, state: _DeltaState) -> str:
-        """Returns the name of the folder for a table's metadata files. Attempts that failed have the same one, so that
-        `_tidy` finds their files."""
+        """Returns the name of the folder for a table's metadata files. A repeated attempt gets the same name, so that
+        `_tidy` finds the files of the attempts that failed."""
         of = (self._options.name, self._options.catalog.get("uri", ""), name, state.delta_id)
         return hashlib.blake2b("\n".join(of).encode(), digest_size=16).hexdigest()
 
@@ -221,8 +222,9 @@ class IcebergCatalog:
             self._tidy(self._catalog.load_table(name))
 
     def difference(self, name: str, path: str) -> str:
-        """Compare the current snapshot with the version of the Delta table at `path` that it shows: data files, numbers
-        of rows, columns. Returns "" if they are equal, otherwise a text that describes the difference."""
+        """Compare the current snapshot with the version of the Delta table at `path` that the snapshot shows: data
+        files, numbers of rows, columns. Returns "" if both are equal, otherwise a text that describes the
+        difference."""
         if (table := self._table(name)) is None:
             return f"{name} is not in the Iceberg catalog"
         snapshot = table.current_snapshot()
@@ -261,7 +263,8 @@ class IcebergCatalog:
             self._files.delete(folder)
 
     def _delta(self, path: str) -> _DeltaState:
-        """Raises `BinlogError` if there is no Delta table, or one that Iceberg's readers could not read."""
+        """Returns the newest version of the Delta table. Raises `BinlogError` if there is no Delta table, or if
+        Iceberg's readers could not read it."""
         with self._reading(path):
             transaction = DeltaTransaction(self._spark, path)
             metadata, files = transaction.metadata(), transaction.all_files()
@@ -298,8 +301,8 @@ class IcebergCatalog:
         return f"{self._folder}/{name}" if above == iceberg_location(self._folder) and name else ""
 
     def _tidy(self, table: Table) -> None:
-        """Expire snapshots that were replaced more than `snapshot_hours` ago, and then delete the metadata files that
-        no other snapshot needs. pyiceberg expires snapshots without deleting files."""
+        """Expire the snapshots that were replaced more than `snapshot_hours` ago. Then delete the metadata files that
+        no other snapshot needs, because pyiceberg itself deletes no files when it expires snapshots."""
         now = datetime.now(UTC)
         if not (expired := _replaced_before(table, now - self._keep)):
             return
@@ -315,7 +318,7 @@ class IcebergCatalog:
 
 
 def _replaced_before(table: Table, moment: datetime) -> list[int]:
-    """Returns the ids of the snapshots that a newer one replaced before a moment."""
+    """Returns the ids of the snapshots that a newer snapshot had already replaced at a moment."""
     existing = {snapshot.snapshot_id for snapshot in table.snapshots()}
     milliseconds = moment.timestamp() * 1000
     replaced = (
@@ -362,15 +365,16 @@ def _publish(
     for file in removed:
         snapshot.delete_data_file(file)
     snapshot.commit()
-    # If a commit fails, pyiceberg deletes the manifests of these. But a commit that the catalog has reported as failed
-    # may have succeeded, if its answer was lost and the request was repeated. `_tidy` deletes what nothing needs.
+    # If a commit fails, pyiceberg would delete the manifests that are listed here. But a commit that the catalog has
+    # reported as failed may have succeeded, if its answer was lost and the request was repeated. So none are listed;
+    # `_tidy` deletes the files that nothing needs.
     transaction._snapshot_producers = []  # noqa: SLF001
     transaction.commit_transaction()
 
 
 def _use_schema(transaction: Transaction, state: _DeltaState) -> Schema:
-    """Make the schema of `state` the current one. A table's first schema has other ids, because catalogs number the
-    fields of a new table themselves."""
+    """Make the schema of `state` the current one. A table's first schema has other ids than that of `state`, because
+    catalogs number the fields of a new table themselves."""
     metadata = transaction.table_metadata
     wanted = iceberg_schema(state.fields, 1 + max(schema.schema_id for schema in metadata.schemas))
     if same_fields(metadata.schema(), wanted):

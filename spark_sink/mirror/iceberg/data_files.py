@@ -86,7 +86,7 @@ def _flat(stats: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _bounds(
     schema: Schema, columns: Mapping[str, int], values: Mapping[str, Any], truncated: timedelta
 ) -> dict[int, bytes]:
-    """Returns the bounds that are exact. `truncated`: by how much a time may be larger than its value here."""
+    """Returns the exact bounds. `truncated`: by how much a time may be larger than the bound that Delta has written."""
     bounds = {}
     for name, value in values.items():
         field = schema.find_field(columns[name]) if name in columns else None
@@ -113,7 +113,7 @@ def _days(value: str) -> int:
 
 def _time_bound(kind: PrimitiveType, value: str, truncated: timedelta) -> bytes | None:
     """Returns the bound for a time that Delta has truncated to milliseconds. Times before 1970 may have been truncated
-    in the other direction, so the bound is a millisecond further away."""
+    in the other direction, so this bound is wider by one millisecond."""
     try:
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is not None:

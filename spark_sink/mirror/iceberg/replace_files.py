@@ -1,7 +1,8 @@
 """A snapshot that adds and removes data files, and keeps the number of manifests small.
 
-pyiceberg's own overwrite carries each earlier manifest forward, also those that list only removed files, and merges
-none. A table with a snapshot a minute would have a thousand manifests after a day, and each snapshot reads all of them.
+pyiceberg's own overwrite keeps each earlier manifest, even if the manifest lists only removed files, and merges no
+manifests. If a table got a snapshot each minute, it would have a thousand manifests after a day, and each snapshot
+would read all of them.
 """
 
 from __future__ import annotations

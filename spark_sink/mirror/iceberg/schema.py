@@ -49,11 +49,11 @@ _TYPES: dict[str, IcebergType] = {
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)\Z")
 _ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 _NESTED_IDS = "delta.columnMapping.nested.ids"
-_MADE_BY_MAPPING = "col-"  # with this, Delta begins the name in the files of a new column
+_MADE_BY_MAPPING = "col-"  # the beginning of the name that Delta gives to a new column in the files
 _TYPE_CHANGES = "delta.typeChanges"
 
 
-# Iceberg's readers have columns of their own with these names (Iceberg's specification, "Reserved Field IDs").
+# Iceberg's readers reserve these names for columns of their own (Iceberg's specification, "Reserved Field IDs").
 _RESERVED = {
     "_file",
     "_pos",
@@ -122,5 +122,5 @@ def _unreadable(field: Mapping[str, Any], why: str) -> BinlogError:
 
 
 def same_fields(one: Schema, other: Schema) -> bool:
-    """True if two schemas have the same fields with the same ids in the same order, whatever the schemas' own ids."""
+    """True if two schemas have the same fields with the same ids in the same order. The schemas' own ids may differ."""
     return one.as_struct() == other.as_struct()

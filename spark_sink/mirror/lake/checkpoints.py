@@ -1,8 +1,8 @@
 """Writes Delta's checkpoints of the mirror's tables, during maintenance instead of during commits.
 
 A checkpoint contains a table's state, so that a reader need not read each commit. Delta writes a checkpoint in every
-n-th commit. That commit waits for the Spark jobs of the checkpoint: such an append to the mirror's log took 15 s. So
-the mirror creates its tables with a large n.
+n-th commit. That commit has to wait for the Spark jobs that write the checkpoint: such an append to the mirror's log
+took 15 s. So the mirror creates its tables with a large n.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Checkpoints:
         one. Returns False if fewer commits follow it, or if there is no table."""
         newest = self._newest.get(path)
         if newest is None or (newest >= 0 and not delta_log.has_commit(self._files, path, newest)):
-            # This object has not seen this path before, or a RENAME has moved another table to the path.
+            # Either this object sees the path for the first time, or a RENAME has moved another table to the path.
             if delta_log.delta_version(self._spark, path) < 0:
                 return False
             newest = self._newest[path] = delta_log.checkpoint_version(self._spark, path)

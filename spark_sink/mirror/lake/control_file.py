@@ -1,4 +1,4 @@
-"""The columns of the control table, its files, and the rows of people's requests. Loads no Spark."""
+"""The columns of the control table, its files, and the rows with people's requests. Loads no Spark."""
 
 from __future__ import annotations
 

@@ -9,21 +9,21 @@ largest `serial` replaces all others. There are six kinds of rows:
 * `history`: the record of a table's history, in the form of `table` rows.
 * `request`: a command of a person (`python -m spark_sink resolve`, `copy`, `adopt`). Any process may write it. A
   request about a table id is open until the table's row names the request's id in `handled`. A request for a copy has a
-  consumer and a table's name instead of a table id: a table gets its id with its record, and only the application that
-  applies the consumer creates records. The newest request for a name is open until a `table` row names the request's id
-  in `answered`.
-* `consumer`: the watermark of a consumer. Each entry up to `from_lsn` is applied, or waits because the row of its table
-  says that the table is stopped or being copied.
-* `proof`: what is known about the equality of a table and its server's table; see `rules/proofs.py`.
+  consumer and a table's name instead of a table id, because the table may not have an id yet: a table gets its id with
+  its record, and only the application that applies the consumer creates records. The newest request for a name is open
+  until a `table` row names the request's id in `answered`.
+* `consumer`: the watermark of a consumer. Each entry up to `from_lsn` is applied, or is left in the log because its
+  table is stopped or being copied, as the table's row shows.
+* `proof`: whether a table is known to equal its server's table; see `rules/proofs.py`.
 * `claim`: the job whose id is in `request` runs the stage in `state` (log or apply) for the consumer; see
   `runtime/claims.py`.
 
-An lsn is the number of an entry (rows of a table, or a statement) of the mirror's log. `from_lsn` of a table: no entry
-of the table up to this lsn has to be applied, even if the Delta table records a smaller lsn. So a table's applied lsn
-is the larger of two numbers: `from_lsn`, and the version that its Delta table records.
+An lsn is the number of an entry (rows of a table, or a statement) of the mirror's log. The `from_lsn` of a table is an
+lsn up to which no entry of the table has to be applied, even if the Delta table records a smaller lsn. So a table's
+applied lsn is the larger of two numbers: `from_lsn`, and the version that its Delta table records.
 
-Delta commits are atomic, so rows that have to change together are written in one commit. `ControlTable.compact` deletes
-rows that newer rows replace.
+Rows that have to change together are written in one commit, because Delta commits are atomic. `ControlTable.compact`
+deletes rows that newer rows replace.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class ControlTable:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def rows(self) -> ControlRows:
-        """Returns the rows that no newer row replaces. Reads the table again only if it has changed. While another
-        thread writes rows with this object, returns the rows from before this write."""
+        """Returns the rows that no newer row replaces. Reads the table again only if it has changed. If another thread
+        is writing rows with this object, returns the rows from before this write."""
         with self._lock:
             if not self._writing.locked():
                 self._read()
@@ -112,8 +112,8 @@ class ControlTable:
         return self.rows().records
 
     def applied(self, consumer: str) -> int:
-        """Returns the watermark of the consumer. Waits while another thread writes rows with this object: with an older
-        watermark, the log stage could give one number to two entries."""
+        """Returns the watermark of the consumer. Waits while another thread writes rows with this object: if the log
+        stage got an older watermark, it could give one number to two entries."""
         with self._writing, self._lock:
             self._read()
             return self._rows.applied.get(consumer, 0)
@@ -186,7 +186,7 @@ class ControlTable:
                 row |= {"serial": number, "at": at}
             append_file(self._spark, self.path, file_of(rows), len(rows))
             with self._lock:
-                # If another process has written rows in between, the next call of `rows` reads them.
+                # If another process has written rows between these versions, the next call of `rows` reads them.
                 if delta_version(self._spark, self.path) == version + 1:
                     self._version = version + 1
                     self._raw += rows

@@ -1,7 +1,8 @@
 """Finds damaged or missing files of a Delta table, after a read has failed.
 
-The exception of a reader rarely shows whether the storage has failed for a moment or a file is lost. So this module
-reads each file that the exception names once more. A file is lost if it is missing, or if its content is not valid.
+The exception of a reader rarely shows whether a file is lost, or the storage has only failed for a moment. So this
+module reads each file that the exception names once more. A file is lost if it is missing, or if its content is not
+valid.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from spark_sink.mirror.lake.file_system import FileSystem
 
 MISSING = "it does not exist"
-# The text in which Spark names a file that a task could not read.
+# Spark's text for a file that a task could not read.
 _NAMED = re.compile(r"while reading file (\S+\.(?:parquet|json))\.?(?=\s|$)")
 # The messages of Delta's exceptions for a log whose files contradict each other.
 _INCONSISTENT = re.compile(
@@ -40,7 +41,7 @@ def naming_damage(
 ) -> Iterator[None]:
     """Raises `BinlogError` TARGET_FILES in place of an exception if a file of the Delta table at `path` is lost.
 
-    `remedy`: the remedy of this error, in place of the default remedy of its kind.
+    `remedy`: replaces the default remedy of the error's kind.
     """
     try:
         yield
@@ -61,8 +62,8 @@ def lost_files(path: str, damage: str, remedy: str | None = None) -> BinlogError
 
 
 def table_damage(system: FileSystem, error: BaseException) -> str:
-    """Returns, from an exception of Spark or Delta, which file of a Delta table is lost or why its log cannot be read;
-    "" if nothing is known to be lost."""
+    """Finds out, from an exception of Spark or Delta, which file of a Delta table is lost, or why the table's log
+    cannot be read. Returns this as a text; "" if nothing is known to be lost."""
     text = str(error)
     if match := _INCONSISTENT.search(text):
         return match[0].strip()

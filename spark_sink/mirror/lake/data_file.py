@@ -1,8 +1,8 @@
 """Reads and writes the data files of a mirrored Delta table without Spark, on the driver and in the workers of a copy.
 
-The table's schema contains, for each column, the name and the id in the files, and the types that the column had before
-(Delta protocol, "Column Mapping", "Type Widening"). The statistics of a file have the form of the protocol's "Per-file
-Statistics".
+For each column, the table's schema contains the column's name and id in the files, and the types that the column had
+before (Delta protocol, "Column Mapping", "Type Widening"). The statistics of a file have the form of the protocol's
+"Per-file Statistics".
 
 The functions work on Arrow columns, and on Parquet files in memory or in a local folder.
 """
@@ -44,8 +44,8 @@ _TYPES = {
 }
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
-# Any other metadata of a field, such as a default or an invariant, is a rule that only Delta's own writer implements.
-# The ids of nested fields are empty in the metadata of a field that is not nested.
+# The keys of a field's metadata that this module knows. Any other key, such as a default or an invariant, is a rule
+# that only Delta's own writer implements. If a field is not nested, its metadata has no ids of nested fields.
 _NESTED_IDS = "delta.columnMapping.nested.ids"
 _FIELD_METADATA = {_ID, _PHYSICAL_NAME, _NESTED_IDS, "delta.typeChanges", "comment"}
 # Keys in the footer of a file with dates of the Julian calendar (Spark's ParquetFileFormat).
@@ -146,7 +146,7 @@ def write_files(
     spark_version: str,
     bytes_max: int = FILE_BYTES_MAX,
 ) -> Iterator[dict[str, Any]]:
-    """Write rows into new files of a local folder. The rows of one file take at most about `bytes_max` in memory.
+    """Write rows into new files of a local folder. The rows of one file take at most about `bytes_max` bytes in memory.
     Yields the `add` action of each file. Raises `ValueError` for rows for which `as_stored` returns None."""
     for rows in _tables(batches, bytes_max):
         stored = as_stored(rows, columns)
@@ -204,8 +204,8 @@ def add_action(name: str, size: int, stats: str) -> dict[str, Any]:
 
 def parquet_file(rows: pa.Table, columns: Sequence[StoredColumn], spark_version: str) -> bytes:
     """Returns the content of a Parquet file with the rows. The file has the columns `columns`, in this order."""
-    # If a file does not contain Spark's version, Spark does not know the calendar of its dates, and refuses dates
-    # before 1900.
+    # If a file does not name the version of Spark that wrote it, Spark does not know the calendar of the file's dates,
+    # and refuses dates before 1900.
     schema = pa.schema(
         [
             pa.field(
@@ -227,8 +227,8 @@ def parquet_file(rows: pa.Table, columns: Sequence[StoredColumn], spark_version:
 
 
 def statistics(rows: pa.Table, columns: Sequence[StoredColumn]) -> str:
-    """Returns the statistics of a file with these rows, in JSON. A column gets no smallest and largest value if these
-    would not bound its values exactly."""
+    """Returns the statistics of a file with these rows, in JSON. They have no smallest and largest value for a column
+    if these would not bound the column's values exactly."""
     smallest: dict[str, Any] = {}
     largest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -270,7 +270,7 @@ def _milliseconds(moment: datetime) -> str:
 
 def may_hold(stats: Mapping[str, Any], physical_name: str, low: object, high: object) -> bool:
     """False if a file's statistics (numbers as `int` or `Decimal`) show that a column has no value from `low` to
-    `high`, else True. `low` and `high` are of a type that `keyed.key_range` returns."""
+    `high`, otherwise True. `low` and `high` have one of the types that `keyed.key_range` returns."""
     smallest = _value(stats.get("minValues", {}).get(physical_name), low)
     largest = _value(stats.get("maxValues", {}).get(physical_name), high)
     if smallest is None or largest is None:

@@ -1,4 +1,4 @@
-"""Creates Delta tables and commits to them, by Delta's private interfaces.
+"""Creates Delta tables, and makes commits to them, through Delta's private interfaces.
 
 Delta's public interfaces run Spark jobs for each commit of files, and record no version when they change a schema.
 """
@@ -97,8 +97,9 @@ def commit_schema(
 ) -> None:
     """Replace the schema of the Delta table at `path` in one commit that records `version` for `app_id`.
 
-    `fields`: as `schema_fields` returns them; a new field has no metadata. The table must have the features that the
-    change needs (`table_features`). Statements in SQL would make one commit per column, and record no version.
+    `fields`: as `schema_fields` returns them; a new field has no metadata. The table must already have the features
+    that the change needs (`table_features`). SQL statements are not used, because they would make one commit per
+    column, and record no version.
     """
     jvm: Any = spark._jvm  # noqa: SLF001
     delta: Any = jvm.org.apache.spark.sql.delta
@@ -131,8 +132,8 @@ def commit_schema(
 def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
     """Append a frame to the Delta table at `path` in one commit that records `version`, > 0, for `app_id`.
 
-    Returns False, and appends nothing, if the recorded version is not `version` - 1 or, for `version` 1, if a version
-    is recorded. Raises Delta's ConcurrentTransactionException, and appends nothing, if another transaction records a
+    Returns False, and appends nothing, if the recorded version is not `version` - 1. If `version` is 1, no version may
+    be recorded. Raises Delta's ConcurrentTransactionException, and appends nothing, if another transaction records a
     version during this call. The frame has the table's columns in the table's order. This function reads the recorded
     version from the checksum file of the newest commit. Delta's own writer would compute the table's whole state with
     Spark jobs to find this version.
@@ -151,8 +152,8 @@ def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
 
 
 class DeltaTransaction:
-    """A transaction on the Delta table at `path`: it reads the table's version `version`, and makes one commit, without
-    a Spark job.
+    """A transaction on the Delta table at `path`. It reads the version `version` of the table, and makes one commit,
+    without a Spark job.
 
     The caller writes the data files. A job, or a commit by Delta's own writer, would take a second.
     """
@@ -244,8 +245,8 @@ def append_file(spark: SparkSession, path: str, data: bytes, rows: int) -> None:
 
 
 def write_file(spark: SparkSession, path: str, data: bytes, stats: str) -> dict[str, Any]:
-    """Write a Parquet file into the folder of the Delta table at `path`. Returns its `add` action. The file is part of
-    the table only when this action is committed."""
+    """Write a Parquet file into the folder of the Delta table at `path`. Returns its `add` action. The file becomes a
+    part of the table when this action is committed."""
     name = new_name()
     FileSystem(spark).write(f"{path}/{name}", data)
     return add_action(name, len(data), stats)

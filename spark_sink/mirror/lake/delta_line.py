@@ -1,7 +1,7 @@
 """The differences between the lines of Delta Lake in the private interfaces that the mirror calls.
 
-A line is all versions with the same first two numbers, such as 4.4. The mirror starts only with a line with which its
-tests have run (docs/spark-versions.md), because a private interface may change its meaning and keep its name. All other
+A line is all versions with the same first two numbers, such as 4.4. The mirror starts only with a line that its tests
+have used (docs/spark-versions.md), because a private interface may change its meaning and keep its name. All other
 private calls of `delta_log` and `delta_commit` are the same in these lines.
 """
 
@@ -65,8 +65,7 @@ def delta_operation(jvm: Any, name: str) -> Any:
 def delta_line(spark: SparkSession) -> DeltaLine:
     """Returns the line of the session's Delta Lake.
 
-    Raises `BinlogError` SETTINGS if the session has no Delta Lake, or a line with which the mirror's tests have not
-    run.
+    Raises `BinlogError` SETTINGS if the session has no Delta Lake, or a line that the mirror's tests have not used.
     """
     return line_of(spark._jvm)  # noqa: SLF001
 

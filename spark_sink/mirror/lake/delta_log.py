@@ -28,7 +28,7 @@ def delta_version(spark: SparkSession, path: str) -> int:
 
 
 def recorded_versions(spark: SparkSession, path: str, app_id: str) -> tuple[int, int]:
-    """Returns the results of `delta_version` and `txn_version`, both for the same snapshot."""
+    """Returns the results of `delta_version` and `txn_version`, both from one snapshot of the table."""
     transaction = transaction_on(spark, path)
     return int(transaction.readVersion()), recorded_version(transaction, app_id)
 
@@ -43,8 +43,8 @@ def newest_commit(spark: SparkSession, path: str) -> dict[str, Any]:
 
 
 def has_commit(files: FileSystem, path: str, version: int) -> bool:
-    """True if the Delta table at `path` has the commit with this number. This checks one file; `delta_version` lists
-    the folder of the commits, and takes ten times as long."""
+    """True if the Delta table at `path` has the commit with this number. This function checks only one file;
+    `delta_version` lists the folder of the commits, which takes ten times as long."""
     return files.exists(f"{path}/_delta_log/{version:020d}.json")
 
 
@@ -130,8 +130,9 @@ def recorded_version(transaction: Any, app_id: str) -> int:
 
 
 def property_in_commits(files: FileSystem, path: str, name: str) -> str:
-    """Returns a property of the Delta table at `path` from the newest commit that can be read and has the table's
-    properties; "" if there is none. For a table whose log is damaged, so that Delta cannot read it."""
+    """Returns a property of the Delta table at `path` from the newest commit that can be read and contains the table's
+    properties; "" if there is no such commit. This works even if the table's log is so damaged that Delta cannot read
+    it."""
     folder = f"{path}/_delta_log"
     for file in reversed(files.names(folder)):
         if not file.endswith(".json"):

@@ -39,7 +39,7 @@ class FileSystem:
         return bool(where.getFileSystem(self._conf).exists(where))
 
     def names(self, path: str) -> list[str]:
-        """Returns the names in a folder, sorted; none if there is no such folder."""
+        """Returns the names in a folder, sorted; an empty list if there is no such folder."""
         where = self._path(path)
         system = where.getFileSystem(self._conf)
         if not system.exists(where):
@@ -47,8 +47,8 @@ class FileSystem:
         return sorted(str(status.getPath().getName()) for status in system.listStatus(where))
 
     def names_before(self, path: str, before_ms: int) -> list[str]:
-        """Returns the names in a folder that were last modified before a time, in milliseconds since 1970; none if
-        there is no such folder."""
+        """Returns the names of the files in a folder that were last modified before a time, in milliseconds since 1970;
+        an empty list if there is no such folder."""
         where = self._path(path)
         system = where.getFileSystem(self._conf)
         if not system.exists(where):
@@ -124,7 +124,7 @@ class FileSystem:
         return str(where.getFileSystem(self._conf).getScheme()) not in _OBJECT_STORES
 
     def files_below(self, path: str) -> list[str]:
-        """Returns all files in and below a folder, as paths relative to this folder; none if there is no such
+        """Returns all files in and below a folder, as paths relative to this folder; an empty list if there is no such
         folder."""
         where = self._path(path)
         system = where.getFileSystem(self._conf)

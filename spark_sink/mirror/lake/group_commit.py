@@ -24,7 +24,7 @@ class _Pending(Generic[Item]):
 
 
 class GroupCommit(Generic[Item]):
-    """Commits items one group at a time. The thread that makes a commit includes the items of all threads that wait."""
+    """Commits items, one group at a time. A thread that makes a commit includes the items of all threads that wait."""
 
     def __init__(self, commit: Callable[[list[Item]], None]) -> None:
         """`commit` either writes all items, or writes none and raises an exception. One thread at a time calls it."""

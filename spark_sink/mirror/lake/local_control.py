@@ -1,8 +1,8 @@
 """The control table on a local file system, without Spark: starting Spark takes longer than a person's command.
 
-This module reads Delta's log itself, and appends rows in commits of its own (Delta protocol, "Add File"). A commit is a
-file that is linked into place under its final name, which fails if another writer has made this commit; then the rows
-get other numbers, and are written again.
+This module reads Delta's log itself, and appends rows in commits of its own (Delta protocol, "Add File"). To make a
+commit, this module links a complete file to the commit's final name. This fails if another writer has already made a
+commit with that name; the rows then get other numbers, and are written again.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class LocalControl:
         self._append(copy_rows(tables))
 
     def _read(self) -> tuple[int, ControlRows]:
-        """Returns the newest version and its rows. A file that a newer version no longer has may be deleted while this
-        method reads, so a failure is tried again with the newest version."""
+        """Returns the newest version and its rows. While this method reads, another process may delete a file that a
+        newer version of the table no longer has. So after a failure, the method reads the newest version."""
         import pyarrow.parquet as pq  # noqa: PLC0415
 
         log = LocalLog.read(self._table)

@@ -1,7 +1,8 @@
-"""Moves the folder of a Delta table in an object store, where a rename copies each file and deletes the old one.
+"""Moves the folder of a Delta table in an object store. There, a rename copies each file, and then deletes the old
+file.
 
-If a connector renames a folder, it moves the files in any order. If the process is killed meanwhile, each of the two
-folders contains some of the files, and neither folder shows to which table it belongs.
+If a store's connector renamed the folder, it would move the files in any order. If the process was killed meanwhile,
+each of the two folders would contain some of the files, and neither folder would show to which table it belongs.
 """
 
 from __future__ import annotations

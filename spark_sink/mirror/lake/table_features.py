@@ -1,9 +1,10 @@
-"""Switches on the features of a Delta table that all its readers need to know, as soon as the table uses them.
+"""Switches on features of a Delta table that all readers of the table have to know. A feature is switched on only when
+the table needs it.
 
 A reader refuses a table that requires a feature that the reader does not know (Delta protocol, "Reader Requirements").
-So a new table requires none that its columns do not need, and a change of columns switches on what it needs, in a
-separate commit before the change. That commit changes neither rows nor columns. It cannot be taken back: a table
-requires its features as long as it exists.
+So a new table requires only the features that its columns need. A later change of columns switches on the features that
+it needs, in a separate commit before the change. That commit changes neither rows nor columns. It cannot be undone: a
+table requires its features as long as it exists.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from spark_sink.mirror.values.names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# TIMESTAMP_NTZ, the type of DATETIME. Delta switches it on for a new table with such a column, but for no other table.
+# The feature for TIMESTAMP_NTZ, the type of a DATETIME. Delta switches it on if a new table has such a column, but not
+# for a table that exists.
 _NTZ = "timestampNtz"
 NTZ_FEATURE = {f"delta.feature.{_NTZ}": "supported"}
 # With column mapping, a column's name in the files is independent of its name in the table. So a column can be renamed
-# or dropped without a rewrite, and can have any name. A table with column mapping alone would have reader version 2.
-# Measured: delta-rs 1.6 accepts this version, and returns NULL for a renamed column. With a feature for which there is
-# no version, Delta lists all features of the table, so delta-rs refuses the table.
+# or dropped without a rewrite, and can have any name. If column mapping was the only feature of a table, the table
+# would have the reader version 2. Measured: delta-rs 1.6 accepts this version, and returns NULL for a renamed column.
+# If a table also has a feature without a version of its own, Delta lists all features of the table, so delta-rs refuses
+# the table.
 COLUMN_MAPPING = {"delta.columnMapping.mode": "name", **NTZ_FEATURE}
 # Files may have narrower types than the table.
 TYPE_WIDENING = {"delta.enableTypeWidening": "true"}
@@ -48,7 +51,7 @@ def for_columns(columns: Iterable[tuple[str, object]]) -> dict[str, str]:
 
 
 def require(spark: SparkSession, path: str, wanted: dict[str, str]) -> None:
-    """Set those of the properties that the Delta table at `path` lacks, in a separate commit."""
+    """Set the properties that the Delta table at `path` lacks, in a separate commit."""
     if not wanted:
         return
     properties = table_properties(spark, path)
@@ -61,7 +64,7 @@ def require(spark: SparkSession, path: str, wanted: dict[str, str]) -> None:
 
 
 def reader_features(spark: SparkSession, path: str) -> tuple[str, ...]:
-    """Returns, sorted, the features that the Delta table at `path` requires of its readers; () if each reader of Delta
-    reads it, or if there is no table."""
+    """Returns, sorted, the features that the Delta table at `path` requires of its readers; () if every reader of Delta
+    can read the table, or if there is no table."""
     protocol: Any = transaction_on(spark, path).protocol()
     return tuple(sorted(json.loads(protocol.json())["protocol"].get("readerFeatures", ())))

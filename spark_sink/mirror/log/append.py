@@ -1,5 +1,5 @@
-"""Appends claims and micro-batches to the mirror's log. Each append is one commit, which records the number of the
-append.
+"""Appends claims and micro-batches to the mirror's log. Each append is one commit of the log's Delta table. The commit
+records the number of the append.
 
 A run is one start of a consumer's streaming query. It begins with `claim`, which appends one entry under the next
 number. From then on, `LogAppender` refuses every append of an older run, because the log's newest number is no longer
@@ -90,13 +90,13 @@ class LogAppender:
         applied: int = 0,
         behind_loss: Callable[[], Position] | None = None,
     ) -> LogEnd:
-        """Begin a run of the consumer's query. Returns the number of the last append of this call, and the log's newest
-        position.
+        """Begin a run of the consumer's query. Returns the number of the last append that this call makes, and the
+        log's newest position.
 
         The batches of the run get the following numbers. If an older run commits the claim's number first, the claim is
         repeated with the next number. Raises `BinlogError` SESSION_FENCED after `CLAIM_ATTEMPTS` attempts.
 
-        `applied`: the lsn up to which the consumer's tables are applied. If the log ends before this lsn, it was
+        `applied`: the lsn up to which the consumer's tables are applied. If the log ends before this lsn, the log was
         deleted, or restored from an older copy. New entries would then get the numbers of applied entries, and would
         not be applied. For such a log, or for a log whose end cannot be read, this method raises `BinlogError`
         TARGET_FILES. With `behind_loss`, it appends a gap instead, and the log continues at the position that
@@ -128,8 +128,8 @@ class LogAppender:
         return LogEnd(number + 1, goes_on)
 
     def _append_claim(self, consumer: str, needed: int) -> int:
-        """Append a claim with a number larger than `needed`, even if the log lacks the append `needed`. Returns the
-        number of the claim."""
+        """Append a claim with a number greater than `needed`, even if the log has no append with the number `needed`.
+        Returns the number of the claim."""
         attempt = 0
         while True:
             attempt += 1
@@ -148,9 +148,9 @@ class LogAppender:
         """Append a micro-batch. Each of its rows describes a slice, the part of the micro-batch for one task, without
         the slice's bytes: this method reads the bytes from the daemon. Returns the number of changed rows.
 
-        `options`: the options of the source. The driver reads and writes a small batch, the executors a large one.
-        Raises `BinlogError` SESSION_FENCED, and appends nothing, if another job has claimed the consumer. The caller
-        must not acknowledge the batch then.
+        `options`: the options of the source. The driver itself reads and writes a small batch; the executors read and
+        write a large one. If another job has claimed the consumer, this method appends nothing and raises `BinlogError`
+        SESSION_FENCED; the caller must then not acknowledge the batch.
         """
         parts = slices_of(batch.collect())
         if not parts or parts[0].batch_bytes <= DRIVER_BYTES_MAX:
@@ -229,8 +229,8 @@ class LogAppender:
         return LogAppend(consumer, number, self._runs[consumer], datetime.now(UTC).date())
 
     def _begin(self, append: LogAppend, follows: int) -> DeltaTransaction:
-        """Begin the transaction of an append. The transaction begins before the data is read, so that Delta refuses its
-        commit if another job commits a claim in between."""
+        """Begin the transaction of an append. The transaction begins before the data is read, so that Delta refuses the
+        transaction's commit if another job commits a claim in between."""
         transaction = DeltaTransaction(self._spark, self.log.path)
         if max(0, transaction.recorded(log_app_id(append.consumer))) != follows:
             raise _claimed(append)

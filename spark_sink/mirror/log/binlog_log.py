@@ -3,8 +3,8 @@
 An append contains the entries of one micro-batch of one consumer, for all tables. An entry is rows of one table with
 the same columns, or a statement. The last entry of an append (END) contains the position at which the micro-batch ends.
 Each append has a number, which its commit records (`txnAppId` of the consumer, `txnVersion`). So the newest recorded
-number shows where the log ends, and no number is appended twice: see `append`. The number of an entry, `lsn`, begins
-with the number of its append.
+number shows where the log ends, and no append is made twice: see the module `append`. The number of an entry, `lsn`,
+begins with the number of its append.
 
 A payload is the bytes of the rows of an entry. Payloads of at most `INLINE_BYTES` are in the column `small_payload`.
 Larger payloads are in the column `payload`, which `entries` does not read.
@@ -112,8 +112,8 @@ class BinlogLog:
         return None
 
     def _read_newest(self, files: Sequence[LogFile], after: int, last: int) -> list[LogEntry]:
-        """Read the statements and END entries of files. A lost file is an error only if it may contain the newest END
-        entry."""
+        """Read the statements and END entries of files. If a file is lost, this is an error only if the file may
+        contain the newest END entry."""
         try:
             return self._read(files, after, last, ())
         except LostFileError:
@@ -154,9 +154,9 @@ class BinlogLog:
     ) -> list[LogEntry]:
         """Returns the consumer's entries with lsn > `after`, in order, of at most `appends_max` appends.
 
-        `before`: only entries with a smaller lsn are returned; `tables`: of the entries with rows, only those of these
-        tables, (database, table), are returned. Statements and END entries are always returned, claims are never
-        returned. An empty list means that the log contains no such entry.
+        `before`: only entries with a smaller lsn are returned; `tables`: entries with rows are returned only for these
+        tables, (database, table). Statements and END entries are always returned, claims are never returned. An empty
+        list means that the log contains no such entry.
         """
         files = self._after(consumer, after)
         while files:
@@ -180,7 +180,7 @@ class BinlogLog:
         last: int,
         tables: Collection[tuple[str, str]] | None,
     ) -> list[LogEntry]:
-        # A read of many appends omits payloads from a smaller size on.
+        # If many appends are read, a smaller limit decides which payloads are omitted.
         span = append_of(last) - append_of(after)
         limit = INLINE_BYTES if span <= INLINE_APPENDS else INLINE_BYTES >> 4
         with self._naming_lost(files):
@@ -256,10 +256,10 @@ class BinlogLog:
         )
 
     def compact(self, consumer: str) -> None:
-        """Rewrite the days that have many files into few files. This conflicts with no append.
+        """Rewrite the days that have many files into few files. A rewrite never conflicts with an append.
 
-        The limit of files is larger for the newest day, which still grows, so that its rows are not rewritten each
-        hour.
+        The newest day may have more files than an older one, because it still grows, and its rows should not be
+        rewritten each hour.
         """
         files: dict[date, int] = {}
         for f in self._after(consumer, -1):

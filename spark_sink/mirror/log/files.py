@@ -54,7 +54,7 @@ def lost_file(file: LogFile, path: str, why: str) -> LostFileError:
     error = LostFileError(
         ErrorKind.TARGET_FILES, f"{path}, a file of the mirror's log, cannot be read: {why}"
     )
-    # If a file has no statistics, it is only known that the file contains entries of at least one append.
+    # If a file has no statistics, its appends are not known; it contains entries of at least one append.
     error.first = append_of(file.first)
     error.last = error.first if file.last == _LSN_MAX else append_of(file.last)
     return error

@@ -40,8 +40,8 @@ class LogRows:
     ) -> list[dict[str, Any]]:
         """Returns the rows of `files` (paths in the log) with `after` < lsn <= `last`, except claims.
 
-        `small_payload` is None for payloads of more than `payload_bytes_max`. `tables`: of the entries with rows, only
-        those of these tables, (database, table), are returned.
+        `small_payload` is None for payloads of more than `payload_bytes_max`. `tables`: entries with rows are returned
+        only for these tables, (database, table).
         """
         dataset = self._local(files)
         if dataset is None:

@@ -130,8 +130,8 @@ def arrow_schema() -> pa.Schema:
 
 
 def write_rows(sink: str | IO[bytes], rows: Iterable[Mapping[str, Any]]) -> FileContent | None:
-    """Write rows, in the order of their lsn, to a new file. Returns None, and leaves a file without rows, if there are
-    none."""
+    """Write rows, in the order of their lsn, to a new file. If there are no rows, returns None, and leaves a file
+    without rows."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 

@@ -4,11 +4,11 @@ A run is one start of the query. It begins with a claim, an entry that it append
 numbers after the claim, and older runs can no longer append. The query starts at the position where the log ends, with
 a new checkpoint. The stage deletes the checkpoints of older runs, because no run needs them.
 
-The stage restarts a failed query with exponential backoff and jitter or, after a failure that a person must correct,
-every 60 s. It logs a failure only if its text differs from that of the last failure. The stage ends if another job
-claims the consumer. If a reader without a claim reads the consumer, such as a job of another target, the stage ends
-after it has lost `FENCED_MAX` sessions: two readers that fence each other make no progress. (A session is the right of
-one reader to read a consumer.)
+The stage restarts a failed query. It waits with exponential backoff and jitter or, after a failure that a person must
+correct, 60 s each time. It logs a failure only if the text of the failure differs from that of the last failure. The
+stage ends if another job claims the consumer. If a reader without a claim reads the consumer, for instance a job of
+another target, the two readers fence each other and make no progress. So the stage ends after it has lost `FENCED_MAX`
+sessions. (A session is the right of one reader to read a consumer.)
 
 With `available_now`, a query ends at the position that was the server's newest when the query started. A Spark version
 without admission control makes only one batch in such a query, and this batch is at most as large as the consumer's
@@ -59,7 +59,7 @@ BATCHES_KEPT = 100  # `rows` knows the number of changed rows for so many of the
 FENCED_MAX = 4  # the stage fails if other readers end this many sessions in quick succession
 ATTEMPTS_TO_THE_END = 6  # with available_now, the stage fails after so many attempts
 _CLAIMING = threading.Lock()
-# Kinds of faults after which the consumer cannot continue from the position at which the log ends.
+# Kinds of faults that mean that the consumer cannot continue at the position at which the log ends.
 _LOST = (
     ErrorKind.POSITION_PURGED,
     ErrorKind.POSITION_UNKNOWN,
@@ -127,7 +127,7 @@ class LogStage:
         self._starter: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._target: Position | None = (
-            None  # how far the log has to reach; None: to the end of one query
+            None  # the position that the log has to reach; None: the log may end with the first query
         )
         self._run_began: Position | None = (
             None  # where the query has begun; None: at the stored position
@@ -293,7 +293,7 @@ class LogStage:
 
     def _was_moved(self) -> bool:
         """True if a person has moved the consumer to another position: its epoch in the daemon then differs from that
-        of the log's end. Such a move fences readers, as another job does."""
+        of the log's end. Such a move fences readers, as the start of another job does."""
         try:
             end = self._appender.log.end(self.consumer)
             return (

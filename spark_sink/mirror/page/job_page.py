@@ -1,4 +1,5 @@
-"""The page of a running job, its files and its data, beside the job's metrics. All of it can only be read."""
+"""Serves the page of a running job, with its files and its data, beside the job's metrics. The page cannot change
+anything."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the page of a running job shows. It reads the state that the applier's threads have left for others, takes no
-lock for longer than a copy of some counts, and reads neither the target nor the server.
+"""Collects what the page of a running job shows. This module reads the state that the applier's threads publish for
+other threads. It holds a lock only while it copies some counts, and reads neither the target nor the server.
 
-An answer has at most `SHOWN_MAX` tables, those that need a person first, whatever the number of tables is.
+An answer has at most `SHOWN_MAX` tables. Tables that need a person come first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from spark_sink.source.listener import StreamTotals
 SHOWN_MAX = 100
 PROBLEMS_MAX = 20
 Json = dict[str, Any]
-# Why a table is shown before others: the title of its problem, or "" if it needs no person.
+# The order in which tables are shown. For each rank: the title of the problem that a person has to solve, or "" if
+# there is none.
 _ORDER = (
     "stopped",
     "differs",
@@ -62,8 +63,8 @@ class AppliedState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShownTables:
-    """Which tables a person wants to see. `state`: a state in one word, `problems`, or "" for all that are not dropped;
-    `find`: a part of the name; `first`: how many tables are left out before the first one."""
+    """Which tables a person wants to see. `state`: a state in one word, `problems`, or "" for all tables that are not
+    dropped; `find`: a part of the table's name; `first`: how many of the matching tables to skip."""
 
     state: str = ""
     find: str = ""
@@ -71,7 +72,7 @@ class ShownTables:
 
     @classmethod
     def of_query(cls, text: str) -> ShownTables:
-        """Returns what the query of a URL says. A value that cannot be read has no effect."""
+        """Parses the query of a URL. An invalid value has no effect."""
         given = {name: values[0] for name, values in parse_qs(text[:2000]).items()}
         first = given.get("first", "")
         number = int(first) if first.isascii() and first.isdecimal() and len(first) < 8 else 0
@@ -88,9 +89,9 @@ class ShownTables:
 
 @dataclass(slots=True)
 class JobStatus:
-    """`head`: what is the same in each answer; `applied`: returns the consumers of the applier; `log_stages`: returns
-    each consumer whose log this job writes, with True if its log stage works; `streams`: returns what the log stages
-    have read, by query and consumer; `complete`: adds options to the commands in a message."""
+    """`head`: the values that are the same in each answer; `applied`: returns the consumers of the applier;
+    `log_stages`: returns each consumer whose log this job writes, with True if its log stage works; `streams`: returns
+    what the log stages have read, by query and consumer; `complete`: adds options to the commands in a message."""
 
     head: Json
     applied: Callable[[], Sequence[AppliedState]]
@@ -121,8 +122,7 @@ class JobStatus:
         }
 
     def _rows(self, consumers: Iterable[_Consumer]) -> list[_RankedTable]:
-        """Returns all tables, those that need a person first. They are sorted again only if a record or a proof has
-        changed."""
+        """Returns all tables, sorted by rank. Sorts them again only if a record or a proof has changed."""
         parts = [(one.snapshot.records, one.snapshot.proofs) for one in consumers]
         key: list[object] = [part for both in parts for part in both]
         known, rows = self._ranked
@@ -225,8 +225,8 @@ class _RankedTable:
 
 @dataclass(frozen=True, slots=True)
 class _JobFacts:
-    """What the job knows of tables, for `lines_of`. The page shows neither lsns nor the features of Delta, and of the
-    changes that wait only the number of entries."""
+    """The facts about tables that the job itself knows, for `lines_of`. The page shows neither lsns nor features of
+    Delta. It shows the number of the waiting entries, but not that of the waiting row changes."""
 
     copies: Mapping[tuple[str, str], CopyProgress]
 
@@ -256,7 +256,7 @@ def _lines(rows: Sequence[_RankedTable], states: Mapping[str, _Consumer]) -> lis
 
 
 def _rank(record: TableRecord, proof: Proof | None) -> int:
-    """Returns the place of a table, by what a person has to do: the index of `_ORDER`."""
+    """Returns the rank of a table: the index in `_ORDER` of what a person has to do."""
     word, state = record.word, record.state
     if word is TableState.STOPPED:
         return _STOPPED

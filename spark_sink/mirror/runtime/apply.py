@@ -1,14 +1,14 @@
-"""The applier: applies the entries (rows and statements) of the mirror's log to the tables, to each table independently
-of the other tables.
+"""The applier: applies the entries (rows and statements) of the mirror's log to the tables. It treats each table
+independently of the other tables.
 
 One thread (`run`) makes all decisions. It passes each event to the rules of the event's consumer (`rules.mirror`). The
 rules return works (`rules.effects`). The thread passes these works to pools of threads, which execute works of several
 tables at the same time. The answer of a work is a new event.
 
-Crash safety. The rules begin a work only when the records on which the work relies are stored. A consumer's watermark
-is an lsn, the number of an entry. It is stored only after all entries up to this lsn were committed or left in the log.
-So after a crash some entries are read again, but none is left out. The lsn that the Delta table records, or the
-record's `from_lsn`, shows whether a step was committed.
+Crash safety. The rules begin a work only after the records on which the work relies are stored. A consumer's watermark
+is an lsn, the number of an entry. The rules store it only after all entries up to this lsn were committed, or were left
+in the log on purpose. So after a crash, some entries are read again, but no entry is missed. The lsn that the Delta
+table records, or the record's `from_lsn`, shows whether a step was committed.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Applier:
         claims: Claims | None = None,
         prover: Callable[[str, BinlogLog], RangeProver] | None = None,
     ) -> None:
-        """`copier`: copies tables from the server; without a copier, a table that needs a copy waits for a job with a
-        copier. `claims`: the claims of the job; without them, the applier claims its consumers itself. `prover`:
+        """`copier`: copies tables from the server; if it is None, a table that needs a copy waits for a job with a
+        copier. `claims`: the claims of the job; if it is None, the applier claims its consumers itself. `prover`:
         returns the object that compares the tables of a consumer with the server; without it, no table is compared."""
         self._spark, self._prover = spark, prover
         # The rules ask for the policy of a table at each event. The settings find the policy by a search through
@@ -72,7 +72,7 @@ class Applier:
             ControlTable(spark, options.target), options.consumers, [ClaimedStage.APPLY]
         )
         self._control = self._claims.control
-        # Events, each with its consumer; None: the log may have grown.
+        # Events, each with its consumer; None in place of an event means that the log may have grown.
         self._inbox: SimpleQueue[tuple[str, Event] | None] = SimpleQueue()
         self._busy = BusyFolders()
         self._maintenance = Maintenance(spark, self._options, self._control, self._post, self._busy)
@@ -106,8 +106,8 @@ class Applier:
         return AppliedConsumer(works, mirror, counter, look, self._turns.submit)
 
     def run(self, stop: threading.Event, drain: bool = False) -> int:
-        """Apply the log until `stop` is set. With `drain`, also end when all entries that the log contained at the call
-        are applied, or are left in the log for a table that is stopped.
+        """Apply the log until `stop` is set. With `drain`, also end as soon as each entry that the log contained at the
+        call is either applied, or left in the log for a stopped table.
 
         Returns the exit code: 1 if a consumer has failed, or if, with `drain`, a table is stopped, not copied, failing
         or not in the catalog; otherwise 0.
@@ -168,7 +168,8 @@ class Applier:
                 look_at = 0.0
 
     def _take(self, timeout_s: float) -> bool:
-        """Handle the events that have been added, or wait for one. Returns True if the log may have grown."""
+        """Handle the events that were added; if there are none, wait for one. Returns True if the log may have
+        grown."""
         woken = False
         # The next call handles the events that are added during this loop, because `_loop` must check the log, too.
         for _ in range(max(1, self._inbox.qsize())):

@@ -1,9 +1,9 @@
 """Keeps moves of folders apart from the work of other threads in these folders.
 
 Maintenance works on the path of a table: it compacts files, writes checkpoints and deletes old files. If a RENAME moved
-the folder meanwhile, the commit of the maintenance would be in the log of the table that has the path then. A thread
-that publishes a table in an Iceberg catalog reads the table by its path, too. If the folder moved meanwhile, Delta
-would remember the former table for this path.
+the folder meanwhile, maintenance would make its commit in the log of the table that has the path by then. A thread that
+publishes a table in an Iceberg catalog reads the table by its path, too. If the folder moved meanwhile, Delta would
+keep the former table in its cache for this path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class BusyFolders:
 
     @contextmanager
     def using(self, folders: Collection[str]) -> Iterator[None]:
-        """Waits until no other thread uses one of the folders, and uses them alone until the end of the block."""
+        """Waits until no other thread uses one of the folders. Until the end of the `with` block, no other thread can
+        use them."""
         wanted = set(folders)
         with self._changed:
             self._changed.wait_for(lambda: not wanted & (self._alone | self._shared.keys()))
@@ -38,8 +39,8 @@ class BusyFolders:
 
     @contextmanager
     def sharing(self, folder: str) -> Iterator[None]:
-        """Waits until no other thread uses the folder alone. Until the end of the block, other threads can only share
-        the folder."""
+        """Waits until no other thread uses the folder alone. Until the end of the `with` block, other threads can share
+        the folder, but cannot use it alone."""
         with self._changed:
             self._changed.wait_for(lambda: folder not in self._alone)
             self._shared[folder] += 1

@@ -1,5 +1,5 @@
-"""Registers the mirrored tables in a catalog, and updates the entries of the catalog. It is a catalog of Spark (Hive
-metastore, Glue, Unity Catalog) or an Iceberg catalog.
+"""Registers the mirrored tables in a catalog, and updates the entries of the catalog. The catalog is a catalog of Spark
+(Hive metastore, Glue, Unity Catalog) or an Iceberg catalog.
 
 Each readable table is an external table of the catalog at the table's path: it is registered when it is complete or
 partial, gets its new name after a RENAME, and is removed after a DROP. Each history is registered, too, under its own
@@ -56,7 +56,7 @@ log = logging.getLogger("spark_sink.mirror")
 AGAIN_S = 60.0  # time until the next attempt after a failure
 CLOSE_S = 30.0  # how long the end of the job waits for a running round
 _MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
-# By consumer: the records of its tables and histories, from the consumer's rules.
+# For each consumer: the records of its tables and histories, as the consumer's rules have returned them.
 Snapshots = Mapping[str, tuple[TableRecord, ...]]
 Post = Callable[[str, Registered], None]  # passes an event to the rules of a consumer
 _GONE = "DELTA_PATH_DOES_NOT_EXIST"
@@ -68,15 +68,15 @@ _GONE_PATH = re.compile(
 def wanted_name(record: TableRecord, template: CatalogTemplate) -> str:
     """Returns the name that a table should have in the catalog; "" for none.
 
-    A table is registered when its rows can be read for the first time, and stays registered while it is stopped or
-    copied again.
+    A table gets a name when its rows can be read for the first time. It keeps the name while it is stopped or copied
+    again.
     """
     visible = record.is_live or (record.registered and not record.is_dropped)
     return template.name(record.shown_name) if visible and record.folder else ""
 
 
 def same_location(one: str, other: str) -> bool:
-    """True if two locations are one folder. A path without a scheme equals the same path with any scheme."""
+    """True if two locations are the same folder. A path without a scheme equals the same path with any scheme."""
     first, second = (_location(text) for text in (one, other))
     if "" in (first[0], second[0]):
         return first[1] == second[1]
@@ -112,8 +112,8 @@ class SparkCatalog:
         """Do nothing: Spark opens a catalog itself."""
 
     def location(self, name: str) -> str | None:
-        """Returns the path of the catalog's table, if it is a Delta table, even if the path does not exist; None if the
-        catalog has no table with the name; "" if the table has no path, or is not a Delta table."""
+        """Returns the path of the table that the catalog has under the name, even if the path does not exist; None if
+        the catalog has no such table; "" if the table has no path, or is not a Delta table."""
         try:
             rows = self._spark.sql(f"DESCRIBE TABLE EXTENDED {sql_name(name)}").collect()
         except AnalysisException as error:
@@ -148,8 +148,8 @@ class SparkCatalog:
 
 
 class Catalog(Protocol):
-    """The methods of a catalog that `CatalogEntries` needs, see `SparkCatalog` and `IcebergCatalog`. `moves_wait`: True
-    if no folder may move while the catalog is called."""
+    """The methods of a catalog that `CatalogEntries` calls; `SparkCatalog` and `IcebergCatalog` have them.
+    `moves_wait`: True if no folder may move during a call of the catalog."""
 
     @property
     def moves_wait(self) -> bool: ...
@@ -209,9 +209,9 @@ def iceberg_catalog(
     folder: str,
     reading: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> IcebergCatalog:
-    """Returns the Iceberg catalog of a mirror. `folder`: the target, with its file system; `reading`: called with the
-    path of a Delta table; while its result is entered, the table does not move. Raises the `BinlogError` of
-    `IcebergCatalog`, or SETTINGS if pyiceberg is not installed."""
+    """Returns the Iceberg catalog of a mirror. `folder`: the target, with its file system; `reading`: returns a context
+    manager for the path of a Delta table; while a thread is in this context, the table's folder does not move. Raises
+    the `BinlogError` of `IcebergCatalog`, or SETTINGS if pyiceberg is not installed."""
     try:
         from spark_sink.mirror.iceberg import catalog  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -248,8 +248,8 @@ def require_catalog(spark: SparkSession, template: CatalogTemplate) -> None:
 
 
 def _replaced(spark: SparkSession) -> bool:
-    """True if `spark_catalog` was set to another catalog than Delta's. Delta's catalog delegates to Spark's own
-    catalog."""
+    """True if the settings of Spark replace `spark_catalog` by a catalog other than Delta's. Delta's catalog delegates
+    to Spark's own catalog."""
     chosen = spark.conf.get(f"spark.sql.catalog.{SESSION_CATALOG}", "") or ""
     return not chosen.endswith("DeltaCatalog")
 
@@ -273,7 +273,7 @@ class _CatalogNames:
         return bool(self.wanted.get(name, set()) - {table_id})
 
     def holder(self, name: str, table_id: str) -> str:
-        """Returns the label of another table that is registered under the name, and should be; "" if there is none."""
+        """Returns the label of another table that is rightly registered under the name; "" if there is none."""
         others = (self.wanted.get(name, set()) & self.held.get(name, set())) - {table_id}
         return self.labels[min(others)] if others else ""
 
@@ -282,7 +282,8 @@ class _CatalogNames:
 
 
 def _relevant(record: TableRecord) -> TableRecord:
-    """Returns a record without what this module has written into it, and without the marks of its storage."""
+    """Returns a record without the values that this module has changed, and without serial and time, which change
+    whenever the record is stored."""
     return replace(record, registered="", refused="", serial=0, at=None)
 
 
@@ -290,9 +291,9 @@ def _relevant(record: TableRecord) -> TableRecord:
 class CatalogEntries:
     """The entries of one application in the catalog. A separate thread calls the catalog, in rounds.
 
-    `target`: folder of the mirror, with its file system; `refresh_s`: after so many seconds, a round also calls
-    `refresh` for the entries that need no other change; `failing`: by table id, why the table does not have the wanted
-    entry, or why the entry could not be refreshed; by "", why the whole round failed.
+    `target`: folder of the mirror, with its file system; `refresh_s`: the time after which a round calls `refresh` also
+    for the entries that need no other change; `failing`: by table id, why the table does not have the wanted entry, or
+    why the entry could not be refreshed. The key "" has the reason why a whole round failed.
 
     The caller begins no round while a folder is being moved, and moves no folder while a round runs (`is_running`), see
     `catalog_turns`. The caller can end a round early (`pause`), so that no move waits long for the catalog.
@@ -318,14 +319,12 @@ class CatalogEntries:
     _wanted: dict[str, tuple[TableRecord, str]] = field(default_factory=dict)
     _retry_at: float = float("inf")
     _refresh_at: float = float("inf")
-    _touched: bool = (
-        False  # True if a table may have changed since the last round with a refresh began
-    )
+    _touched: bool = False  # True if a table may have changed since the beginning of the last round with a refresh
     _round: threading.Thread | None = None
     _paused: bool = False
 
     def close(self) -> None:
-        """End the running round after its current table. A catalog that does not answer is not waited for."""
+        """End the running round after its current table. Does not wait for a catalog that does not answer."""
         self._paused = True
         if self._round is not None:
             self._round.join(CLOSE_S)
@@ -350,7 +349,7 @@ class CatalogEntries:
 
     def forward(self, snapshots: Snapshots, *, at_rest: bool = False) -> bool:
         """Begin a round if records have changed, if the last round failed or was paused, or if a refresh is due.
-        `at_rest`: True if the caller waits for the last round, so that a refresh is due as soon as a table may have
+        `at_rest`: True if the caller waits only for the catalog; a refresh is then due as soon as a table may have
         changed. Returns True if no round is needed now, and the records contain the results of all rounds."""
         self._look_at(snapshots)
         if self.is_running:
@@ -411,7 +410,7 @@ class CatalogEntries:
             self.failing[""] = text
 
     def _newest(self, record: TableRecord) -> TableRecord:
-        """Returns the record with the values that were last posted for it."""
+        """Returns the record with the values of the last event that was posted for it."""
         if (posted := self._posted.get(record.table_id)) is None:
             return record
         return replace(record, registered=posted.name, refused=posted.refused)
@@ -427,7 +426,7 @@ class CatalogEntries:
                 return
             want, has = self._wants(record), record.registered
             settled = want == has == self._verified.get(record.table_id, "")
-            # The folder may be moving. The record changes when the move has ended.
+            # The folder may be moving. When the move has ended, the record changes, so a later round handles it.
             if record.move is not None:
                 continue
             try:

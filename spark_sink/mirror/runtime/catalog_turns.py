@@ -2,8 +2,8 @@
 
 If a folder moved while Spark registers its table, Spark would create an empty Delta table at the folder's old path. So
 moves wait while a round of the catalog runs, and a waiting move makes the round end early. No round begins while a
-folder is being moved. With an Iceberg catalog nothing waits: it creates nothing in folders of tables, and each read of
-a Delta table waits for the moves of this folder only (`busy_folders`).
+folder is being moved. With an Iceberg catalog, moves and rounds do not wait for each other: the catalog creates nothing
+in the folders of tables, and a read of a Delta table only waits for moves of this table's folder (`busy_folders`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.runtime.catalog import CatalogEntries
 from spark_sink.mirror.runtime.works import ConsumerWorks, Work
 
-# The answers of works that change Delta tables.
+# The kinds of answers of the works that change Delta tables.
 _CHANGES = (TableChanged, RowsCommitted, FoldersMoved, TableCopied, HistoryWritten)
 
 
@@ -36,7 +36,7 @@ class CatalogTurns:
     ) -> None:
         self._catalog, self._submit = catalog, submit
         self._moves_wait = catalog is not None and catalog.moves_wait
-        self._moving: set[tuple[str, int]] = set()  # consumer and number of the work
+        self._moving: set[tuple[str, int]] = set()  # (consumer, number of the work)
         self._held: list[tuple[ConsumerWorks, Work]] = []
 
     def submit(self, works: ConsumerWorks, work: Work) -> None:
@@ -58,8 +58,8 @@ class CatalogTurns:
     def forward(
         self, snapshots: Mapping[str, tuple[TableRecord, ...]], *, at_rest: bool = False
     ) -> bool:
-        """Submit the delayed moves if no round of the catalog runs; begin a round if no folder moves. `at_rest`: True
-        if the job waits for nothing but the catalog. Returns True if the catalog is up to date."""
+        """If no round of the catalog runs, submit the delayed moves. If no folder is being moved, begin a round if one
+        is due. `at_rest`: True if the job waits only for the catalog. Returns True if the catalog is up to date."""
         if self._catalog is None:
             return True
         if not self._catalog.is_running:

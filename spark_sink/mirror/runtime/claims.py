@@ -1,6 +1,6 @@
-"""Decides which job runs the stages of a consumer: the job that was started last. The log stage appends the consumer's
-changes to the mirror's log, and the apply stage applies this log to the tables. Rows of the control table record the
-claims.
+"""Decides which job runs the stages of a consumer. It is always the job that was started last. The log stage appends
+the consumer's changes to the mirror's log, and the apply stage applies this log to the tables. Rows of the control
+table record the claims.
 
 When a job starts, it claims all its consumers for all its stages, in one commit. It does not claim them again. So if
 two jobs run both stages of a consumer, the job that was started first loses both. The losing job sees this in the
@@ -32,7 +32,8 @@ def stages_of(stages: str) -> list[ClaimedStage]:
 
 class Claims:
     """The claims of one job. Threads may share them. `control`: the control table. All stages of the job share this
-    object, because a `ControlTable` has to read the whole table again after another object has written to the table."""
+    `ControlTable` object, because the object has to read the whole table again after another object has written to the
+    table."""
 
     def __init__(
         self, control: ControlTable, consumers: Sequence[str], stages: Iterable[ClaimedStage]
@@ -50,8 +51,8 @@ class Claims:
             self._taken = True
 
     def lost(self, consumer: str, rows: ControlRows | None = None) -> BinlogError | None:
-        """Returns why the job no longer has the claim of a consumer; None while it has the claim. The first call that
-        finds the loss logs it.
+        """Returns why the job no longer has the claim of a consumer; None while it has the claim. Logs the loss once,
+        in the first call that finds it.
 
         `rows`: the rows of the control table, if the caller has just read them; without them, this method reads them.
         """

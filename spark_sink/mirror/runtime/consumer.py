@@ -56,7 +56,7 @@ from spark_sink.mirror.values.policies import ApplyOptions
 
 log = logging.getLogger("spark_sink.mirror")
 
-WAITING_S = 5.0  # time between two looks at the tables that wait
+WAITING_S = 5.0  # time between two updates of the list of tables that wait
 
 
 def mirror_options(
@@ -85,8 +85,8 @@ def mirror_options(
 @dataclass(frozen=True, slots=True)
 class ConsumerSnapshot:
     """The consumer's state, which other threads may read. `watermark`: the lsn (number of an entry) up to which no
-    entry waits in a queue; `waiting`: number of items in the queues; `failing`, `histories_lsn`,
-    `waiting_tables`: see `ConsumerProgress`; `proofs`: by table id, None if this job proves no tables."""
+    queue has entries that wait; `waiting`: number of items in the queues; `failing`, `histories_lsn`, `waiting_tables`:
+    see `ConsumerProgress`; `proofs`: the proofs by table id, None if this job proves no tables."""
 
     watermark: int = 0
     waiting: int = 0
@@ -146,14 +146,14 @@ class AppliedConsumer:
         self.step(Stopping())
 
     def store_watermark(self) -> None:
-        """Make the rules store the watermark now, before the usual time."""
+        """Make the rules store the watermark now instead of at its usual time."""
         self.step(Ticked(), ahead_s=self._works.options.watermark_s)
 
     # -- the rules ---------------------------------------------------------------------------------------------
 
     def step(self, event: Event, ahead_s: float = 0.0) -> None:
-        """Pass an event to the rules, and execute the effects that they return. `ahead_s`: seconds that are added to
-        the time for the rules."""
+        """Pass an event to the rules, and execute the effects that they return. `ahead_s`: seconds by which the time
+        that is passed to the rules is ahead of the clock."""
         if self._broken:
             return
         self._observe(event)
@@ -246,7 +246,7 @@ class AppliedConsumer:
         )
 
     def at_rest(self) -> bool:
-        """True if a drain is done."""
+        """True if a drain has ended: all entries up to its goal are applied, or left in the log."""
         return self.failure is not None or self._mirror.at_rest()
 
     def unfinished(self) -> list[str]:

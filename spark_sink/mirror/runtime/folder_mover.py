@@ -1,21 +1,23 @@
 """Moves the folders of tables that RENAME TABLE renames, so that the path of a table follows from its name.
 
-Before a move, the record of each table already contains the table's new folder, and its old folder (`Move`). A move has
-two steps:
+Before a move begins, the record of each table already contains both the table's new folder and its old folder (`Move`).
+A move has two steps:
 
 1. every folder is moved aside, to _binlog/moving/<table id>;
-2. every folder is moved to its new place; the emptied folder of a dropped table in that place is deleted.
+2. every folder is moved to its new place. If the folder of a dropped table is in that place, without rows, it is
+   deleted first.
 
 A move can be repeated after a crash at any point: the property `binlog.table_id` shows to which table the folder at a
 path belongs. A copy that becomes a table's folder is moved in the same way, without the first step.
 
-A table is not moved to its place in two cases: the folder that is in this place does not belong to the mirror, or the
-table's own Delta log is damaged, so that it does not show the owner. The other tables of the statement move.
+A table is not moved to its new place in two cases: the folder that is already there does not belong to the mirror, or
+the table's own Delta log is damaged so that it does not show the owner. The other tables of the statement are moved.
 
 In an object store, a folder cannot be moved in one operation: each file is moved by itself, and after a crash some
-files are at the old path and some at the new one. So the content of a path does not show how far the move is. Therefore
-one call of `move` executes one step: move the files aside, delete the files in the place, or move the files into the
-place. The next step begins only when the records of all tables of the statement show that this step has ended.
+files are at the old path and some at the new one. So the content of a path does not show which part of the move is
+done. Therefore one call of `move` executes only one step: it moves the files aside, or deletes the files in the new
+place, or moves the files to the new place. The next step begins only when the records of all tables of the statement
+show that this step has ended.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 AGAIN = "the table then continues within a minute"
-GATHERED, CLEARED = 1, 2  # `Move.step` of object stores: the files are aside; the place is empty
+GATHERED, CLEARED = 1, 2  # `Move.step` in object stores: files are aside; new place is empty
 
 
 class FolderMover:
@@ -65,7 +67,8 @@ class FolderMover:
     def move(self, work: MoveFolders) -> FoldersMoved:
         """Move folders to their places or, in an object store, execute the next step of the move. Raises `BinlogError`
         if the file system refuses an operation."""
-        # A table whose folder is still in one of these places, but belongs in another place, moves aside, too.
+        # If another table's folder is still in one of these places, but has to move to another place, it moves aside,
+        # too.
         folders = {f for r in work.moving for f in (_move_of(r).source, r.folder)}
         with self._lock, self._busy.using(folders):
             if self._files.moves_folders(self._target):
@@ -98,7 +101,8 @@ class FolderMover:
         self._delete_former(record, source)
 
     def _delete_former(self, record: TableRecord, source: str) -> None:
-        """Delete the table's rows from before its copy, if the copy has moved from `source` to the table's place."""
+        """If the table's copy has moved from `source` to the table's place, delete the rows that the table had before
+        this copy."""
         aside = self._full(aside_folder(record.table_id))
         if source != aside and self._files.exists(aside):
             self._files.delete(aside)
@@ -106,14 +110,14 @@ class FolderMover:
     # -- file by file ------------------------------------------------------------------------------------------
 
     def _move_by_files(self, work: MoveFolders) -> FoldersMoved:
-        """Execute the next step of the tables that have completed the fewest steps. Each step can be repeated until the
-        records show that it has ended."""
+        """Execute the next step, for the tables that have completed the fewest steps. Each step can be repeated until
+        the records show that it has ended."""
         steps = {record.table_id: _move_of(record).step for record in work.moving}
         ended = min(steps.values())
         if ended < GATHERED:
-            # The answer sets GATHERED in all records, also of tables that have completed CLEARED. So this method moves
-            # the files of those tables to their places now. Later steps find none of these files aside, and do nothing
-            # for those tables.
+            # The answer sets GATHERED in all records, even in those of tables that have already completed CLEARED. So
+            # this method moves the files of the latter tables to their places now. Later steps then find no files of
+            # these tables aside, and do nothing for them.
             for record in work.moving:
                 if steps[record.table_id] == CLEARED:
                     self._arrive(record)
@@ -175,7 +179,7 @@ class FolderMover:
             return None
         owner = self._owner(record.folder)
         if owner == record.table_id:
-            return None  # the table's rows from before its copy, or the table after its move
+            return None  # the rows that the table had before its copy, or the table itself, already moved
         if any(r.table_id == owner and _leaves(r, record.folder) for r in existing):
             return None
         return self._taken(record)
@@ -225,7 +229,7 @@ class FolderMover:
             with naming_damage(lambda: self._files, path, remedy):
                 return MirroredTable("", path, folder).owner(self._spark)
         except BinlogError:
-            # The id is enough: a new copy of this table can replace the damaged folder.
+            # If the commits still show the id, this is enough: a new copy of the table can replace the damaged folder.
             if owner := property_in_commits(self._files, path, TABLE_ID_PROPERTY):
                 return owner
             raise

@@ -123,7 +123,7 @@ class Look:
     # -- the looks that follow ---------------------------------------------------------------------------------
 
     def ask(self, records: tuple[TableRecord, ...]) -> None:
-        """Ask for a look that begins after this call. `records`: the present records of the rules."""
+        """Request a look that begins after this call. `records`: the present records of the rules."""
         with self._lock:
             self._asked, self._records = True, records
             if self._running:

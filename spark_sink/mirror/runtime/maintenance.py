@@ -2,9 +2,10 @@
 log.
 
 One thread of the applier executes maintenance while other threads execute steps. If a step conflicts with a compaction,
-the step is repeated. The thread uses the records as they were when its round began, and posts its changes to the rules
-of the consumer. A table of at least `DELETION_VECTORS_FROM_BYTES` gets deletion vectors, so that a MERGE of few rows
-writes few rows. Smaller tables get none, because deletion vectors double the time of a MERGE on them.
+the step is repeated. The thread uses the records as they were at the beginning of its round, and posts the changes that
+it makes to the rules of the consumer. A table of at least `DELETION_VECTORS_FROM_BYTES` gets deletion vectors, so that
+a MERGE of few rows writes few rows. Smaller tables get none, because deletion vectors double the time of a MERGE on
+them.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 
 
 def _bound_listing(session: SparkSession) -> None:
-    """Make VACUUM list folders in at most four times as many tasks as Spark's default parallelism. Spark's own limit is
-    10,000 tasks, which took two minutes of two processors for a folder of ten files. A user's setting is not
+    """Limit the number of tasks in which VACUUM lists folders to four times Spark's default parallelism. Spark's own
+    limit is 10,000 tasks, which took two minutes of two processors for a folder of ten files. A user's setting is not
     changed."""
     context = session.sparkContext
     if not context.getConf().contains(_LISTING_TASKS):
@@ -93,7 +94,7 @@ class Maintenance:
         return time.monotonic() >= min(self._due, self._checkpoints_due)
 
     def run(self, consumers: Sequence[MaintainedTables]) -> None:
-        """Execute the maintenance that is due. A failure is logged; the next round repeats the part that failed."""
+        """Execute the maintenance that is due. Logs a failure; the next round repeats the part that failed."""
         if time.monotonic() >= self._checkpoints_due:
             self._checkpoints_due = time.monotonic() + CHECKPOINTS_EVERY_S
             self._write_checkpoints(consumers)
@@ -119,7 +120,7 @@ class Maintenance:
         self._guarded("control table", self._compact_control)
 
     def _in_place(self, record: TableRecord, work: Callable[[], object]) -> None:
-        """Execute a work on the table that is in the folder of `record`. The folder does not move meanwhile."""
+        """Call a function for the table in the folder of `record`. The folder does not move during the call."""
         with self.busy.sharing(record.folder):
             work()
 

@@ -38,8 +38,8 @@ STORES_MAX = 4  # how many consumers store records at the same time; they share 
 
 
 class Pools:
-    """Executes works. The thread that has executed a work calls `post(consumer, event)` once, with the work's
-    answer."""
+    """Executes works. The thread that has executed a work calls `post(consumer, event)` once, with the work's answer as
+    the event."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Pools:
         consumers: int,
         post: Callable[[str, Event], None],
     ) -> None:
-        """`steps`: how many steps of tables run at the same time, besides replays; `consumers`: the number of
+        """`steps`: how many steps of tables run at the same time, not counting replays; `consumers`: the number of
         consumers."""
 
         def pool(name: str, threads: int) -> ThreadPoolExecutor:

@@ -40,9 +40,10 @@ class TableSteps:
 
 @dataclass(frozen=True, slots=True)
 class ProvedTables:
-    """The proofs of a consumer's complete tables. `since`: by label, when the last comparison of the whole table that
-    found no difference began, s since 1970, of at most `TABLES_MAX` tables, those with the oldest one; `differing`: how
-    many tables differ; `unproved`: how many were never proved, although they do not differ."""
+    """The proofs of a consumer's complete tables. `since`: by label, when the last comparison began that compared the
+    whole table and found no difference, s since 1970; if more than `TABLES_MAX` tables have one, only the tables with
+    the oldest ones; `differing`: how many tables differ; `unproved`: how many were never proved, although they do not
+    differ."""
 
     since: Mapping[str, float]
     differing: int
@@ -71,18 +72,19 @@ def proved_tables(records: Iterable[TableRecord], proofs: Mapping[str, Proof]) -
 class ConsumerProgress:
     """How far a consumer's log is applied.
 
-    `read_lsn`, `applied_lsn`: the lsn up to which the log is read and applied; `logged_seq`, `applied_seq`: the last
-    transactions of the consumer that are logged and applied; `logged_at`, `applied_at`: when the server committed these
-    two transactions, s since 1970, 0 if not known; `rows`, `steps`, `failures`: counted since the start of the job;
-    `tables`: how many tables are in each state; `waiting`: number of items in the queues; `copies`: the copies that
-    run; `ended_copies`: the last progress of each table's last copy that has ended; `failed`: True if the consumer's
-    entries are no longer applied; `failing`: number of tables and histories whose steps fail; `stopped`: the stopped
-    tables, with the time of the stop, s since 1970; `stepped`: the steps of at most `TABLES_MAX` tables, by label, and
-    those of all other tables under ""; `histories`: how many histories are in each state; `histories_lsn`: the lsn up
-    to which the log is applied to all histories, None if there are none; `waiting_tables`: at most `TABLES_MAX` tables,
-    those with most entries that are not applied; `proof_rows`: rows that were read from the server to compare them;
-    `repaired_rows`: how many keys had rows that differed and were rewritten; `proved`: the proofs, None if this job
-    proves no tables; `invalid`: how many invalid values became NULL, by label, as in `stepped`.
+    `read_lsn`: the lsn up to which the log is read; `applied_lsn`: the lsn up to which it is applied; `logged_seq`: the
+    consumer's last transaction in the log; `applied_seq`: its last applied transaction; `logged_at`, `applied_at`: when
+    the server committed these two transactions, s since 1970, 0 if not known; `rows`, `steps`, `failures`: counted
+    since the start of the job; `tables`: how many tables are in each state; `waiting`: number of items in the queues;
+    `copies`: the copies that run; `ended_copies`: for each table with a copy that has ended, the final progress of the
+    last such copy; `failed`: True if the consumer's entries are no longer applied; `failing`: number of tables and
+    histories whose steps fail; `stopped`: the stopped tables, with the time of the stop, s since 1970; `stepped`: the
+    steps of at most `TABLES_MAX` tables, by label, and those of all other tables under ""; `histories`: how many
+    histories are in each state; `histories_lsn`: the lsn up to which the log is applied to all histories, None if there
+    are none; `waiting_tables`: the tables with the most entries that are not applied, at most `TABLES_MAX`;
+    `proof_rows`: number of rows that were read from the server for comparisons; `repaired_rows`: how many keys had rows
+    that differed and were rewritten; `proved`: the proofs, None if this job proves no tables; `invalid`: how many
+    invalid values became NULL, by label, as in `stepped`.
     """
 
     consumer: str
@@ -112,7 +114,7 @@ class ConsumerProgress:
     invalid: Mapping[str, int] = field(default_factory=Counter)
 
     def lag_s(self) -> float:
-        """Returns the age of the newest applied transaction while later ones wait in the log; 0 if none wait."""
+        """Returns the age of the newest applied transaction if later transactions wait in the log; otherwise 0."""
         waits = self.applied_seq < self.logged_seq and self.applied_at
         return max(0.0, time.time() - self.applied_at) if waits else 0.0
 
@@ -132,7 +134,7 @@ class ProgressCounter:
     def __init__(self, consumer: str) -> None:
         self._lock = threading.Lock()
         self._now = ConsumerProgress(consumer)
-        self._ahead: deque[_LogPoint] = deque()  # appends that were read and are not applied yet
+        self._ahead: deque[_LogPoint] = deque()  # the ends of the read appends that are not applied
         self._at = 0.0
         self._copies: dict[str, CopyProgress] = {}
         self._ended: dict[str, CopyProgress] = {}

@@ -85,8 +85,8 @@ class StepTimes:
 
 @dataclass
 class ConsumerWorks:
-    """Threads may share this object. `prover`: compares ranges of tables with the server, None without a server;
-    `times`: by the number of the work, how long each commit of rows took.
+    """Executes the works of one consumer. Threads may share this object. `prover`: compares ranges of tables with the
+    server, None without a server; `times`: how long each commit of rows took, by the number of the work.
     `AppliedConsumer` removes the times when it counts the step."""
 
     spark: SparkSession
@@ -154,7 +154,7 @@ class ConsumerWorks:
         return self.prover.repair(work, session)
 
     def stop(self) -> None:
-        """Let copies and proofs end before their next range."""
+        """Make copies and proofs end before their next range."""
         self.copies.stop_all()
         if self.prover is not None:
             self.prover.stop()
@@ -171,7 +171,7 @@ class ConsumerWorks:
         try:
             return entries(work.before)
         except LostFileError as lost:
-            # Only the task that reads the log for all tables uses the entries before the lost ones.
+            # Only the task that reads the log for all tables uses `before`, the entries before the lost ones.
             known = entries(first_lsn(lost.first)).entries if work.tables is None else ()
             return LogLost(work.run, lost, lost.first, lost.last, known)
 

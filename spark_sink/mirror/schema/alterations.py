@@ -1,7 +1,9 @@
-"""The columns of a mirrored table after an ALTER TABLE, and what the statement says of their values. Pure.
+"""Determines the columns of a mirrored table after an ALTER TABLE, and what the statement shows about their values.
+Pure.
 
 `dispatcher.binlog.sql.alteration` decides which columns there are, and their order. A column that the policy leaves out
-(`omit_columns`) has a place among the others, because a statement may name it, but no values in the mirror.
+(`omit_columns`) has no values in the mirror, but has a place among the other columns here, because a statement may name
+it.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ ServerColumn = ColumnSignature | OmittedColumn
 
 @dataclass(slots=True)
 class AlteredColumn:
-    """A column after the statement. `before`: the column before, None for an added one; `definition`: its definition in
-    the statement, None if only its name or the table's character set changes; `recomputed`: why the server computes all
-    values of the column again, "" if it does not; `numbers_zeros`: True if AUTO_INCREMENT may replace zeros by new
-    numbers."""
+    """A column after the statement. `before`: the column before the statement, None for an added column; `definition`:
+    the column's definition in the statement, None if the statement changes only the column's name or the table's
+    character set; `recomputed`: why the server computes all values of the column again, "" if it does not;
+    `numbers_zeros`: True if AUTO_INCREMENT may replace zeros by new numbers."""
 
     after: ColumnSignature
     before: ColumnSignature | None = None
@@ -49,8 +51,8 @@ class Alteration:
     """The columns after the statement.
 
     `columns`: the columns of the mirrored table in order; `key`: the primary key, by the new names; `order`: the names
-    of all columns of the server's table in order; `redefined`: the old names of columns that the statement defines and
-    that the mirrored table does not have afterwards.
+    of all columns of the server's table in order; `redefined`: the old names of the columns that the statement defines
+    anew, but that the mirrored table does not have after the statement.
     """
 
     columns: list[AlteredColumn]
@@ -134,7 +136,7 @@ def _set_computed(
     *,
     in_key: bool,
 ) -> None:
-    """Say of a redefined column which of its values the server computes."""
+    """Record which values of a redefined column the server computes."""
     if defined.computed is Computed.GENERATED:
         column.recomputed = str(Computed.GENERATED)
     elif defined.computed is Computed.AUTO_INCREMENT:

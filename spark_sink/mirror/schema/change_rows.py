@@ -34,10 +34,10 @@ class LayoutRows:
 def changelog_schema(row: pa.StructType) -> pa.Schema:
     """Returns the schema of a changelog of rows of the type `row`.
 
-    `lsn`, `position`: the number of the log's entry, and the number of the change within this entry; the pair orders
-    all changes; `transaction_end`: True for the last change of a transaction to this table; `op`: insert, update,
-    delete, `ddl` for a statement that concerns the table, whose text is `query`, and `gap` where the server had purged
-    changes; the other columns are those of `arrow_types.change_schema`.
+    `lsn`, `position`: the number of the entry in the log, and the number of the change within this entry; the pair
+    orders all changes; `transaction_end`: True for the last change that a transaction makes to this table; `op`:
+    insert, update, delete, `ddl` for a statement that concerns the table (`query` is its text), or `gap` if the server
+    had purged changes at this place; the other columns are those of `arrow_types.change_schema`.
     """
     return pa.schema(
         [
@@ -62,8 +62,8 @@ def changelog_schema(row: pa.StructType) -> pa.Schema:
 
 
 def joint_row(layouts: Sequence[LayoutRows], label: str) -> pa.StructType:
-    """Returns a type that can represent the rows of all layouts: it has the newest layout's columns, then the columns
-    that no longer exist.
+    """Returns a type that can represent the rows of all layouts. The type has the newest layout's columns first, then
+    the columns that no longer exist.
 
     Raises `BinlogError` UNSUPPORTED_CHANGE for a column whose types have no common type. `label`: database.table.
     """
@@ -120,7 +120,8 @@ def _digits(kind: pa.DataType) -> tuple[int, int] | None:
 def change_rows(
     batches: Iterable[pa.RecordBatch], lsn: int, schema: pa.Schema, *, goes_on: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the changes of one entry, given as `batches`, with the columns of `schema`, a `changelog_schema`.
+    """Yields the changes of one entry, with the columns of `schema` (a `changelog_schema`). `batches`: the decoded
+    entry.
 
     `goes_on`: True if the entry's last transaction continues in the table's next entry.
     """
@@ -160,7 +161,7 @@ def _rows(
 
 
 def as_rows(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Returns values with another type. In structs, columns that the values lack are NULL."""
+    """Converts values to another type. In a struct, a column that the values lack becomes NULL."""
     if values.type.equals(kind):
         return values
     if not pa.types.is_struct(kind):

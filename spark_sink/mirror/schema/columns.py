@@ -1,4 +1,4 @@
-"""A column of a mirrored table: its MySQL type and the type of the Delta column with its values. Pure."""
+"""A column of a mirrored table: its MySQL type, and the type of the Delta column that holds its values. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SPARK_NAMES = {
 
 
 def spark_type_text(kind: pa.DataType) -> str:
-    """Returns the text in Spark SQL of an Arrow type that `arrow_type` returns."""
+    """Returns, as text of Spark SQL, an Arrow type that `arrow_type` has returned."""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_struct(kind):

@@ -36,19 +36,20 @@ _BEYOND_ASCII = "rlike({c}, '[^\\\\x00-\\\\x7F]')"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The values are kept. `unless`: predicates on the column before the change, with `COLUMN` for its quoted name,
-    each with the reason why a value that fulfils it is not kept."""
+    """The mirror may keep the values. `unless`: pairs of a predicate and a reason. A value that fulfils the predicate
+    cannot be kept, for this reason. In a predicate, `COLUMN` stands for the quoted name of the column before the
+    change."""
 
     unless: tuple[tuple[str, str], ...] = ()
 
 
-# (old, new, rules) -> predicates, or why values are not kept
+# (old, new, rules) -> predicates, or the reason why the values cannot be kept
 Conversion = Callable[[Column, Column, ValueRules], "list[tuple[str, str]] | str"]
 
 
 def conversion(old: Column, new: Column, rules: ValueRules) -> Kept | str:
-    """Returns `Kept` if the values of a column are kept when its type changes from `old` to `new`, else a text that
-    says why they are not kept.
+    """Returns `Kept` if the mirror may keep the values of a column whose type changes from `old` to `new`, otherwise a
+    text with the reason why not.
 
     The sizes of CHAR and VARCHAR are in characters, as in a definition.
     """
@@ -215,8 +216,8 @@ def _characters_max(column: Column) -> int:
 
 
 def _too_long(old: Column, new: Column, longest: int) -> list[tuple[str, str]]:
-    """Returns predicates for texts that the new type cuts, for a column whose texts have at most `longest` characters.
-    Servers cut spaces at the end without an error, even in strict mode."""
+    """Returns predicates for the texts that the new type truncates. The texts of the column have at most `longest`
+    characters. Servers cut spaces at the end without an error, even in strict mode."""
     if new.type != Type.BLOB:
         if longest <= new.meta:
             return []
@@ -273,8 +274,8 @@ def _json_to_text(old: Column, new: Column, rules: ValueRules) -> list[tuple[str
 
 def _enum_to_enum(old: Column, new: Column, _rules: ValueRules) -> list[tuple[str, str]] | str:
     """Returns a predicate for labels that the new type lacks. A server converts labels as text, so their order does not
-    matter. The server compares labels by the collation, so a label that the new type lacks may become a label with
-    another spelling."""
+    matter. The server compares labels by the collation: if the new type lacks a label, its value may become a label
+    that differs only in spelling, so the mirror cannot keep the value."""
     gone = [label for label in old.labels if label not in new.labels]
     if not gone:
         return []
@@ -299,7 +300,7 @@ def _texts(labels: Sequence[str]) -> str:
 
 
 def text_literal(text: str) -> str:
-    """Returns a text as a literal of Spark SQL. Its braces are doubled for the call of `str.format` that replaces
+    """Returns a text as a literal of Spark SQL. Doubles the braces in it, because `str.format` later replaces
     `COLUMN`."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return "'" + escaped.replace("{", "{{").replace("}", "}}") + "'"

@@ -1,9 +1,9 @@
 """Finds the value that existing rows have in a column that ALTER TABLE adds. Pure.
 
 The value is NULL, or the constant of DEFAULT, converted as MySQL converts it to the column's type. For a NOT NULL
-column without DEFAULT, it is the implicit default of the type. In two cases, the result is a text that says why the
-value is unknown: the value depends on more than the statement (an expression, the time, a time zone), or this module
-does not handle the form of the constant.
+column without DEFAULT, it is the implicit default of the type. In two cases, the result is a text with the reason why
+the value is unknown: the value depends on more than the statement (an expression, the time, a time zone), or this
+module does not handle the form of the constant.
 
 Sources: MySQL 9.7 manual, "Data Type Default Values"; MariaDB knowledge base, "CREATE TABLE"; the tests compare with
 servers.
@@ -23,7 +23,7 @@ from dispatcher.binlog.table_map.column_types import Column, InvalidDates, Type
 from spark_sink.mirror.schema.conversions import integer_range
 from spark_sink.mirror.schema.session_facts import StatementFacts, UnknownFactError, ValueRules
 
-# A value of a Spark column; TIME is microseconds.
+# A value of a Spark column. The value of a TIME is in microseconds.
 FillValue = int | float | Decimal | str | bytes | date | datetime | None
 
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
@@ -40,7 +40,8 @@ _NEGATIVE_ZERO = re.compile(r"-[0.]+")
 _YEAR = re.compile(r"19[1-9]\d|20\d\d", re.ASCII)
 _INTEGERS = frozenset((Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG))
 _DIGITS = Context(prec=70)
-# MySQL takes b'01' and x'41' from here on for 2^63 - 1 in a DECIMAL, and ignores the bytes before the last eight.
+# As the default of a DECIMAL, MySQL converts a literal such as b'01' or x'41' to 2^63 - 1 if its value is this number
+# or a larger one. It ignores the bytes before the last eight.
 _BYTES_NUMBER_LIMIT = 1 << 63
 _EXACT_DIGITS = 15  # a DOUBLE represents so many decimal digits exactly
 _LONG_TEXT_MAX = 63  # so many characters fit into a TINYTEXT in any character set
@@ -78,7 +79,7 @@ def _existing_value(definition: DefinedColumn, column: Column, rules: ValueRules
     if definition.type.startswith(("float(", "double(")):
         return "the values are rounded to the decimals of the type"
     if definition.nullable is None and column.type == Type.TIMESTAMP2:
-        # With explicit_defaults_for_timestamp=OFF the column is NOT NULL, and its default may be the present time.
+        # With explicit_defaults_for_timestamp=OFF, the column is NOT NULL, and its default may be the present time.
         rules.facts.require_nullable_timestamps()
     default = definition.default
     if default is None or _is_null(default, rules.facts):
@@ -151,7 +152,7 @@ def _number(default: Literal | None) -> Decimal:
 
 
 def _rounded(default: Literal | None, scale: int) -> Decimal:
-    """Returns the default, rounded to `scale` decimals, halves away from zero."""
+    """Returns the default, rounded to `scale` decimal places; halves are rounded away from zero."""
     try:
         value = _number(default).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _DIGITS)
     except InvalidOperation:
@@ -191,8 +192,8 @@ def _bits(default: Literal | None, column: Column) -> bytes:
 
 
 def _year(default: Literal | None) -> int:
-    """Returns a year of four digits, or 0. Two digits, also as text with leading zeros, mean a year from 1970 to 2069
-    for a server; this function does not convert them."""
+    """Returns a year of four digits, or 0. A server converts two digits, even if they are text with leading zeros, to a
+    year from 1970 to 2069; this function does not handle them."""
     if default is None:
         return 0
     if default.kind in (LiteralKind.NUMBER, LiteralKind.TEXT) and _YEAR.fullmatch(default.text):
@@ -363,7 +364,7 @@ def _set(default: Literal | None, column: Column, facts: StatementFacts) -> str:
 
 
 def _label(text: str, default: Literal, column: Column) -> str:
-    """Returns the label as the column defines it, because the collation may ignore case."""
+    """Returns the label in the spelling of the column's definition, because the collation may ignore case."""
     if default.kind is LiteralKind.TEXT:
         if text in column.labels:
             return text

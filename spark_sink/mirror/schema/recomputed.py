@@ -3,9 +3,9 @@ computed. Pure.
 
 A generated column's value depends on the type of its source columns, not only on their values: `e + 0` on the order of
 an ENUM's labels, `LENGTH(a)` on the character set, `CONCAT(a)` on the scale of a DECIMAL or on ZEROFILL. So if a
-statement defines a source column anew, the mirror does not know the values, except where the definition certainly has
-the type that the column had. The log does not show which columns are generated: the mirror knows them from the CREATE
-TABLE, or from the server's definition when it copies the table.
+statement defines a source column anew, the mirror does not know the values of the generated column, unless the new
+definition certainly has the same type as before. The log does not show which columns are generated: the mirror knows
+them from the CREATE TABLE, or from the server's definition when it copies the table.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def recomputed(
     altered: Sequence[AlteredColumn], generated: Generated | None, redefined: Sequence[str] = ()
 ) -> str:
     """Returns why the server may compute values of generated columns again; "" if it does not. `generated`: the
-    generated columns before the statement; `redefined`: the names, before the statement, of columns that the statement
-    defines and that the mirrored table does not have afterwards."""
+    generated columns before the statement; `redefined`: the old names of the columns that the statement defines anew,
+    but that the mirrored table does not have after the statement."""
     names = {column.before.name.lower() for column in altered if column.before is not None}
     defined = [column for column in altered if column.before and column.definition is not None]
     # The types of columns that the mirror leaves out are not known.
@@ -65,7 +65,7 @@ def _name(column: AlteredColumn) -> str:
 def _depends(generated: GeneratedColumn, source: str) -> bool:
     if generated.sources is None or generated.name.lower() == source.lower():
         return True
-    # Servers compare the names of columns by a collation, which takes `é` for `e`.
+    # Servers compare the names of columns by a collation in which `é` equals `e`.
     if not all(name.isascii() for name in (source, *generated.sources)):
         return True
     return source.lower() in generated.sources
@@ -79,8 +79,8 @@ def _is_new_type(column: AlteredColumn) -> bool:
 
 
 def _whole_type(column: ColumnSignature) -> str | None:
-    """Returns the column's type as text; None if the text does not describe the type completely: a signature contains
-    neither the collation of a text nor ZEROFILL, which implies UNSIGNED."""
+    """Returns the column's type as text; None if the signature does not describe the type completely. A signature
+    contains neither the collation of a text column nor ZEROFILL (ZEROFILL implies UNSIGNED)."""
     word = column.mysql_type.partition("(")[0]
     incomplete = word in TEXT_WORDS or column.mysql_type.endswith(" unsigned")
     return None if incomplete else column.mysql_type

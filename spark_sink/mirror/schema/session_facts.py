@@ -1,8 +1,7 @@
-"""What fills and conversions may know about the session that executed a statement. Pure.
+"""What the modules `fills` and `conversions` may know about the session that executed a statement. Pure.
 
-They ask `StatementFacts` for each fact on which a value depends. A fact that the log does not hold, or that has a value
-for which no test on servers has shown the result, raises `UnknownFactError`: the mirror then follows the policy
-`on_alter`.
+They ask `StatementFacts` for each fact on which a value depends. It raises `UnknownFactError` for a fact that the log
+does not contain, and for a fact whose value was not tested on servers. The mirror then follows the policy `on_alter`.
 
 Sources: MySQL source, sql/item.cc (Item_string), sql/sql_lex.cc; MariaDB, sql/sql_lex.cc (make_text_string_node). A
 literal is converted from `character_set_client` to the character set of `collation_connection`, and from there to the
@@ -42,8 +41,8 @@ class StatementFacts:
     ignore: bool = False
 
     def require_whole(self) -> None:
-        """Raises UnknownFactError if the log holds a setting of the session that is not known. Such a setting may
-        concern any value."""
+        """Raises UnknownFactError if the log contains a setting of the session that this program does not know. Such a
+        setting may concern any value."""
         code = self.session.unknown_variable
         if code is not None:
             raise UnknownFactError(
@@ -65,8 +64,8 @@ class StatementFacts:
         return self.session.mariadb and bool(self.session.sql_mode & EMPTY_STRING_IS_NULL)
 
     def require_nullable_timestamps(self) -> None:
-        """Raises UnknownFactError unless a TIMESTAMP without NULL or NOT NULL is an ordinary nullable column. MySQL
-        logs the setting from 8.0 on."""
+        """Raises UnknownFactError unless a TIMESTAMP that is declared with neither NULL nor NOT NULL is an ordinary
+        nullable column. MySQL logs the setting for this since 8.0."""
         if self.session.explicit_defaults_for_timestamp is not True:
             raise UnknownFactError("a TIMESTAMP without NULL or NOT NULL")
 

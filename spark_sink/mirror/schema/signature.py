@@ -1,8 +1,8 @@
 """The signature of a mirrored table: the columns that its rows have now, and how statements change these columns. Pure.
 
-The mirror stores each table's signature. `change_of` applies the clauses of an ALTER TABLE to the signature, and says
-from which old column each new column comes, or with which value it is filled. The TABLE_MAP of the next rows must have
-the columns of the new signature; `difference` checks this.
+The mirror stores each table's signature. `change_of` applies the clauses of an ALTER TABLE to the signature. Its result
+shows from which old column each new column comes, or with which value the new column is filled. The TABLE_MAP of the
+next rows must have the columns of the new signature; `difference` checks this.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from spark_sink.mirror.values.entries import append_of
 @dataclass(frozen=True, slots=True)
 class Signature:
     """The columns of a table in order. `key`: names of the primary key's columns, in its order; `order`: the names of
-    all columns of the server's table in order, also of those that the policy leaves out, () if it leaves out none or if
-    the order is not known."""
+    all columns of the server's table in order, including those that the policy leaves out; () if the policy leaves out
+    no column, or if the order is not known."""
 
     columns: tuple[ColumnSignature, ...]
     key: tuple[str, ...] = ()
@@ -84,7 +84,8 @@ class Signature:
 
     @property
     def all_columns(self) -> list[ColumnSignature | OmittedColumn]:
-        """The columns of the server's table in order, as far as they are known."""
+        """The columns of the server's table in order; if the order is not known, only the columns of the mirrored
+        table."""
         mirrored = {column.name: column for column in self.columns}
         return [mirrored.get(name, OmittedColumn(name)) for name in self.order or mirrored]
 
@@ -109,8 +110,8 @@ class ColumnSource:
 
 @dataclass(frozen=True, slots=True)
 class Unless:
-    """A row for which `predicate` is true (Spark SQL over the columns before the change) cannot follow the change, for
-    this reason."""
+    """If `predicate` (Spark SQL over the columns before the change) is true for a row, the row cannot follow the
+    change, for this reason."""
 
     predicate: str
     reason: str
@@ -132,9 +133,9 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class Recopy:
-    """The table needs a copy: existing rows change in a way that does not follow from the statement. `reason` names the
-    clause or column, and says why; `others`: True if columns change that the statement does not define, so that new
-    columns in place of the defined ones do not suffice."""
+    """The table needs a copy: the statement changes existing rows in a way that the statement does not show. `reason`:
+    a text with the clause or column, and why; `others`: True if columns change that the statement does not define, so
+    that it is not enough to replace the defined columns by new ones."""
 
     reason: str
     others: bool = False
@@ -235,9 +236,9 @@ def _converted(
 
 
 def _other_mask(altered: Sequence[AlteredColumn]) -> str:
-    """Returns a text that says which column gets another mask; "" if there is none. Raises `BinlogError`
-    UNSUPPORTED_CHANGE if a statement gives a masked column a name without a mask: only a person may decide that its
-    values are shown."""
+    """Returns a text that names a column which gets another mask; "" if there is none. Raises `BinlogError`
+    UNSUPPORTED_CHANGE if a statement gives a masked column a name without a mask: only a person may decide to show its
+    values."""
     for column in altered:
         before, after = column.before, column.after
         if before is None or before.mask == after.mask:
@@ -254,7 +255,7 @@ def _other_mask(altered: Sequence[AlteredColumn]) -> str:
 
 
 def _is_same_type(before: ColumnSignature, after: ColumnSignature) -> bool:
-    """True if the unmasked values of both have one type."""
+    """True if both columns have the same type without their masks."""
     dates = InvalidDates.NULL
     return spark_type_of(before.column, dates) == spark_type_of(after.column, dates)
 
@@ -280,9 +281,9 @@ def is_kept_column(name: str) -> bool:
 
 
 def new_columns(old: Signature, new: Signature, lsn: int) -> SchemaChange:
-    """Returns the change for the policy `new_column`: a column whose values cannot follow is renamed to
-    `<name>__<lsn>`, and a new column, NULL in existing rows, gets the name `<name>`. `new`: the signature from the
-    TABLE_MAP of the next rows."""
+    """Returns the change for the policy `new_column`: a column whose values cannot follow the statement is renamed to
+    `<name>__<lsn>`, and a new column, which is NULL in existing rows, gets the name `<name>`. `new`: the signature from
+    the TABLE_MAP of the next rows."""
     sources, kept = [], {column.name: kept_name(column.name, lsn) for column in old.columns}
     for column in new.columns:
         before = old.find(column.name)

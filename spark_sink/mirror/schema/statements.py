@@ -75,7 +75,8 @@ class DropDatabase:
 
 @dataclass(frozen=True, slots=True)
 class RenameTables:
-    """`pairs`: (old, new) names, executed in this order: with `t -> old, new -> t`, the table `new` becomes `t`."""
+    """`pairs`: (old, new) names. The renames are executed in this order: after `t -> old, new -> t`, the former table
+    `new` is `t`."""
 
     pairs: tuple[tuple[Name, Name], ...]
 
@@ -106,14 +107,14 @@ TableEffect = CreateTable | DropTable | TruncateTable | DropDatabase | RenameTab
 
 
 class UnclearTablesError(BinlogError):
-    """The log does not show what a statement did to `tables`. It concerns no other table."""
+    """The log does not show what a statement did to `tables`. The statement concerns no other table."""
 
     def __init__(self, tables: Sequence[Name], what: str) -> None:
         super().__init__(ErrorKind.UNSUPPORTED_CHANGE, what)
         self.tables = tuple(tables)
 
 
-# ER_BAD_TABLE_ERROR: DROP TABLE has dropped its tables, except those that did not exist.
+# ER_BAD_TABLE_ERROR: some tables of the DROP TABLE did not exist; it has dropped the others.
 _UNKNOWN_TABLE = 1051
 
 
@@ -121,8 +122,8 @@ def effects_of(statement: LoggedStatement) -> list[TableEffect]:
     """Returns the effects of one statement on tables, in order.
 
     One statement may concern several tables: EXCHANGE PARTITION changes two, CONVERT TABLE drops one. Raises
-    `BinlogError` UNSUPPORTED_CHANGE for a statement that is in doubt, and `UnclearTablesError` if the doubt concerns
-    certain tables only.
+    `BinlogError` UNSUPPORTED_CHANGE if it is not known what the statement does, and `UnclearTablesError` if this is
+    unknown for certain tables only.
     """
     ddl = parse_statement(statement)
     if ddl.maybe_temporary:
@@ -210,6 +211,7 @@ HARMLESS = frozenset((
 
 
 def _beginning(statement: LoggedStatement) -> str:
-    """Returns the leading keywords, which suffice to find the statement and contain no values."""
+    """Returns the leading keywords of a statement, for messages. They suffice to find the statement, and contain no
+    values."""
     words = itertools.islice((token.keyword for token in SqlTokens(statement)), 4)
     return " ".join(itertools.takewhile(_KEYWORD.fullmatch, words))

@@ -1,15 +1,15 @@
 """One mirrored table as a Delta table, and the commits that change it.
 
-A step applies a sequence of log entries to the table. Every step is one Delta commit, which records the application id
-`binlog-dispatcher/table/<table id>` with a version: the lsn (number) of the step's last entry. Delta skips a commit
-whose version is not newer than the recorded one, so a step that is repeated after a crash changes nothing. The table id
-belongs to the table, not to its name or folder, so it does not change when the table is renamed.
+A step applies a sequence of log entries to the table. Every step is one Delta commit. The commit records the
+application id `binlog-dispatcher/table/<table id>` with a version: the lsn (number) of the step's last entry. Delta
+skips a commit whose version is not newer than the recorded one, so a step that is repeated after a crash changes
+nothing. The table id belongs to the table, not to its name or folder, so it does not change when the table is renamed.
 
 For MERGE, UPDATE and DELETE, Delta reads the application id and the version from the settings of the Spark session. So
 each `StepSession` has its own Spark session, and only one thread at a time uses it.
 
-A table gets column mapping by name and type widening when a change of its columns needs them (`lake.table_features`).
-The property `binlog.table_id` shows to which table a folder belongs.
+A table gets the features column mapping (by name) and type widening when a change of its columns needs them
+(`lake.table_features`). The property `binlog.table_id` shows to which table a folder belongs.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _FEED_COLUMNS = {"_change_type", "_commit_version", "_commit_timestamp"}
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
 
-# Up to about so many bytes of data, some 16,000 rows, most of a step's time goes into planning and compiling.
+# A step with less data than this, some 16,000 rows, spends most of its time on planning and compiling.
 SMALL_STEP_BYTES_MAX = 512 << 10
 SMALL_TABLE_BYTES_MAX = 512 << 10
 
 # Measured: a MERGE of 100 rows takes 0.7 s with these settings, and 1.6 s with Spark's own. But many rows take longer:
 # a rewrite of a million rows takes 48 s instead of 18 s, because expressions are interpreted. If the source of the
-# MERGE is a local relation, computing the source twice is cheaper than storing it. For a large step, Delta stores the
-# source.
+# MERGE is a local relation, it is cheaper to compute the source twice than to store it. For a large step, Delta stores
+# the source.
 _SMALL = {
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
@@ -62,7 +62,8 @@ _SMALL = {
 
 
 class StepSession:
-    """A Spark session for one thread at a time, because its settings contain the version of the current step.
+    """A Spark session that only one thread at a time uses, because its settings contain the version of the current
+    step.
 
     The session does not change settings of the user.
     """
@@ -90,8 +91,8 @@ class StepSession:
 
     @contextmanager
     def recording(self, app_id: str, version: int) -> Iterator[None]:
-        """Commits that are made within this context record `version` for `app_id`. Delta skips a commit whose version
-        is not newer than the recorded one."""
+        """Within this context, each commit records `version` for `app_id`. Delta skips a commit whose version is not
+        newer than the recorded one."""
         self.spark.conf.set(_APP_ID, app_id)
         self.spark.conf.set(_VERSION, str(version))
         try:
@@ -105,9 +106,9 @@ class StepSession:
 class MergeForm:
     """How `MirroredTable.merge` changes rows by events.
 
-    `key`: key columns; `columns`: the table's own columns with their types; `extra`: metadata columns by name, with
-    their expressions over an event; `soft`: True to mark rows as deleted instead of deleting them; `bounds`: further
-    conditions on the target's rows, by which Delta can skip files.
+    `key`: key columns; `columns`: the table's columns, without metadata columns, with their types; `extra`: for each
+    metadata column, by its name, the expression over an event that computes its value; `soft`: True to mark rows as
+    deleted instead of deleting them; `bounds`: further conditions on the target's rows, by which Delta can skip files.
     """
 
     key: Sequence[str]
@@ -119,9 +120,9 @@ class MergeForm:
 
 @dataclass(frozen=True, slots=True)
 class RewriteForm:
-    """How `MirroredTable.rewrite` changes rows by lines with the fields `key`, `row` and `way`: `write` changes the row
-    of the key, or inserts it; `delete` deletes all rows of the key, `mark` marks them as deleted; `insert` inserts the
-    row.
+    """How `MirroredTable.rewrite` changes rows by lines with the fields `key`, `row` and `way`. The values of `way`
+    mean: `write` changes the row of the key, or inserts it; `delete` deletes all rows of the key; `mark` marks all rows
+    of the key as deleted; `insert` inserts the row.
 
     `key`, `columns`: names of the key's columns, and of the columns of `row`; `extra`: values of further columns;
     `marked`: the column that marks rows as deleted, "" if there is none; `bounds`: see `MergeForm`.
@@ -161,7 +162,7 @@ class MirroredTable:
         return delta_log.txn_version(spark, self.path, self.app_id)
 
     def has(self, spark: SparkSession, version: int) -> bool:
-        """True if the step that ends with the lsn `version` was applied already."""
+        """True if the step that ends with the lsn `version` is already applied."""
         return version <= self.version(spark)
 
     def frame(self, spark: SparkSession) -> DataFrame:
@@ -183,7 +184,8 @@ class MirroredTable:
         return not self.exists(spark) or self.frame(spark).isEmpty()
 
     def is_for_iceberg(self, spark: SparkSession) -> bool:
-        """True if the Delta table has the property for Iceberg's readers; Delta then refuses what they cannot read."""
+        """True if the Delta table has the property for Iceberg's readers. Delta then refuses to write what Iceberg's
+        readers cannot read."""
         return delta_log.table_properties(spark, self.path).get(COMPATIBLE) == "true"
 
     # -- commits ---------------------------------------------------------------------------------------------
@@ -214,8 +216,8 @@ class MirroredTable:
         delta_commit.create_table(spark, self.path, builder)
 
     def feed_changes(self, spark: SparkSession) -> None:
-        """Enable the change data feed for the commits after this call, in a separate commit, unless the feed is already
-        enabled.
+        """Enable the change data feed for the commits after this call, unless it is already enabled. This makes a
+        separate commit.
 
         Raises `BinlogError` UNSUPPORTED_CHANGE for a column with a name that Delta uses in a feed.
         """
@@ -236,8 +238,8 @@ class MirroredTable:
             )
 
     def replace_schema(self, spark: SparkSession, columns: StructType) -> None:
-        """Delete all rows, and replace the columns. The commits record no lsn. The call can be repeated until rows are
-        written."""
+        """Delete all rows, and replace the columns. The commits record no lsn. After a failure, the call can be
+        repeated, as long as no rows were written since then."""
         table_features.require(spark, self.path, _features(columns))
         empty = spark.createDataFrame([], all_nullable(columns))
         writer = empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
@@ -258,12 +260,12 @@ class MirroredTable:
         iceberg: bool = False,
     ) -> None:
         """Assign the existing Delta table to this mirrored table: delete its rows, and replace its columns. `feed`,
-        `iceberg`: as in `create`. The commits record no lsn. The call can be repeated until rows are written:
-        the owner changes last."""
+        `iceberg`: as in `create`. The commits record no lsn. After a failure, the call can be repeated, because the
+        owner changes last."""
         for_iceberg = iceberg and not self.is_for_iceberg(spark)
         if for_iceberg:
-            # A column that was there before column mapping keeps its name in the files, and its older files have no
-            # ids, so Iceberg's readers need other columns.
+            # A column that is older than the table's column mapping keeps its name in the files, and its older files
+            # have no ids. So for Iceberg's readers, the columns are replaced by new ones.
             self.replace_schema(spark, StructType([StructField("none", BooleanType())]))
             table_features.require(spark, self.path, COLUMN_MAPPING)
             self.replace_schema(spark, StructType([StructField("other", BooleanType())]))
@@ -337,7 +339,7 @@ class MirroredTable:
             quoted(name): F.col(f"e.row.{quoted(name)}") for name in form.columns
         }
         values |= {quoted(name): value for name, value in form.extra.items()}
-        # A foreign row may have NULL in its key.
+        # A row that the mirror has not written may have NULL in its key.
         same = [f"t.{quoted(name)} <=> e.key.{quoted(name)}" for name in form.key]
         same += ["e.way != 'insert'", *([form.bounds] if form.bounds else [])]
         with session.recording(self.app_id, version):
@@ -353,8 +355,8 @@ class MirroredTable:
     def merge_counts(
         self, session: StepSession, version: int, lines: DataFrame, columns: StructType
     ) -> None:
-        """Replace groups of equal rows: a line with `removes` deletes all rows that equal its `row`, any other line
-        inserts its `row`."""
+        """Replace groups of equal rows: a line in which `removes` is true deletes all rows that equal its `row`; any
+        other line inserts its `row`."""
         names = [quoted(column.name) for column in columns]
         equal = f"e.removes AND {equal_rows(columns, 't', 'e.row')}"
         values: dict[str, Any] = {name: F.col(f"e.row.{name}") for name in names}

@@ -1,9 +1,10 @@
-"""Commits of small steps that the driver makes itself, without a Spark job.
+"""Commits small steps in the driver, without a Spark job.
 
 A job takes a second even for a few rows, and a MERGE runs two jobs. So the driver reads the files that may contain the
-keys of the events (changes of rows, see `keyed`), and writes one new file with the remaining rows of these files and
-the rows of the events. The driver commits this file with a transaction of Delta. If another writer has changed one of
-the read files meanwhile, the commit fails with a conflict, as the commit of a MERGE would.
+keys of the events (changes of rows, see `keyed`), and writes one new file. This file contains the rows of the events,
+and those rows of the old files that the events do not replace. The driver commits the new file with a transaction of
+Delta. If another writer has changed one of the read files meanwhile, the commit fails with a conflict, as the commit of
+a MERGE would.
 
 Spark commits the steps of tables with nested columns, or with features that only Delta's own writer implements, and
 steps that would read more than the limits of this module.
@@ -43,7 +44,7 @@ FILES_MAX = 200  # files of a table
 READ_BYTES_MAX = 64 << 20  # compressed bytes of the files that are read
 UNPACKED_BYTES_MAX = 512 << 20  # bytes of the rows in these files
 READ_ROWS_MAX = 2_000_000
-# Only one step at a time may read more bytes than this, because each step has the rows that it reads in the driver's
+# Only one step at a time may read more bytes than this, because a step holds all rows that it reads in the driver's
 # memory.
 READ_ALONE_BYTES = 16 << 20
 # If a table has at least so many files, a commit that rewrites one file also joins the small files.
@@ -96,8 +97,8 @@ class TableFile:
 
 
 class DriverTable:
-    """A table in one transaction. `columns`: None if the driver must not write the table; `feed`: True if the table has
-    a change data feed; `owner`: the id of the mirrored table to which the folder belongs.
+    """A table, as one transaction reads it. `columns`: None if the driver must not write the table; `feed`: True if the
+    table has a change data feed; `owner`: the id of the mirrored table to which the folder belongs.
 
     If a commit only adds files, Delta reads the feed from the added files. So the driver can append rows to a table
     with a feed. A commit that removes files needs separate files for the feed, so Spark must make such a commit.
@@ -131,8 +132,9 @@ class DriverTable:
         return self._transaction.recorded(self._table.app_id)
 
     def rows(self, bounds: Mapping[str, tuple[object, object]], bytes_max: int) -> pa.Table | None:
-        """Returns the rows of the files that may contain rows within the bounds, and so also other rows; None if Spark
-        must read them, or if the files have more than `bytes_max`. `bounds`: smallest and largest value by column."""
+        """Returns all rows of the files that may contain rows within the bounds; None if Spark must read these files,
+        or if they have more than `bytes_max`. So the result may contain rows outside of the bounds. `bounds`: smallest
+        and largest value by column."""
         files = None if self.columns is None else self._files()
         if self.columns is None or files is None:
             return None
@@ -187,8 +189,8 @@ class DriverTable:
         keys: pa.Table,
         rows: pa.Table,
     ) -> bool:
-        """Replace, by one file, the candidates that contain one of the keys, and the small files that have to be
-        joined. Returns False, and changes nothing, if Spark must do this."""
+        """Replace some files by one new file: the candidates that contain one of the keys, and the small files that
+        have to be joined. Returns False, and changes nothing, if Spark must do this."""
         changed, kept, left = [], [], UNPACKED_BYTES_MAX
         for file in candidates:
             before = self._read(file, left)
@@ -259,8 +261,8 @@ class DriverTable:
         return None if self.columns is None else data_file.as_stored(rows, self.columns)
 
     def _stored_keys(self, keys: pa.Table) -> pa.Table | None:
-        """Returns the keys with the types of the table's columns; None if they do not fit, or if equal values of a
-        column can differ in their bytes."""
+        """Returns the keys with the types of the table's columns; None if the keys do not fit these types, or if equal
+        values of such a type can differ in their bytes."""
         stored = self._stored(keys)
         if stored is None or any(pa.types.is_floating(field.type) for field in keys.schema):
             return None

@@ -1,12 +1,12 @@
-"""Reduces decoded changes to the last event of each key. A MERGE needs only these events, so workers return nothing
-else.
+"""Reduces decoded changes to the last event of each key. A MERGE needs only these events, so workers return only them.
 
 An event writes or removes the row with one key. An insert or update writes a row under the key of its after-image. A
 delete removes the row under the key of its before-image. An update that changes the key makes two events: first the
 removal, then the write. The last of all events of one key determines the row in the Delta table.
 
-Texts in keys are compared byte by byte, which is stricter than a column's collation. If an update changes a key to a
-spelling that is equal in MySQL, the result is one removal and one row, because the log contains both images of the
+Texts in keys are compared byte by byte, which is stricter than a column's collation. If an update changes only the
+spelling of a key, so that both spellings are equal in MySQL, there are still two events: one removes the row with the
+old spelling, one writes the row with the new spelling. Both are correct, because the log contains both images of the
 change in full. Numbers are compared as the servers and Spark compare them: -0.0 and 0.0 are one key. So the keys of
 events contain 0.0 for both, while the rows keep the sign.
 
@@ -36,8 +36,8 @@ META = ("seq", "gtid", "committed_at")
 class EventForm:
     """The form of a table's events.
 
-    `row`: type of a table's rows; `key`: names of its key columns; `keep_deleted`: True if an event that removes a row
-    contains the row's before-image instead of NULL.
+    `row`: type of the table's rows; `key`: names of its key columns; `keep_deleted`: True if the `row` of an event that
+    removes a row is the row's before-image instead of NULL.
     """
 
     row: pa.StructType
@@ -46,7 +46,8 @@ class EventForm:
 
     @property
     def schema(self) -> pa.Schema:
-        """`key`, `row`, `deleted`, `order` (a number that grows with the events of one `LastEvents`), and `META`."""
+        """The columns `key`, `row`, `deleted`, `order` (a number that grows from event to event in one `LastEvents`),
+        and `META`."""
         return pa.schema(
             [
                 pa.field("key", pa.struct([self.row.field(name) for name in self.key])),
@@ -69,7 +70,7 @@ def event_form(changes: pa.Schema, key: Sequence[str], *, keep_deleted: bool = F
 class LastEvents:
     """Keeps the last event of each key of the changes that are added, in stream order.
 
-    The object needs memory for the last events so far, and for the events of one batch. `changes`: how many changes
+    The object needs memory for the last event of each key, and for the events of one batch. `changes`: how many changes
     were added.
     """
 
@@ -115,8 +116,7 @@ def last_events(batches: Iterable[pa.RecordBatch], form: EventForm) -> pa.Table:
 
 
 def chosen_columns(changes: pa.RecordBatch, row: pa.StructType) -> pa.RecordBatch:
-    """Returns the changes with only the columns of `row` in their images, and only these in the lists of missing
-    columns.
+    """Returns the changes with only the columns of `row`, both in the images and in the lists of missing columns.
 
     `changes`: the images contain the columns of `row`, and the columns that the mirrored table leaves out.
     """
@@ -149,8 +149,9 @@ _WHOLE_IMAGES = (
 def require_columns(
     changes: pa.RecordBatch, key: Sequence[str], *, whole_before: bool = False
 ) -> None:
-    """Raises `BinlogError` ROW_IMAGE if an after-image lacks a column, or if a before-image lacks a column of the key
-    (with `whole_before`: any column). In that case the row to write, or the row to remove, is not known.
+    """Raises `BinlogError` ROW_IMAGE if the images do not show the row to write, or the row to remove: if an
+    after-image lacks a column, or if a before-image lacks a column of the key. With `whole_before`, a before-image must
+    not lack any column.
     """
     before, after = changes.column("before_absent"), changes.column("after_absent")
     incomplete = after.is_valid()
@@ -293,8 +294,8 @@ def _differ(before: pa.Array, after: pa.Array, key: Sequence[str]) -> pa.Array:
 
 
 def key_range(values: pa.ChunkedArray) -> tuple[object, object] | None:
-    """Returns the smallest and the largest of a key column's values; None for types whose values Delta's file
-    statistics do not bound exactly."""
+    """Returns the smallest and the largest value of a key column; None if Delta's file statistics have no exact bounds
+    for values of its type."""
     kind = values.type
     exact = pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_date(kind)
     if not exact or not len(values):

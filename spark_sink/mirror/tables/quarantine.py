@@ -1,9 +1,9 @@
 """The quarantine TARGET/_binlog/quarantine: a Delta table with the values that are invalid for their columns' types.
 Mirrored rows have NULL in their place (policy `on_invalid: quarantine`).
 
-A value of the log is identified by the table's id, the change's number and the column; a value that a copy has read by
-the copy's id, the row's key and the column. A value is added only if the quarantine lacks it. So it is there once, even
-if a step or a part of a copy is repeated with other limits after a crash.
+A value of the log is identified by the table's id, the change's number and the column. A value that a copy has read is
+identified by the copy's id, the row's key and the column. A value is added only if the quarantine lacks it. So the
+quarantine contains each value once, even if a step, or a part of a copy, is repeated with other limits after a crash.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _OF_CHANGE = ("epoch", "seq", "ordinal", "gtid", "file", "pos", "committed_at")
 
 
 def found_schema() -> pa.Schema:
-    """Returns the schema of invalid values: `key`, the values of the row's key as JSON, of the whole row if the table
-    has no key; `column`, `why`, `bytes`; and the change that has the value, NULL for a copied row."""
+    """Returns the schema of invalid values. Its columns are `key` (the values of the row's key as JSON, or of the whole
+    row if the table has no key), `column`, `why`, `bytes`, and columns that identify the change with the value (NULL
+    for a copied row)."""
     import pyarrow as pa  # noqa: PLC0415
 
     return pa.schema(
@@ -93,7 +94,7 @@ def _batch(values: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def invalid_table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Returns the values of batches of the schema `found_schema`."""
+    """Joins batches of the schema `found_schema` to a table."""
     import pyarrow as pa  # noqa: PLC0415
 
     return pa.Table.from_batches(batches, found_schema())

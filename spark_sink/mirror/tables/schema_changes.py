@@ -1,9 +1,10 @@
 """Changes the columns of a Delta table: names, order, new and dropped columns, types.
 
-Each change is one Delta commit that also records a version: the lsn, the number of the statement in the log. So an
-interrupted change has no effect, and a repeated change is skipped. Where Delta allows it, the commit changes metadata
-only: to rename, move or drop columns, to add columns that are NULL, and to widen types. Otherwise (an added column with
-a value, a type that Delta does not widen) the commit rewrites all rows.
+Each change is one Delta commit. The commit also records a version: the lsn, which is the number of the statement in the
+log. So an interrupted change has no effect, and a repeated change is skipped. If Delta allows it, the commit changes
+metadata only. This is so if columns are renamed, moved or dropped, if the added columns are NULL, and if types are
+widened. Otherwise, for instance for an added column with a value, or a type that Delta does not widen, the commit
+rewrites all rows.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ def execute(
     iceberg: bool = False,
 ) -> str:
     """Apply `change` to the Delta table at `path`, in one commit that records `version` for `app_id`. If the table
-    lacks a feature that the change needs, an earlier commit switches it on.
+    lacks a feature that the change needs, a separate earlier commit switches the feature on.
 
-    Columns of the Delta table that the change does not name stay, behind the others. Nothing happens if `app_id` has
-    recorded the version or a newer one. If nothing has to be changed, a commit still records the version.
+    Columns of the Delta table that the change does not name stay in the table, after the others. Nothing happens if
+    `app_id` has recorded the version or a newer one. If nothing has to be changed, a commit still records the version.
 
-    `iceberg`: True if Iceberg's readers have to read the table's files. Then only changes of types that Iceberg knows
-    are made without a rewrite.
+    `iceberg`: True if Iceberg's readers have to read the table's files. Then the commit changes a type without a
+    rewrite only if Iceberg, too, knows this change of types.
 
     Returns "", or why existing rows cannot follow (`SchemaChange.unless`); then nothing was changed.
     """
@@ -61,7 +62,7 @@ def execute(
 
 
 def _needed(change: SchemaChange, fields: list[dict[str, Any]]) -> dict[str, str]:
-    """Returns the properties that the table needs for a change by metadata."""
+    """Returns the properties that the table needs for a change of metadata only."""
     after = _fields(change, fields)
     properties = table_features.for_columns((field["name"], field["type"]) for field in after)
     sources = [column.source for column in change.columns]

@@ -1,11 +1,11 @@
 """Executes one step of a table: decodes the rows of a run, and commits them to the table. A run (`rules.plan.RowRun`)
-consists of adjacent log entries of the table with the same columns. The commit records the lsn, the number of the last
-entry.
+consists of adjacent log entries of the table with the same columns. The commit records the lsn (the number) of the
+run's last entry.
 
 The driver decodes a small run, and reduces it to the last event of each key. The driver commits these events itself if
 it can (`driver_commit`); otherwise it passes them to Spark as a local relation. The executors decode and reduce a large
-run, payload by payload (the bytes of one entry). If the run has several payloads, a window function finds the last
-event of each key among the events of all payloads.
+run, payload by payload. A payload is the bytes of one entry. If the run has several payloads, a window function finds
+the last event of each key among the events of all payloads.
 
 A step commits:
 
@@ -111,8 +111,8 @@ class RowLayout:
 
     @classmethod
     def of(cls, run: RowRun, invalid_dates: InvalidDates, policy: TablePolicy) -> RowLayout:
-        """Raises `BinlogError` METADATA_MISSING or
-        UNSUPPORTED_TYPE, whose message names table and column, and the `BinlogError` of `kept_table_map`."""
+        """Raises `BinlogError` METADATA_MISSING or UNSUPPORTED_TYPE, with a message that names table and column, and
+        the `BinlogError` of `kept_table_map`."""
         table_map = kept_table_map(TableMap.parse(run.entries[0].table_map), policy)
         names = [column.name for column in table_map.columns]
         changes = arrow_types.change_schema(table_map.columns, table_map.label, invalid_dates)
@@ -166,8 +166,8 @@ class RowStep:
         return self.exact and self.run.only_inserts and not soft
 
     def commit(self, session: StepSession, log: BinlogLog, quarantine: Quarantine) -> int:
-        """Commit the step. Returns how many invalid values became NULL. Raises `BinlogError` for rows that cannot be
-        mirrored; the table is unchanged then."""
+        """Commit the step. Returns how many invalid values became NULL. If rows cannot be mirrored, raises
+        `BinlogError`, and does not change the table."""
         strict = self.decoding._replace(rules=replace(self.decoding.rules, nulls_invalid=False))
         try:
             replace(self, decoding=strict).commit_rows(session, log)
@@ -284,7 +284,7 @@ class RowStep:
         self, session: StepSession, log: BinlogLog, form: keyed.EventForm
     ) -> DataFrame:
         events = self._distributed(session, log, form)
-        # A run of inserts contains each key once, so each change is an event.
+        # In a run that consists of inserts, each key occurs once, so each change is an event.
         if len(self.run.entries) == 1 or self.appends:
             return events
         key = [F.col("key").getField(name) for name in self.layout.key]
@@ -305,8 +305,8 @@ class RowStep:
                 ),
             )
         require_table(session.spark, self.table)
-        # The source of the MERGE reads the table itself, so Delta has to store it: -1 (size not known) selects such
-        # settings.
+        # The source of the MERGE reads the table itself, so Delta has to store the source. A size of -1 (not known)
+        # selects the settings for this.
         session.expect(self.run.payload_bytes, -1)
         with session.clock.phase(StepPhase.READ):
             counts = self._counts(session, log)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def require_table(spark: SparkSession, table: MirroredTable) -> None:
-    """Raises `BinlogError` TARGET_FILES if the Delta table of `table` does not exist. Only for a table whose Delta
-    table the mirror has already created."""
+    """Raises `BinlogError` TARGET_FILES if the Delta table of `table` does not exist. May be called only if the mirror
+    has already created this Delta table."""
     if not table.exists(spark):
         raise missing_table(table.path)
 

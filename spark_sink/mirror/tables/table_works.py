@@ -66,8 +66,8 @@ class TableWorks:
     binlog_log: BinlogLog
 
     def ask(self, session: StepSession, work: AskTable) -> DeltaFacts:
-        """Returns the facts of the Delta table in the folder. If there is none, the facts are the lsn -1, no owner and
-        no rows."""
+        """Returns the facts about the Delta table in the folder. If there is no Delta table, these are: lsn -1, no
+        owner, no rows."""
         spark = session.spark
         path = f"{self.options.target.rstrip('/')}/{work.folder}"
         table = MirroredTable(work.table_id, path, work.folder)
@@ -111,8 +111,9 @@ class TableWorks:
         return ""
 
     def _delete_aside(self, spark: SparkSession, record: TableRecord) -> None:
-        """Delete the folder aside, unless the table is in this folder. A table leaves the folder there if it is dropped
-        while its place is taken. Otherwise a later move of the table would mix the files of both folders."""
+        """Delete the folder to which the table was moved aside, unless the table's rows are in this folder. Such a
+        folder stays behind if a table is dropped while its place is taken. A later move of the table would mix the
+        files of both folders."""
         aside = aside_folder(record.table_id)
         if record.lies_at != aside:
             FileSystem(spark).delete(f"{self.options.target.rstrip('/')}/{aside}")
@@ -139,8 +140,8 @@ class TableWorks:
         if not change.marked:
             table.empty(session, change.lsn)
         elif table.exists(spark):
-            # Rows that a copy has read, or that are older than the setting of soft deletes, have no metadata: the
-            # column is missing, or NULL.
+            # A row has no metadata if a copy has read it, or if it is older than the setting of soft deletes. The
+            # column is then missing, or NULL.
             if deleted not in table.columns(spark).names:
                 table.add_columns(spark, StructType([StructField(deleted, BooleanType())]))
             name = quoted(deleted)
@@ -158,8 +159,8 @@ class TableWorks:
             except BinlogError:
                 raise
             except Exception:
-                # If a file of the log or of the table is lost, the error for this file replaces the exception. After
-                # other exceptions, the work is repeated.
+                # If a file of the log or of the table is lost, raise the error for this file in place of the exception,
+                # because the work is repeated after any other exception.
                 lsns = [entry.lsn for entry in work.rows.entries]
                 self.binlog_log.require_files(self.consumer, lsns)
                 require_table(session.spark, table)

@@ -1,5 +1,5 @@
-"""Reads, from a version of its Delta table, the rows that a mirrored table had at an entry of the log. The number of an
-entry is its lsn.
+"""Reads the rows that a mirrored table had at an entry of the log, from a version of the table's Delta table. The
+number of an entry is its lsn.
 
 Each step records its lsn in its commit. So the wanted version is the last version before the first commit of a later
 step. Commits without an lsn, such as compactions, change no rows.

@@ -1,8 +1,8 @@
 """Compares whole rows in Spark by the bits of their values, for tables without a key and for histories.
 
-Spark takes -0.0 and 0.0 for one value, and may write one for the other where it groups rows. A server stores and logs
-both. So floating-point numbers are compared as text: Spark's text of such a number shows its sign, and belongs to this
-number only.
+Spark treats -0.0 and 0.0 as one value, and may write one for the other when it groups rows. A server stores and logs
+both. So floating-point numbers are compared as text: Spark's text of such a number shows the sign, and no other number
+has the same text.
 """
 
 from __future__ import annotations

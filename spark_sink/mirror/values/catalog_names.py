@@ -1,8 +1,9 @@
-"""Makes the names of mirrored tables in a Spark catalog from a template such as `main.{database}.{table}`. Pure.
+"""Makes the names that mirrored tables have in a Spark catalog, from a template such as `main.{database}.{table}`.
+Pure.
 
 Catalogs convert names to lower case, and accept ASCII letters, digits and underscores. This module escapes every other
-character as in SQL/XML (ISO/IEC 9075-14, 9.1), in lower case: `order-lines` becomes `order_x002d_lines`. Two names
-become equal only if they differ in case alone.
+character as in SQL/XML (ISO/IEC 9075-14, 9.1), in lower case: `order-lines` becomes `order_x002d_lines`. Two different
+names become equal only if they differ in nothing but case.
 """
 
 from __future__ import annotations

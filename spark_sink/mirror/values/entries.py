@@ -1,6 +1,6 @@
 """Entries of the mirror's log, and `lsn`, the number that orders them. An entry contains rows of one table with the
-same columns, or a statement, or the position at which an append ends (END). An append is one micro-batch of one
-consumer, which one commit adds to the log. A slice is the part of a micro-batch for one task. Pure.
+same columns, or a statement, or (kind END) the position at which an append ends. An append is one micro-batch of one
+consumer; one commit adds it to the log. A slice is the part of a micro-batch for one task. Pure.
 
 `lsn = append << 32 | slice << 24 | index`. `append` numbers the consumer's appends to the log (1, 2, 3 ...; numbers are
 missing only if the end of the log was lost), `slice` numbers the slices of the micro-batch, and `index` numbers the
@@ -27,7 +27,7 @@ class LogEntry:
 
     `first_seq`, `last_seq`: `seq` of the entry's first and last transaction, in `epoch`; `rows`: number of row changes,
     the sum of `inserts`, `updates` and `deletes`; `table_map`: body of the TABLE_MAP event; `payload`: a delivered
-    binlog with the events of this table alone, None for an entry without rows or for a payload of more than
+    binlog with only the events of this table; None for an entry without rows, and for a payload of more than
     `INLINE_BYTES`; `statement`: None for other kinds; `file`, `pos`: the entry's place in the server's log;
     `committed_at`: the commit time of the entry's last transaction; `position`: for kind END, the position at which the
     append ends; `gap`: for kind END, True if the server had purged changes before this append.

@@ -8,7 +8,7 @@ import re
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.values.policies import InvalidValue
 
-# The traceback text of an exception that another process raised contains such a line if the exception is a fault.
+# If another process has raised an exception that is a fault, the text of its traceback contains such a line.
 _FAULT = re.compile(r"dispatcher\.model\.errors\.(?:\w*Error): ([^\n]+)")
 _CONFLICT = re.compile(
     r"DELTA_CONCURRENT_|Concurrent(?:Append|DeleteRead|DeleteDelete|Transaction|Write|Modification)Exception"

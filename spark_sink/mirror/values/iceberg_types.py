@@ -1,4 +1,5 @@
-"""Which Delta tables Iceberg's readers can read: the table property that they need, and changes of types. Pure.
+"""Determines which Delta tables Iceberg's readers can read: by a property of the table, and by the changes of types.
+Pure.
 
 With `COMPATIBLE`, Delta writes field ids for the elements of arrays, and timestamps of 64 bits, and it refuses changes
 of types that Iceberg lacks (Delta protocol, "Iceberg Compatibility V2").

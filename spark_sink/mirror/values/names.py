@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 
 TableName = tuple[str, str]  # database, table
 
-# The mirror's own files are in this folder of the target. No database's folder can have this name, because
-# `folder_name` escapes a leading underscore. Spark and Delta treat folders with a leading underscore as hidden.
+# The folder of the target with the mirror's own files. No database's folder can have this name, because `folder_name`
+# escapes a leading underscore. Spark and Delta treat a folder whose name begins with an underscore as hidden.
 OWN_FOLDER = "_binlog"
 
-# RFC 3986 "Unreserved Characters", without the dot, because a folder cannot have the name "." or "..", and without the
-# tilde, which begins an escape.
+# RFC 3986 "Unreserved Characters", except the dot, because a folder cannot have the name "." or "..", and except the
+# tilde, because it begins an escape.
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
@@ -41,7 +41,7 @@ def copy_folder(table_id: str) -> str:
 
 
 def aside_folder(table_id: str) -> str:
-    """Returns the folder, below the target, to which the mirror moves a table's folder until the table's place is
+    """Returns the folder, below the target, to which the mirror moves a table's folder aside until the table's place is
     free."""
     return f"{OWN_FOLDER}/moving/{table_id}"
 

@@ -103,8 +103,7 @@ class TablePolicy:
 
 
 def is_omitted(name: str, omitted: Collection[str]) -> bool:
-    """True if a policy leaves out the columns of this name. `omitted`: the names in the policy, in upper or lower
-    case."""
+    """True if a policy leaves out columns of this name. Case is ignored. `omitted`: the names in the policy."""
     return name.casefold() in {other.casefold() for other in omitted}
 
 
@@ -138,11 +137,11 @@ DAY_S = 86_400.0
 class ProofOptions:
     """How much proofs may cost.
 
-    `rows_per_second`: how many rows are read from the server per second, on average; `share`: which part of the time
-    proofs may read and compare rows; `every_s`: time between the beginnings of two rounds of a table; `window`: begin
-    and end of the time of day in which ranges are read, in seconds since midnight UTC, None for the whole day;
-    `rows_max`: the most rows of a range; `wait_s`: how long a proof waits until the mirror has applied what the server
-    had executed.
+    `rows_per_second`: how many rows proofs may read from the server per second, on average; `share`: the part of the
+    time during which proofs may read and compare rows; `every_s`: time between the beginnings of two rounds of a table;
+    `window`: begin and end of the time of day in which ranges are read, in seconds since midnight UTC, None for the
+    whole day; `rows_max`: the most rows of a range; `wait_s`: how long a proof waits until the mirror has applied what
+    the server had executed.
     """
 
     rows_per_second: int = 5_000
@@ -153,11 +152,12 @@ class ProofOptions:
     wait_s: float = 120.0
 
     def pause_s(self, rows: int, busy_s: float) -> float:
-        """Returns how long to wait after a range of `rows` rows for which threads have worked `busy_s` seconds."""
+        """Returns how many seconds to wait after a range of `rows` rows on which threads have worked for `busy_s`
+        seconds."""
         return max(rows / self.rows_per_second, busy_s / self.share - busy_s)
 
     def opens_in(self, at: float) -> float:
-        """Returns in how many seconds ranges may be read; 0 for now."""
+        """Returns the number of seconds until ranges may be read; 0 if they may be read now."""
         if self.window is None:
             return 0.0
         begin, end = self.window
@@ -176,8 +176,8 @@ class ApplyOptions:
     `parallel`: how many steps of tables run at the same time; `step_bytes_max`: the most payload bytes of one step;
     `held_bytes_max`: memory of each consumer for entries that wait for a step;
     `poll_s`: time between two reads of the log for new entries; `log_days`: the log is kept for at least so many days;
-    `catalog`: the template of the tables' names in a catalog; `iceberg`: None if this catalog is a catalog of Spark,
-    not None if it is an Iceberg catalog; `proofs`: how much proofs may cost, None for no proofs.
+    `catalog`: the template of the tables' names in a catalog; `iceberg`: the options of this catalog if it is an
+    Iceberg catalog, None if it is a catalog of Spark; `proofs`: how much proofs may cost, None for no proofs.
     """
 
     target: str

@@ -44,7 +44,7 @@ from spark_sink.mirror.values.policies import (
 from spark_sink.source.http.endpoint import DaemonEndpoint
 
 ENVIRONMENT = "SPARK_SINK_"
-_SNAPSHOTS_MAX = 10_000  # the list of so many has 7 MB
+_SNAPSHOTS_MAX = 10_000  # the list of this many names has 7 MB
 _WINDOW = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d\Z")
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|milliseconds?|s|seconds?|minutes?|hours?)\Z")
 
@@ -567,7 +567,8 @@ class MirrorSettings(SettingsSection):
         return b"" if secret is None else secret.get_secret_value().encode()
 
     def names_in_upper_case(self) -> list[str]:
-        """Returns the patterns of tables whose meaning depends on the server's `lower_case_table_names`."""
+        """Returns the patterns of tables that mean different tables depending on the server's
+        `lower_case_table_names`."""
         patterns = [*self.tables]
         for consumer in self.consumers.values():
             patterns += [*consumer.include, *consumer.exclude]
@@ -664,8 +665,8 @@ class MirrorSettings(SettingsSection):
         }
 
     def _user_agent(self) -> str:
-        """Returns how the daemon shows this reader. The daemon's status page makes a link of the port of the job's
-        page."""
+        """Returns the text by which the daemon shows this reader. It contains the port of the job's page, to which the
+        daemon's status page links."""
         port = 0 if self.metrics is None else parse_listen(self.metrics).port
         return f"binlog-mirror (page :{port})" if port else "binlog-mirror"
 

@@ -1,4 +1,5 @@
-"""Spark settings that make commits to small Delta tables fast. A job uses each setting that the user does not set."""
+"""Spark settings that make commits to small Delta tables fast. A job uses these settings, except those that the user
+has set."""
 
 from __future__ import annotations
 

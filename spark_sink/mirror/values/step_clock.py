@@ -1,8 +1,8 @@
 """Measures the time of each phase of a step. Pure except for the clock.
 
 A step of rows has four phases. `read`: the applier reads and decodes the log's payloads. `plan`: the applier computes
-what has to be changed, or does something that belongs to no other phase. `write`: it writes files, or runs a Spark job
-that also commits. `commit`: the driver commits without a Spark job.
+what has to be changed, or does work that belongs to no other phase. `write`: the applier writes files, or runs a Spark
+job that also commits. `commit`: the driver commits without a Spark job.
 """
 
 from __future__ import annotations

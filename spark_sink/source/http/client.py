@@ -3,21 +3,23 @@
 A client belongs to one thread and keeps one connection alive. The tasks of a process use the same connection one after
 another (`connections`). Spark ends a query at the first exception of its source, so the client retries faults that may
 be temporary: a connection that cannot be opened or that breaks, a timeout, and the statuses 429, 502, 503 and 504. It
-waits as long as `Retry-After` of the answer says. Retries use exponential backoff with full jitter, until
-`retry_timeout_s` has passed since the call's first failure. Every call can be repeated: ranges can be read again, a
-second acknowledgement changes nothing, and a session that was opened and never used fences only older sessions. Every
-other status except 200 is final: the client raises a `BinlogError` with the daemon's message.
+waits at least as long as the answer's header `Retry-After` demands. Retries use exponential backoff with full jitter,
+until `retry_timeout_s` has passed since the call's first failure. Every call can be repeated: a range can be read
+again, a second acknowledgement changes nothing, and a session that was opened but never used does no harm, because it
+fences only older sessions. Every other status except 200 is final: the client raises a `BinlogError` with the daemon's
+message.
 
 If the endpoint has several addresses, `AddressChoice` chooses the address of each request. The client pauses only after
 it has tried all addresses once (a round). In the first round it waits at most 10 s for an answer, because the daemon's
 host may be down or its process stopped. The limit doubles with each round, so that a slow leader can answer. A leader
-that stops hands over in less than a second. So during the first second after the call's first failure, the client asks
-a standby again sooner than the `Retry-After` of the standby says. Sessions and positions are in the state store, which
-all daemons share. So for the client a takeover is the same as a restart of the daemon.
+that is stopped in an orderly way hands over to a standby in less than a second. So during the first second after the
+call's first failure, the client asks a standby again sooner than the `Retry-After` of the standby says. Sessions and
+positions are in the state store, which all daemons share. So for the client a takeover is the same as a restart of the
+daemon.
 
-If a body is shorter than announced, the client treats the connection as broken. It does the same with the answers of a
-proxy that has no answer of the daemon: 502, 504, and a 503 without a problem document. The daemon itself never answers
-502 or 504, and each 503 of it has a problem document.
+If a body is shorter than announced, the client treats the connection as broken. It does the same if a proxy answers in
+place of the daemon: with 502, 504, or a 503 without a problem document. The daemon itself never answers 502 or 504, and
+each 503 of it has a problem document.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ READ_BYTES = 1 << 20
 # With several addresses: how long the client waits for an answer in the first round, in addition to `wait_s` of the
 # call.
 ANSWER_S = 10.0
-# The longest time in which a leader hands over, and the time between two requests to a standby during this time.
+# The longest time that a leader needs to hand over, and the time between two requests to a standby during this time.
 HAND_OVER_S = 1.0
 ASK_STANDBY_EVERY_S = 0.125
 GAP_HEADER = "Binlog-Gap"
@@ -80,8 +82,8 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class PolledRange:
-    """The range after the polled position, up to `end`. It has `transactions` transactions with `bytes` of delivered
-    binlog.
+    """The range after the polled position, up to `end`. It contains `transactions` transactions, which take `bytes`
+    bytes of delivered binlog.
 
     `gap`: True if the server had purged the transactions after the polled position, so that the consumer continues at
     `end`; `lag`: how far `end` is behind the server; `paused`: True if an administrator has paused the delivery.
@@ -98,7 +100,8 @@ class PolledRange:
 
 @dataclass(frozen=True, slots=True)
 class SliceCut:
-    """Where a range is cut: after the transaction that ends at `position`, or at the point `inside` of it."""
+    """Where a range is cut: after the transaction that ends at `position`, or, if `inside` is not None, at this point
+    inside of that transaction."""
 
     position: Position
     inside: EventPoint | None = None
@@ -123,8 +126,8 @@ class DeliveredRange:
 
 @dataclass(frozen=True, slots=True)
 class _Setback:
-    """How a failed request is repeated. `another`: True if the client repeats the request at another address at once;
-    else the client waits at least `wait_s`.
+    """How the client repeats a failed request. `another`: True to repeat it at another address at once; otherwise the
+    client first waits at least `wait_s`.
 
     `standby`: True if the daemon has answered that it does not lead.
     """
@@ -159,7 +162,7 @@ class ConsumerClient:
         self._sleep, self._clock, self._jitter = sleep, clock, jitter
         self._connection: http.client.HTTPConnection | None = None
         self._connected_to = endpoint.addresses[first]
-        self._is_idle = False  # no answer is outstanding
+        self._is_idle = False  # True if no request waits for its answer
         self._consumer = consumer
         self._path = f"/v1/consumers/{quote(consumer, safe='')}"
 
@@ -170,14 +173,14 @@ class ConsumerClient:
 
     @property
     def resume_remedy(self) -> str:
-        """What a person does if the delivery to the consumer is paused."""
+        """What a person has to do if the delivery to the consumer is paused."""
         return f"resume the delivery: binlog-dispatcher consumers resume {self._consumer}"
 
     # -- calls -----------------------------------------------------------------------------------------------
 
     def open_session(self, after: Position | None, *, read_only: bool = False) -> Session:
-        """Open a session at `after`; if `after` is None, at the stored position. If `read_only` is False, the new
-        session fences every older session."""
+        """Open a session at the position `after`, or at the stored position if `after` is None. If `read_only` is
+        False, the new session fences every older session."""
         body = {
             "after": after.as_dict() if after else None,
             "read_only": read_only,
@@ -211,7 +214,7 @@ class ConsumerClient:
         max_transactions: int | None = None,
     ) -> PolledRange:
         """Acknowledge everything up to `after`, then wait up to `wait_ms` for changes after `after`. With `min_bytes`,
-        the daemon waits until the range has so many bytes or cannot grow."""
+        the daemon waits until the range has at least this number of bytes, or cannot grow any more."""
         body = {
             "session": session,
             "after": after.as_dict(),
@@ -272,7 +275,8 @@ class ConsumerClient:
         return self._position(self._object("POST", "ack", body), "acknowledged")
 
     def table(self, name: str) -> dict[str, Any]:
-        """Returns columns and key of `database.table`, which the daemon reads from the server's information_schema."""
+        """Returns columns and key of the table `database.table`. The daemon reads them from the server's
+        information_schema."""
         return self._object("GET", f"tables/{quote(name, safe='')}", None)
 
     def declare(self, declares: DeclareOptions) -> None:
@@ -404,7 +408,8 @@ class ConsumerClient:
             BrokenPipeError,
             ssl.SSLEOFError,
         ):
-            # That the daemon has closed an idle connection is not a fault. A new connection was never idle.
+            # If the daemon has closed an idle connection, this is not a fault, so the request is repeated once. A new
+            # connection cannot have been idle.
             self._drop()
             if not reused:
                 raise

@@ -1,9 +1,9 @@
 """Opens HTTP connections to daemons, and keeps a pool of idle connections for the tasks of a Python process.
 
 Spark runs one task after another in a Python worker, and each task reads one slice with its own client. With the pool,
-these tasks use the same connection. Without the pool, each slice would need a new connection, and https would also need
-a handshake and load the certificates. Each request contains its token, so one connection serves all consumers and
-tokens of an address.
+these tasks use the same connection. Without the pool, each slice would need a new connection; with https, each slice
+would also need a handshake, and would load the certificates. Each request contains its own token, so one connection can
+serve all consumers and tokens of an address.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IDLE_MAX_S = 60.0
 IDLE_MAX = 4
 
 
-# With several addresses, a host that is down must not delay the search for the leader for long.
+# If the endpoint has several addresses, a host that is down must not delay the search for the leader for long.
 CONNECT_S = 5.0
 
 
@@ -75,15 +75,15 @@ class _Idle(NamedTuple):
 
 
 class ConnectionPool:
-    """Idle connections: the answer to the last request on each connection was read completely. Thread-safe. A forked
-    process begins with an empty pool.
+    """The idle connections of a process. The answer to the last request on each of them was read completely.
+    Thread-safe. A forked process begins with an empty pool.
 
     Tests replace `clock` (seconds, monotonic).
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._idle: list[_Idle] = []  # in the order of the calls of `give`
+        self._idle: list[_Idle] = []  # in the order in which `give` added them
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._after_fork)
 
@@ -105,7 +105,7 @@ class ConnectionPool:
     def give(
         self, endpoint: DaemonEndpoint, address: ApiAddress, connection: http.client.HTTPConnection
     ) -> None:
-        """Add a connection to the pool. Its last answer was read to the end."""
+        """Add a connection to the pool. The caller has read its last answer to the end."""
         with self._lock:
             self._idle.append(_Idle(_Key.of(endpoint, address), connection, self._clock()))
             while len(self._idle) > IDLE_MAX:

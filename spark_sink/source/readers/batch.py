@@ -1,8 +1,8 @@
 """Batches: `spark.read.format("binlog")` reads what a consumer's queue holds, in a read-only session.
 
 A read-only session fences no reader and acknowledges nothing, so a batch can be read while a stream runs, and any
-number of times. The batch gets the content of the queue: it begins at the position that the consumer's reader has
-acknowledged, and ends at the newest transaction that fits into the queue. If the reader acknowledges changes while a
+number of times. The batch returns the content of the queue. It begins at the position that the consumer's reader has
+acknowledged, and ends with the newest transaction that fits into the queue. If the reader acknowledges changes while a
 batch is being read, the batch can no longer read these changes.
 
 Spark plans a batch again for each action, so two actions may see different ends of the log. The option `endingOffsets`
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("spark_sink.source")
 
 WAIT_MS = 1000
-FULL_AFTER_S = (
-    5.0  # a queue that is more than half full and gets nothing for this time is waiting for room
-)
+# If a queue is more than half full, and gets nothing for this time, the daemon waits until the queue has room.
+FULL_AFTER_S = 5.0
 
 
 class BinlogBatchReader(DataSourceReader):
@@ -109,7 +108,7 @@ class BinlogBatchReader(DataSourceReader):
         return session.position
 
     def _skip(self, after: Position, begins: Position, *, inside: bool = False) -> None:
-        """If `failOnDataLoss` is true, raise `BinlogError` for the changes that the queue lacks; else log a warning.
+        """Report the changes that the queue lacks: raise `BinlogError` if `failOnDataLoss` is true, else log a warning.
         `inside`: True if these changes begin inside of the transaction that ends at `after`."""
         place = position_text(after)
         if inside:
@@ -137,8 +136,8 @@ class BinlogBatchReader(DataSourceReader):
     def _read_up_to(
         self, client: ConsumerClient, session: Session, first: Position, end: Position | None
     ) -> Position:
-        """Wait until the daemon has read up to `end`; if `end` is None, up to the server's newest position. Returns the
-        position at which the batch ends. If the queue is full, a batch without `end` ends at the end of the queue."""
+        """Wait until the daemon has read up to `end` or, if `end` is None, up to the server's newest position. Returns
+        the position at which the batch ends. If `end` is None and the queue is full, this is the end of the queue."""
         target, at = end or session.head, first
         moved = time.monotonic()
         while at.order < target.order:
@@ -188,8 +187,8 @@ class BinlogBatchReader(DataSourceReader):
         return slice_batches(self._options, self._schema, partition, self._bytes)
 
     def _bytes(self, options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:
-        """Calls `read_bytes`. If a part of the slice was acknowledged after the batch was planned, returns only the
-        other part."""
+        """Calls `read_bytes`. If the beginning of the slice was acknowledged after the batch was planned, returns only
+        the rest."""
         while True:
             try:
                 return read_bytes(options, part)
@@ -198,8 +197,8 @@ class BinlogBatchReader(DataSourceReader):
                     raise
                 begins = self._queue_begin()
                 at = part.start.position
-                # A slice that begins inside of a transaction names the position after this transaction. The other
-                # part of the transaction is gone once this position is acknowledged.
+                # If a slice begins inside of a transaction, its start is the position after this transaction. When this
+                # position is acknowledged, the daemon no longer has the rest of the transaction.
                 inside = part.start.inside is not None
                 if begins.epoch == at.epoch and (
                     begins.order < at.order or (begins.order == at.order and not inside)

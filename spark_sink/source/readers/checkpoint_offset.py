@@ -1,8 +1,8 @@
 """Reads an offset of a checkpoint, and refuses an offset that a query with other options has written.
 
 The forms of offsets are: a position; a position with the key `consumer` (option `databases`); a position with the key
-`snapshot` (`startingOffsets=snapshot`). Spark passes the offsets of a checkpoint to the source, whatever the options
-are.
+`snapshot` (`startingOffsets=snapshot`). Spark passes the offsets of a checkpoint to the source even if the query now
+has other options.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _NEW = "or begin with a new checkpoint"
 
 
 def checkpoint_offset(offset: Mapping[str, Any], own: str | None = None) -> Mapping[str, Any]:
-    """Returns an offset whose keys fit the query's options. `own`: the key that the offsets of this query have besides
-    those of a position, None without such a key.
+    """Returns an offset whose keys fit the query's options. `own`: the key that the offsets of this query have in
+    addition to the keys of a position, None if they have no such key.
 
     Raises `UserError` for the offset of a query with other options. The message names the options that fit the
     checkpoint.

@@ -8,14 +8,14 @@ its consumer from its checkpoint, and two queries with two checkpoints have two 
     {"consumer": "spark-4f0c..."}       the name is chosen, and the consumer not declared yet
     {"server": ..., "consumer": ...}    a position of the consumer
 
-The first two batches are empty: the first batch goes from the first form to the second form, the next batch from the
-second form to the third form. So Spark stores the name in the checkpoint before the source declares the consumer, and a
-query that is killed at any moment uses the same consumer at its next start. Spark stores the first position in the
-checkpoint before the source reads any change.
+The first two batches are empty: the first batch begins at the first form and ends at the second form, the next batch
+begins at the second form and ends at the third form. So Spark stores the name in the checkpoint before the source
+declares the consumer, and a query that is killed at any moment uses the same consumer at its next start. Spark stores
+the first position in the checkpoint before the source reads any change.
 
 Each process declares the consumer before it uses the consumer for the first time. The declaration changes nothing if
 the consumer exists. If the query did not run for a long time, the daemon may have removed the consumer. The source then
-opens the session at the checkpoint's position, as after a loss of the daemon's state.
+opens the session at the position in the checkpoint, as it does after the daemon has lost its state.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class DeclaredPartition(InputPartition):
 
 
 class DeclaredStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Chooses and declares the consumer, as the module describes. A `BinlogStreamReader` does everything else."""
+    """Chooses and declares the consumer, as the module's docstring describes. A `BinlogStreamReader` does everything
+    else."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -112,7 +113,7 @@ class DeclaredStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the consumer ----------------------------------------------------------------------------------------
 
     def _reader_of(self, consumer: str) -> BinlogStreamReader:
-        # The declaration contains the options' start, so the reader does not need it.
+        # The declaration contains the start that the options name, so the reader does not need this start.
         options = replace(self._options, consumer=consumer, start=None)
         return BinlogStreamReader(options, self._schema)
 

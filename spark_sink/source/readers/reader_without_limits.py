@@ -5,15 +5,16 @@ beginning of the next batch from the order of Spark's calls:
 
 * A new query: `latestOffset`, `initialOffset`, `partitions(initial, end)`.
 * A query with a checkpoint: first `partitions(E, E)`, where E is the newest end in the checkpoint. If the batch that
-  ends at E is not committed, Spark plans it again with `partitions(S, E)`. Then Spark calls `latestOffset`: at this
-  time everything up to E is committed.
+  ends at E is not committed, Spark plans it again with `partitions(S, E)`. Then Spark calls `latestOffset`. When Spark
+  makes this call, everything up to E is committed.
 * Each later batch: `latestOffset`, `partitions(E, end)`.
 
-So each `latestOffset` acknowledges the end that the last call of `partitions` had. `partitions(E, E)` opens no session,
+So each `latestOffset` acknowledges the `end` of the last call of `partitions`. `partitions(E, E)` opens no session,
 because the batch that ends at E may not be committed.
 
-With `Trigger.AvailableNow` or `Trigger.Once`, such a Spark makes one batch of the whole run, and does not inform the
-source of the trigger. So the first batch of each run ends at the server's newest position, or where the queue is full.
+With `Trigger.AvailableNow` or `Trigger.Once`, such a Spark makes only one batch in the whole run, and does not tell the
+source about the trigger. So the first batch of each run ends at the server's newest position or, if the queue is full,
+at the end of the queue.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class ReaderWithoutLimits(BinlogStreamReader):
         if self._after is None:
             self._is_new = True
             self._after = Position.from_dict(super().initialOffset())
-        # The first batch has a target, the server's newest position, which is asked for with the batch.
+        # The first batch has a target: the server's newest position at the time when the batch is planned.
         self._needs_target, self._first = self._first, False
         end = super().latestOffset(self._after.as_dict(), ReadMaxBytes(0))
         target, self._target = self._target, None
@@ -88,7 +89,7 @@ class ReaderWithoutLimits(BinlogStreamReader):
         return planned
 
     def _wrapped(self) -> UserError:
-        """Returns the error for a run in which Spark calls `latestOffset` before any call that shows where the run
+        """Returns the error for a run in which Spark has called `latestOffset` before any call that shows where the run
         begins."""
         return UserError(
             ErrorKind.SETTINGS,

@@ -4,8 +4,8 @@ describes such a stream.
 This reader extends the reader of changes by batches of rows. Until the snapshot is over, an offset is a position with
 an additional key, `snapshot`; later an offset is a position, as in any other stream. The initial offset has no
 position, and its `snapshot` is `{}`. The first batch goes from the initial offset to the server's newest position. This
-batch has no rows, and fixes where the stream begins. So a query that is killed before its first commit begins again at
-the same offset.
+batch has no rows, and fixes where the stream begins. So if a query is killed before its first commit, it begins again
+at the same initial offset.
 """
 
 from __future__ import annotations
@@ -107,8 +107,9 @@ class SnapshotStreamReader(BinlogStreamReader):
             self._target, self._needs_target = target, needs_target
 
     def _require_time(self, began: float, target: Position) -> None:
-        """Raise `BinlogError` if the daemon has delivered nothing that the snapshot needs for too long. A wait for the
-        limit of rows per second does not count. `began`: when the source began to wait, by the monotonic clock."""
+        """Raise `BinlogError` if the snapshot has waited too long for changes from the daemon. The time during which
+        the limit of rows per second delays the snapshot does not count. `began`: when the source began to wait, by the
+        monotonic clock."""
         waited_s = time.monotonic() - max(began, self._due_at)
         if waited_s > self._options.address.retry_timeout_s:
             raise self._not_reached(target)
@@ -203,8 +204,9 @@ class SnapshotStreamReader(BinlogStreamReader):
             session.number, position, max_bytes=None, wait_ms=0, markers=True
         )
         self._note(polled)
-        # The server has more, and the daemon delivers nothing of it: the consumer may be paused, or the daemon may not
-        # reach the server. The tasks could not fetch the changes that are committed while they read rows.
+        # The server has newer transactions, and the daemon does not deliver them: the consumer may be paused, or the
+        # daemon may not reach the server. Then tasks could not fetch the changes that are committed while they read
+        # rows.
         is_stuck = polled.end == position and polled.head.order > position.order
         if polled.gap or (is_stuck and not polled.transactions):
             return Backlog(True, servable=False, quiet_to=position)

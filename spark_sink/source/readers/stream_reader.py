@@ -1,21 +1,22 @@
 """The reader of a stream: one consumer of the daemon as a stream of changes.
 
 Spark constructs a reader in two Python processes on the driver. In one process, Spark only pickles the reader for the
-executors. In the other process, the planner, the reader plans batches as long as the query runs. A reader cannot know
-in which process it is, and after a crash Spark calls the planner's `partitions` first. So the constructor opens no
-session. The first call that needs a session opens it, at the offset that Spark passes with this call. Each `Slice`
-contains the session's number: an executor reads in the session of the batch, and fails if that session was fenced.
+executors. In the other process, the planner, the reader plans batches as long as the query runs. The constructor opens
+no session, for two reasons: a reader cannot know in which process it is, and after a crash, `partitions` is the first
+method of the planner that Spark calls. The first call that needs a session opens it, at the offset that Spark passes
+with this call. Each `Slice` contains the session's number: an executor reads in the session of the batch, and fails if
+that session was fenced.
 
 `latestOffset` acknowledges its argument `start`: this is the end of the last batch that Spark has entered in its commit
 log. Spark calls `commit` later, and never for the last batch of a run, so `commit` does nothing. A range can be read
-repeatedly: several actions on a batch, and a retried task, read the same range again.
+repeatedly: each action on a batch, and each retried task, reads the same range again.
 
 A query with `Trigger.AvailableNow` has a target: the server's newest position when the query starts. If the consumer
-has failed, the daemon does not know that position. If the options then name a place where the stream begins, or if the
-stream begins with a snapshot, the reader opens the session at this place. The daemon restarts the failed consumer, and
-the session's head becomes the target. The query ends when `latestOffset` returns its own `start`. So `latestOffset`
-waits until there are changes to read or the target is reached. If a batch would end after the target, `latestOffset`
-returns the target.
+has failed, the daemon does not know that position. In this case, if the options name a place where the stream begins,
+or if the stream begins with a snapshot, the reader opens the session at this place; the daemon then restarts the failed
+consumer, and the session's head becomes the target. Spark ends the query when `latestOffset` returns its argument
+`start`. So `latestOffset` waits until there are changes to read or the target is reached. If a batch would end after
+the target, `latestOffset` returns the target.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._session: Session | None = None
         self._anchored = False
         self._target: Position | None = None
-        self._needs_target = False  # True: the head of the session becomes the target
+        self._needs_target = False  # True if the head of the next session becomes the target
         self._head: Position | None = None
         self._planned: tuple[Position, PolledRange] | None = None
         self._batched_at = (
@@ -78,7 +79,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._paused = False  # the answer to the newest poll: the delivery is paused
 
     def __getstate__(self) -> dict[str, Any]:
-        # The pickled reader has the options, but not this process's connection and session.
+        # The pickled reader contains the options, but neither this process's connection nor its session.
         return {"_options": self._options, "_schema": self._schema}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -102,9 +103,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
         """Spark calls this twice for a new query; the second call must not change anything.
 
-        If the start lies before a gap, this method returns the start unchanged. The first batch then goes from this
-        start to the position at which the consumer continues. So the gap is a separate batch, even if there is no
-        change after the gap yet.
+        If the start lies before a gap, this method returns the start unchanged. The first batch then begins at this
+        start and ends at the position at which the consumer continues after the gap. So the gap is a separate batch,
+        even if there is no change after the gap yet.
 
         If the options name a place, such as `latest`, this method opens no session; `latestOffset` does. After a crash
         Spark calls `partitions` instead, for a batch that an earlier process has planned.
@@ -123,7 +124,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if after == self._initial:
             self._session_at(
                 after
-            )  # stores where the query begins, even if there is nothing to read yet
+            )  # makes the daemon store where the query begins, even if there is nothing to read yet
         if self._needs_target:
             self._target, self._needs_target = self._session_at(after).head, False
         if self._target is not None and after.order >= self._target.order:
@@ -137,8 +138,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             polled = self._poll(session, after, limit)
         end = polled.end
         if polled.gap:
-            # The batch ends after the gap, where the consumer continues. It does not end at the target, because the
-            # target may be of an older epoch.
+            # The batch ends where the consumer continues after the gap. It does not end at the target, because the
+            # target may have an older epoch.
             end = newest_form(end, polled.head)
         elif self._target is not None and end.order >= self._target.order:
             end = self._target
@@ -157,9 +158,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = checkpoint_position(start), checkpoint_position(end)
         if self._session is None and self._initial is not None:
-            # An earlier process has planned this batch, and was killed before Spark committed it. The options' place
-            # may have another position now. The batch began where that process opened its session, and the daemon has
-            # stored that position.
+            # An earlier process has planned this batch, and was killed before Spark committed the batch. By now, the
+            # place that the options name may have another position. The batch began where that process opened its
+            # session, and the daemon has stored that position.
             self._session = self._open(None)
             first, self._anchored = self._session.position, True
             if first.epoch != last.epoch:
@@ -172,7 +173,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         polled: PolledRange | None = None
         if self._planned and (self._planned[0], self._planned[1].end) == (first, last):
             polled = self._planned[1]
-        # No range contains a gap, so a gap is a separate batch, also if an earlier process has planned it.
+        # No range contains a gap, so a gap is always a separate batch, even if an earlier process has planned it.
         is_gap = first.epoch != last.epoch
         markers = is_gap or (polled is not None and polled.transactions == 0)
         if markers and not self._options.raw:
@@ -215,7 +216,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _head_now(self) -> Position:
-        """Returns the server's newest position. Uses a read-only session, because such a session fences no other
+        """Returns the server's newest position, by opening a read-only session, because such a session fences no other
         reader."""
         return self._client_now().open_session(None, read_only=True).head
 
@@ -231,8 +232,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._skip_gap(after, session.position)
         target, at = self._target, session.position
         if target is not None and at == after and at.epoch < target.epoch:
-            # The daemon had lost its state, so the target has a new epoch. The first session after the loss has set the
-            # consumer back to the checkpoint's epoch. The target's place in the log stays the same.
+            # The daemon had lost its state when the target was determined, so the target has a new epoch. Then the
+            # first session set the consumer back to the checkpoint's epoch. The target's place in the log stays the
+            # same.
             self._target = replace(target, epoch=at.epoch)
         self._session, self._head = session, session.head
         return session
@@ -247,7 +249,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             now = self._client_now().open_session(None, read_only=True).position
             if now.epoch == after.epoch:
                 raise
-        # This return is outside of the handler. Otherwise an error that the caller raises would be chained to the
+        # Return after the handler, not inside of it: otherwise an error that the caller raises would be chained to the
         # handled error. Spark reports the texts of all chained exceptions, but the code that parses these texts expects
         # one exception.
         return None
@@ -276,10 +278,10 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("%s: %s", loss.where, loss.what)
 
     def _session_at(self, start: Position) -> Session:
-        """Returns the session. The first call with an offset from Spark opens it at `start`.
+        """Returns the session. The first call with an offset from Spark opens the session at `start`.
 
-        If `initialOffset` has opened a session at another position, this method opens a new session at the checkpoint's
-        offset.
+        If `initialOffset` has already opened a session at another position, this call opens a new session at the
+        checkpoint's offset.
         """
         session = self._session
         if (
@@ -302,7 +304,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unlimited = isinstance(limit, ReadAllAvailable)
         max_bytes = self._max_bytes(limit, session)
         max_transactions = None if unlimited else self._options.max_transactions
-        # How long the batch may still wait for `min_bytes`. If there is a target, the batch does not wait.
+        # The time that the batch may still wait for `min_bytes`. If there is a target, the batch does not wait.
         left_s = self._batched_at + self._options.max_trigger_delay_s - time.monotonic()
         waits = (
             self._options.min_bytes > 0 and not unlimited and self._target is None and left_s > 0
@@ -352,8 +354,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _max_bytes(self, limit: ReadLimit, session: Session) -> int | None:
-        """Returns the limit in bytes. For a limit in rows, returns the default, because rows cannot be counted before
-        they are decoded."""
+        """Returns a limit of Spark in bytes. If the limit is in rows, returns the default, because rows cannot be
+        counted before they are decoded."""
         if isinstance(limit, ReadAllAvailable):
             return None
         if isinstance(limit, ReadMaxBytes) and limit.max_bytes > 0:

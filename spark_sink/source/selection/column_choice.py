@@ -10,8 +10,8 @@ from spark_sink.source.options import ColumnPattern
 
 
 class ColumnChoice:
-    """Chooses columns by patterns. A table that fits no pattern keeps all its columns. Names of columns are compared
-    without regard to case, as in MySQL."""
+    """Chooses columns by patterns. If no pattern concerns a table, the table keeps all its columns. Case is ignored in
+    names of columns, as in MySQL."""
 
     def __init__(self, patterns: Sequence[ColumnPattern] | None) -> None:
         self._patterns = [
@@ -36,8 +36,7 @@ class ColumnChoice:
 
 
 def unknown_column(pattern: str, columns: Sequence[str]) -> str | None:
-    """Returns a text that names the most similar column if the name or pattern fits no column; None if it fits a
-    column."""
+    """Returns None if the name or pattern fits a column; otherwise a text that names the most similar column."""
     if any(NamePatterns([pattern.casefold()]).match(name.casefold()) for name in columns):
         return None
     what = "fits no column" if is_pattern(pattern) else "is no column"

@@ -30,8 +30,8 @@ def own_names(options: SourceOptions) -> set[str]:
 
 
 def check_names(options: SourceOptions, columns: Sequence[str]) -> None:
-    """Raise `UserError` if a column of the table has the same name as one of the stream's own columns. Names are
-    compared by Spark's rules."""
+    """Raise `UserError` if a column of the table has the same name as one of the stream's own columns, by Spark's rules
+    for equal names."""
     own = {name.casefold() for name in own_names(options)}
     same = [name for name in columns if name.casefold() in own]
     if not same:

@@ -2,9 +2,9 @@
 
 Runs on the executors.
 
-A stream has the columns that its table had when the query was started. The log contains rows from before and after each
-ALTER TABLE; each row has the layout of its time. A TABLE_MAP has no ids of columns, so this module matches columns by
-name.
+A stream has the columns that its table had when the query was started. The log contains rows from before and after an
+ALTER TABLE; each row has the layout that the table had when the row was changed. A TABLE_MAP contains no ids of
+columns, so this module matches columns by name.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 
 _INTEGER_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
-_EXACT_IN = {  # by floating point type: the types of which it represents every value
+_EXACT_IN = {  # for each floating-point type: the types whose values it represents exactly
     pa.float32(): (pa.int8(), pa.int16()),
     pa.float64(): (pa.int8(), pa.int16(), pa.int32(), pa.float32()),
 }
 
 
 def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
-    """True if each value of `source` has the same value in `target`, and the conversion only widens the type."""
+    """True if the type `target` represents each value of the type `source` exactly, so that the conversion only widens
+    the type."""
     if source == target:
         return True
     if pa.types.is_decimal128(target):
@@ -46,8 +47,8 @@ def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LayoutProjection:
-    """Converts rows of one layout. `columns`: the indices of the layout's columns that the stream has, in the stream's
-    order; `fields`: the stream's columns."""
+    """Converts rows of one layout. `columns`: for the columns that the layout and the stream have in common, their
+    indices in the layout, in the stream's order; `fields`: the stream's columns."""
 
     columns: tuple[int, ...]
     fields: tuple[pa.Field, ...]
@@ -86,8 +87,8 @@ def impossible(table_map: TableMap, fields: Sequence[pa.Field], dates: InvalidDa
 
 
 def lost_columns(fields: Sequence[pa.Field], chosen: Sequence[str]) -> list[str]:
-    """Returns a text for each column whose values the stream would not have. `chosen`: the columns of the layout that
-    the options select."""
+    """Returns a text for each column whose values would be missing in the stream. `chosen`: the columns of the layout
+    that the options select."""
     named = {field.name.casefold() for field in fields}
     return [
         f"column {name!r} is not in the stream" for name in chosen if name.casefold() not in named

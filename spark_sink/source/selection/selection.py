@@ -75,8 +75,8 @@ class JsonSelection(_OpChoice):
 
 
 class TypedSelection(_OpChoice):
-    """Selects rows of one table in the types of a schema. `projections`: maps each layout that has occurred to the
-    projection of images; `keys`: maps it to the projection of the key."""
+    """Selects rows of one table, converted to the types of a schema. For each layout that has occurred, `projections`
+    has the projection of the images, and `keys` the projection of the key."""
 
     def __init__(self, options: SourceOptions, expected: pa.Schema) -> None:
         super().__init__(options)

@@ -14,7 +14,7 @@ class TableFilter:
 
     def __init__(self, tables: Sequence[TablePattern]) -> None:
         self._tables = tuple(tables)
-        # By the server's lower_case_table_names, which comes with the log.
+        # One filter for each value of the server's lower_case_table_names, which the log contains.
         self._subscriptions: dict[int, Subscription] = {}
         self._known: dict[tuple[str, str, int], bool] = {}
 
@@ -35,7 +35,8 @@ class TableFilter:
         return self._known[key]
 
     def selects_statement(self, touched: TouchedObjects, lower_case_table_names: int) -> bool:
-        """True if a statement touches a selected table or the whole database of one, or could not be parsed."""
+        """True if a statement touches a selected table, or the whole database of a selected table, or could not be
+        parsed."""
         if touched.tables is None or touched.databases is None:
             return True
         subscription = self._subscription(lower_case_table_names)

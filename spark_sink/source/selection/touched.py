@@ -1,5 +1,5 @@
-"""The tables that a statement touches: the columns `database`, `table` and `tables` of the statement's row. Runs on the
-executors.
+"""Finds the tables that a statement touches, for the columns `database`, `table` and `tables` of the statement's row.
+Runs on the executors.
 
 The daemon routes statements by the same analysis, `dispatcher.binlog.sql.statement`, with the same limits.
 """
@@ -15,10 +15,10 @@ from dispatcher.binlog.sql.statement import ROUTING_BOUNDS, parse_statement
 
 @dataclass(frozen=True, slots=True)
 class TouchedObjects:
-    """`tables`: (database, table) of each table or view that the statement names, by the names of `folded_name`, in the
-    statement's order; `databases`: the databases that the statement touches as a whole, or of which it touches a
-    routine. Both are None for a statement that could not be parsed, because it may touch anything. Both are also None
-    if the log does not show whether the statement touched a table or a temporary table."""
+    """`tables`: (database, table) of each table or view that the statement names, as `folded_name` spells them, in the
+    statement's order; `databases`: the databases that the statement touches as a whole, or whose routines it touches.
+    Both are None for a statement that could not be parsed, because it may touch anything. Both are also None if the log
+    does not show whether the statement touched a table or a temporary table."""
 
     tables: tuple[tuple[str, str], ...] | None
     databases: tuple[str, ...] | None

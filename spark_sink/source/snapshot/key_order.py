@@ -1,7 +1,8 @@
 """Decides whether a key of the log lies after the end of a chunk, by the order of the table's index. Pure.
 
 The server determines that order. This module knows the order of integers, decimal numbers and bytes. It does not know
-the order of text, which depends on the collation, so it treats every key with text as not after the end.
+the order of text, which depends on the collation. So if a key contains text, the module always decides that the key
+does not lie after the end.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _EQUAL_TYPES: tuple[frozenset[int], ...] = (
 
 
 def key_parts(columns: Sequence[Column]) -> tuple[KeyPart, ...]:
-    """Returns the columns of a key in the form that an offset contains. If an ALTER TABLE changes the type of a column,
-    `KeyPart.type` changes, too."""
+    """Returns the columns of a key in the form in which an offset contains them. If an ALTER TABLE changes the type of
+    a column, `KeyPart.type` changes, too."""
     return tuple(KeyPart(column.name, _type_text(column)) for column in columns)
 
 
@@ -65,14 +66,15 @@ def _order(part: KeyPart) -> str:
 
 
 def are_comparable(key: Sequence[KeyPart], other: Sequence[KeyPart]) -> bool:
-    """True if values of the two keys can be compared with each other. The keys have equally many columns. If an ALTER
-    TABLE makes a column's INT a VARCHAR, the values before and after it cannot be compared."""
+    """True if values of the two keys can be compared with each other. Both keys have the same number of columns. If an
+    ALTER TABLE changes a column from INT to VARCHAR, values from before the statement cannot be compared with values
+    from after it."""
     return all(_values(a) == _values(b) for a, b in zip(key, other, strict=True))
 
 
 def _values(part: KeyPart) -> tuple[str, int]:
-    """Returns the kind of the values of a column: its order, and the type of an order that this module does not
-    know."""
+    """Returns the kind of a column's values. Values of one kind can be compared with each other. If this module does
+    not know the order of the values, the kind contains their type."""
     order = _order(part)
     if order != _UNKNOWN:
         return order, 0
@@ -91,7 +93,8 @@ class KeyLimit:
             self._bound = tuple(_comparable(order, _value(literal)) for order, literal in pairs)
 
     def includes(self, key: Sequence[Any]) -> bool:
-        """True if a key (decoded values) is not after the limit, or if this module cannot compare it."""
+        """True if a key (decoded values) is not after the limit, or if this module cannot compare the key with the
+        limit."""
         if self._bound is None:
             return True
         pairs = zip(self._orders, key, strict=True)

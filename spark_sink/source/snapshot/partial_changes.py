@@ -1,12 +1,12 @@
 """Selects the changes that a stream delivers before its snapshot is over. Runs on the executors.
 
-Changes of tables that the snapshot has not begun are not decoded. For the table that is being read, the module decodes
-the keys first: they determine which changes concern rows that were already read. A RENAME makes the snapshot fail,
-because the snapshot may have missed rows of the renamed table.
+Changes of tables that the snapshot has not begun are not decoded. For the table that is being read, this module decodes
+the keys first, because the keys determine which changes concern rows that were already read. A RENAME makes the
+snapshot fail, because the snapshot may have missed rows of the renamed table.
 
-With `binlog_row_image=FULL_NODUP`, the image after an UPDATE lacks the columns that have not changed. A reader may not
-have these columns, because the stream omits a row that has changed while it was read. So until the snapshot is over,
-the module takes them from the image before the change.
+With `binlog_row_image=FULL_NODUP`, the image after an UPDATE lacks the columns that have not changed. A reader of the
+stream may not know the values of these columns, because the stream omits a row that has changed while its range was
+read. So until the snapshot is over, this module takes the missing columns from the image before the change.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _FULL_IMAGES = (
 
 
 class BegunTables:
-    """A selection that omits each table of which no change is delivered."""
+    """A selection that omits each table whose changes are not delivered yet."""
 
     def __init__(self, selection: Selection, options: SourceOptions, state: SnapshotState) -> None:
         self._selection, self._state = selection, state
@@ -85,7 +85,7 @@ class BegunTables:
 
 
 class KeysOfTable:
-    """Selects the columns of a key, by name, of one table."""
+    """Selects one table, and of this table the key columns, by their names."""
 
     def __init__(self, table: TableName, key: Sequence[KeyPart]) -> None:
         self._table, self._key = table, tuple(key)
@@ -117,8 +117,8 @@ def decoded_keys(
     data: memoryview | bytes, table: TableName, key: Sequence[KeyPart], dates: InvalidDates
 ) -> Iterator[tuple[pa.RecordBatch, list[Key | None], list[Key | None]]]:
     """Yields the changes of a table in batches, with the keys of their `before` and `after` images. A key is None if
-    the change has no such image. `dates`: how invalid dates are converted. If an image lacks a column of the key, its
-    value is the one of the image before the change. Raises `BinlogError` UNSUPPORTED_CHANGE if no image has it."""
+    the change has no such image. `dates`: how invalid dates are converted. If the `after` image lacks a column of the
+    key, the value is that of the `before` image. Raises `BinlogError` UNSUPPORTED_CHANGE if no image has it."""
     selection = KeysOfTable(table, key)
     if not data:
         return
@@ -138,7 +138,8 @@ def _keys(images: pa.StructArray) -> list[Key | None]:
 def _whole_keys(
     batch: pa.RecordBatch, table: TableName, before: list[Key | None], after: list[Key | None]
 ) -> tuple[list[Key | None], list[Key | None]]:
-    """Returns the keys of the images with the columns that the images of an UPDATE lack."""
+    """Returns the keys of the images. If the `after` image of an UPDATE lacks key columns, takes them from the `before`
+    image."""
     absent = [batch.column(name) for name in ("before_absent", "after_absent")]
     if all(map(_none_is_absent, absent)):
         return before, after
@@ -158,7 +159,7 @@ def _whole_keys(
 
 
 def lacking_columns(batch: pa.RecordBatch) -> list[frozenset[str]]:
-    """Returns the names of the columns of which the log does not show the values after each change."""
+    """Returns, for each change, the names of the columns whose values after the change are not in the log."""
     lists = [batch.column(name) for name in ("before_absent", "after_absent")]
     if _none_is_absent(lists[1]):
         return [frozenset()] * batch.num_rows
@@ -176,7 +177,7 @@ def _none_is_absent(lists: pa.ListArray) -> bool:
 
 
 def incomplete_image(table: TableName, lost: Sequence[str]) -> BinlogError:
-    """Returns the error for a change of a row of which the stream would not have the columns `lost`."""
+    """Returns the error for a change of a row whose columns `lost` would be missing in the stream."""
     names = ", ".join(map(repr, lost))
     error = snapshot_failure(
         table, f"a change does not hold the whole row: column {names} is missing"
@@ -186,8 +187,8 @@ def incomplete_image(table: TableName, lost: Sequence[str]) -> BinlogError:
 
 @dataclass(frozen=True, slots=True)
 class _PartialChange:
-    """A change of which the stream delivers a part or nothing. `key`: the key in the `after` image; None without such
-    an image."""
+    """A change that the stream delivers only in part, or not at all. `key`: the key in the `after` image; None without
+    such an image."""
 
     part: DeliveredPart
     key: Key | None
@@ -313,8 +314,8 @@ def _delivered_rows(
 def _require_whole_inserts(
     item: SelectedRows, batch: pa.RecordBatch, changes: Sequence[_PartialChange | None]
 ) -> None:
-    """Raise `BinlogError` if an UPDATE that is delivered as an INSERT lacks columns. The stream would never deliver
-    these."""
+    """Raise `BinlogError` if an UPDATE that is delivered as an INSERT lacks columns: the stream would never deliver the
+    values of these columns."""
     absent = batch.column("after_absent")
     if _none_is_absent(absent):
         return

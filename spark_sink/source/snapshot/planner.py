@@ -1,7 +1,6 @@
-"""Plans the batches of a stream that begins with a snapshot: applies the rules to the answers of the server and the
-daemon.
+"""Plans the batches of a stream that begins with a snapshot, by applying the rules to the answers of server and daemon.
 
-The planner calls server and daemon through `Sources`, which the simulation in the tests replaces.
+The planner calls the server and the daemon through `Sources`. The simulation in the tests replaces `Sources`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ class Sources(Protocol):
         is greater than `after`."""
 
     def selects(self, table: TableName) -> bool:
-        """True if the stream selects the table. A query may have been started again with other options."""
+        """True if the stream selects the table. The answer can change when a query is started again with other
+        options."""
 
     def key(self, table: TableName) -> tuple[KeyPart, ...]:
         """Returns the key of a table; () if it has none."""
@@ -51,16 +51,16 @@ class SnapshotPlanner:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._planned: SnapshotState | None = None  # the chunk that this process has planned last
+        self._planned: SnapshotState | None = None  # with the chunk that this process planned last
         # The state with which a planned batch ends, and True if this batch has the rows of the state's chunk.
         self._read: tuple[SnapshotState, bool] | None = None
 
     def next(
         self, position: Position, state: SnapshotState
     ) -> tuple[Position, SnapshotState | None] | None:
-        """Returns position and state at the end of the next batch. `position`, `state`: the end of the committed batch
-        before. A returned state of None means that the snapshot is over. Returns None if there is no batch to plan
-        now."""
+        """Returns the position and the state at the end of the next batch; None if there is no batch to plan now.
+        `position`, `state`: the end of the last committed batch. A returned state of None means that the snapshot is
+        over."""
         session = self._sources.session_at(position)
         read_here = self._read[1] if self._read is not None and self._read[0] == state else None
         state = rules.settled(state, read=rules.is_settled(state, session, read_here))

@@ -1,9 +1,10 @@
 """Reads a range of a table as rows of a stream. Each row has its state at the range's position. Runs on the executors.
 
-Behind the address of a server may be several replicas. So the task first waits until the server to which it is
-connected has executed the position. The server then returns the rows in a later state. So after the task has read the
-rows, it asks the server which position it has executed, and asks the daemon for the changes between the two positions.
-The task omits the rows that these changes concern. Later batches deliver these changes.
+The address of a server may lead to several replicas. So the task first waits until the server to which it is connected
+has executed the range's position. The server returns the rows in the state at that position or in a later state. So
+after the task has read the rows, it asks the server which position the server has executed by then, and asks the daemon
+for the changes between the two positions. The task omits the rows that these changes concern. Later batches deliver
+these changes.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def read_range(
 
 
 class _Reading:
-    """Reads one range. `plan`: what the stream has of the table's columns."""
+    """Reads one range."""
 
     def __init__(self, options: SourceOptions, expected: pa.Schema, part: RowRange) -> None:
         self._options, self._expected, self._part = options, expected, part
@@ -156,8 +157,9 @@ class _Reading:
     def _require_whole_images(
         self, changed: Mapping[Any, frozenset[str]], keys: list[tuple[Any, ...]]
     ) -> None:
-        """Raise `BinlogError` if the stream would get a row without some columns, because it omits the row and the
-        row's change lacks these columns. MariaDB leaves generated columns out of complete images, too."""
+        """Raise `BinlogError` if the stream would never get some columns of a row: the stream omits the row because it
+        has changed, and the change lacks these columns. Generated columns do not count, because MariaDB leaves them out
+        of complete images, too."""
         lacking = set().union(*(changed.get(key, ()) for key in keys))
         selected = [self._layout.columns[i].name for i in self._plan.columns]
         if lacking.isdisjoint(selected):
@@ -226,7 +228,7 @@ def _changed_keys(
     options: SourceOptions, part: RowRange, executed: Position
 ) -> dict[Any, frozenset[str]]:
     """Returns the keys in all images of the changes after the range's position, up to a position that covers
-    `executed`. For each key: the names of the columns of which the changes do not show the values."""
+    `executed`. For each key: the names of the columns whose values are not in the changes."""
     client = ConsumerClient(
         options.address, options.consumer, first=part.address, pool=PROCESS_POOL
     )
@@ -250,7 +252,8 @@ def _changes_since(
     client: ConsumerClient, options: SourceOptions, position: Position, executed: Position
 ) -> memoryview:
     deadline = time.monotonic() + options.address.retry_timeout_s
-    # A read-only session acknowledges nothing. Its head is the server's newest position when it is opened.
+    # A read-only session acknowledges nothing. Its head is the position that is the server's newest when the session is
+    # opened.
     while not contains_executed(
         (session := client.open_session(None, read_only=True)).head, executed
     ):

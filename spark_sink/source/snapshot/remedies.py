@@ -1,11 +1,12 @@
-"""Remedies for a stream with a snapshot. Some remedies of the login and of the reading of rows name settings of the
-daemon or of the mirror, which the source does not have."""
+"""Remedies for a stream with a snapshot. The modules that log in and read rows are shared with the daemon and the
+mirror, so some of their remedies name settings that the source does not have."""
 
 from __future__ import annotations
 
 from dispatcher.model.errors import BinlogError
 
-# By a part of the remedy. The first part that a remedy contains counts.
+# Pairs of a part of the original remedy and the remedy that replaces it. If a remedy contains several of these parts,
+# the first pair counts.
 _REMEDIES = (
     (
         "tls.server_public_key",

@@ -25,7 +25,7 @@ def with_retries(request: Callable[[], T], timeout_s: float) -> T:
         try:
             return request()
         except BinlogError as error:
-            # The request has already waited for a range that is not available.
+            # If a range is not available, the request itself has already waited for it.
             if error.action is not Action.RETRY or error.kind is ErrorKind.RANGE_UNAVAILABLE:
                 raise
             now = time.monotonic()

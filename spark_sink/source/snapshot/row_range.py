@@ -13,8 +13,8 @@ from spark_sink.source.table_rows.chunks import Chunk
 
 @dataclass(frozen=True)
 class RowRange(InputPartition):
-    """A range of a table whose rows a task reads, in their state at `position`. `key`: the table's key when the range
-    was planned; `address`: see `Slice`."""
+    """A range of a table. A task reads the range's rows in their state at `position`. `key`: the table's key when the
+    range was planned; `address`: see `Slice`."""
 
     number: int
     position: Position

@@ -6,17 +6,18 @@ two kinds of batches:
 - *Changes* move P forward. The stream omits a change if the changed row is not read yet, because it will read this row
   later in a state that contains the change.
 - *Rows* are the rows of one chunk, a range of a table's key, in their state at P. The server returns the rows in their
-  state at a later position E. So the stream omits the rows that have changed between P and E. Their changes lie after
-  P, and later batches deliver them.
+  state at a later position E. So the stream omits the rows that have changed between P and E. The changes of these rows
+  lie after P, and later batches deliver them.
 
 So the stream delivers each row once, in its state at some P, and each later change of this row once, in order. If a
-chunk is read again, it has the same rows in the same state, without the rows that have changed meanwhile. So the rows
-of every attempt are older than the changes that follow, whichever attempt a sink keeps. The rules need full row images.
+chunk is read again, the attempt delivers the same rows in the same state, except the rows that have changed meanwhile.
+So a sink may keep the rows of any attempt: they are older than all changes that the stream delivers later. The rules
+need full row images.
 
 If a process is killed after it has planned a chunk, the next process may be unable to read the chunk, because the
 changes between P and E no longer fit into the consumer's queue. Then the chunk's batch gets no rows, and the chunk is
-read again at a later P. So a chunk is *settled* only when the batch after it is planned. Before this, the stream
-delivers changes of the chunk's rows, because the sink may have these rows.
+read again at a later P. So a chunk is *settled* only when the batch after it is planned. Until then, the stream also
+delivers changes of the chunk's rows, because the sink may already have these rows.
 
 The stream reads tables in the order of their names. So an offset contains only one table name and two keys, for any
 number of tables and chunks.
@@ -47,10 +48,10 @@ class KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class ChunkEnd:
-    """The end of the chunk that follows the rows that were read. The chunk ends with the key `upper`; None: with the
-    last row of the table.
+    """The end of the chunk that begins after the rows that were read. The chunk ends with the key `upper`; if `upper`
+    is None, with the last row of the table.
 
-    `attempt`: how often the chunk was planned; `session`: the number of the session in which it was planned last.
+    `attempt`: how often the chunk was planned; `session`: the number of the session of the last attempt.
     """
 
     upper: Bound | None
@@ -78,7 +79,7 @@ class SnapshotState:
     until: tuple[int, int] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the state as JSON, without the fields that have their defaults."""
+        """Returns the state as JSON. Fields that have their default values are left out."""
         value: dict[str, Any] = {}
         if self.table is not None:
             value["table"] = list(self.table)
@@ -146,8 +147,8 @@ class Step(Enum):
 @dataclass(frozen=True, slots=True)
 class Backlog:
     """The log after a position. `changes`: True if there are changes that can be read now; `servable`: True if the
-    queue can hold all changes up to the server's newest position, and still has room for new changes; `quiet_to`: a
-    position up to which there are no changes for the stream."""
+    queue can hold all changes up to the server's newest position and would still have room for new changes; `quiet_to`:
+    a position up to which the log has no changes for the stream."""
 
     changes: bool
     servable: bool
@@ -157,8 +158,8 @@ class Backlog:
 def next_step(state: SnapshotState, backlog: Backlog, *, due: bool) -> Step:
     """Returns the kind of the next batch. `due`: False if the limit of rows per second does not allow a chunk now.
 
-    To read a chunk, the changes that are committed meanwhile must fit into the queue. So the stream reads changes
-    between two chunks, and the queue does not fill.
+    The changes that are committed while a chunk is read must fit into the queue. So the stream reads changes between
+    two chunks, which keeps the queue from filling up.
     """
     if state.until is not None or not backlog.servable or not due:
         return Step.CHANGES
@@ -169,9 +170,10 @@ def is_settled(state: SnapshotState, session: int, read_here: bool | None) -> bo
     """True if the rows of the state's chunk are known to be delivered. To be called only after Spark has committed the
     batch that ends with `state`.
 
-    `read_here`: True if this process has planned that batch with its rows, False if without; None if another process
-    has planned it. `session`: the number of this process's session. Each process opens one session. So if `session` is
-    the number after the chunk's session, no process between the two can have planned the batch without its rows.
+    `read_here`: True if this process has planned that batch with its rows, False if this process has planned it without
+    its rows; None if another process has planned it. `session`: the number of this process's session. Each process
+    opens one session. So if `session` is the number after the chunk's session, there was no process between the two
+    that could have planned the batch without its rows.
     """
     if read_here is not None or state.chunk is None:
         return bool(read_here)
@@ -244,8 +246,8 @@ class Delivers(Enum):
 
 
 def delivered(state: SnapshotState, table: TableName) -> Delivers | Bound:
-    """Returns which changes of a table are delivered by a batch that ends with `state`: all changes, no change, or the
-    changes of rows whose key is not after the returned bound.
+    """Returns which changes of a table a batch that ends with `state` delivers: all changes, no change, or the changes
+    of the rows whose key is not after the returned bound.
 
     Rows of a chunk that is not settled count as read, because a sink may have these rows. If the chunk is read again, a
     change that was delivered before does no harm, because the rows then have a later state.
@@ -274,8 +276,8 @@ def delivered_part(before: bool | None, after: bool | None) -> DeliveredPart:
     """Returns the part of a change that is delivered. `before`, `after`: True if the row with the key of this image
     counts as read; None if the change has no such image.
 
-    An UPDATE of the key may move a row from the rows that are read to the rows that are not read, or back. The stream
-    delivers the first case as a DELETE, the second as an INSERT.
+    An UPDATE of the key may move a row from the rows that are read to the rows that are not read; the stream delivers
+    such an UPDATE as a DELETE. It delivers the opposite case as an INSERT.
     """
     if not before and not after:
         return DeliveredPart.NOTHING
@@ -285,9 +287,9 @@ def delivered_part(before: bool | None, after: bool | None) -> DeliveredPart:
 
 
 def unchanged(keys: Sequence[Any], changed: frozenset[Any]) -> list[bool]:
-    """Returns for each row of a chunk whether it is in its state at the chunk's position. `changed`: the keys in all
-    images of the changes from the chunk's position up to a position that covers everything that the server had executed
-    when the rows were read."""
+    """Returns, for each row of a chunk, True if the row has not changed since the chunk's position. `changed`: the keys
+    in all images of the changes from the chunk's position up to a position that covers everything that the server had
+    executed when the rows were read."""
     return [key not in changed for key in keys]
 
 

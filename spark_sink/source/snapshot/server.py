@@ -47,7 +47,7 @@ _TABLES = """
 SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
 WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
 """
-# One query for all tables, because it returns only the names of tables with a key, not the keys.
+# This query returns only the names of the tables with a key, not the keys, so one query for all tables is enough.
 _KEYED = """
 SELECT DISTINCT s.TABLE_SCHEMA, s.TABLE_NAME FROM information_schema.STATISTICS s WHERE s.NON_UNIQUE = 0
 AND NOT EXISTS (SELECT 1 FROM information_schema.STATISTICS n WHERE n.TABLE_SCHEMA = s.TABLE_SCHEMA
@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 
 class SnapshotTableServer(TableServer):
-    """A server whose remedies name options of the source."""
+    """A server whose errors name options of the source in their remedies."""
 
     __slots__ = ()
 
@@ -128,8 +128,8 @@ class SnapshotServer:
         return sorted(names)
 
     def _require_named(self, present: Sequence[TableName]) -> None:
-        """Raise `BinlogError` if the options name a table that is not present. information_schema does not show tables
-        on which the account has no privilege."""
+        """Raise `BinlogError` if the options name a table that information_schema does not show. It shows no table on
+        which the account has no privilege."""
         existing = set(present)
         missing = sorted(
             name for name in named_tables(self._options) if self._folded(name) not in existing
@@ -153,8 +153,8 @@ class SnapshotServer:
         return "tables" if self._options.table is None else "table"
 
     def _require_grants(self, connection: Connection) -> None:
-        """Raise `BinlogError` if the account may not read all tables of a database of which the options select tables
-        by a pattern: the stream would silently leave out the tables that the account cannot see."""
+        """Raise `BinlogError` if the options select tables of a database by a pattern, and the account may not read all
+        tables of this database: the stream would silently leave out the tables that the account cannot see."""
         patterns = [pair for pair in self._options.tables or () if any(map(is_pattern, pair))]
         if not patterns:
             return
@@ -184,7 +184,7 @@ class SnapshotServer:
         )
 
     def _repeated(self, request: Callable[[Connection], T]) -> T:
-        """Returns the answer to questions, for which this method opens a session."""
+        """Opens a session for the questions, and returns their answer."""
 
         def asked() -> T:
             with self.server.session() as connection:
@@ -204,7 +204,7 @@ class SnapshotServer:
         return self._filter.selects_table(*name, self._lower_case)
 
     def _names(self, connection: Connection, query: str) -> list[TableName]:
-        """Returns the tables of a query's rows, with the names by which the log and the daemon identify them."""
+        """Returns the names of the tables in a query's rows, spelled as in the log and in the daemon."""
         self._lower_case = lower_case_table_names(connection)
         return ask(
             connection, query, lambda row: self._folded((text_value(row[0]), text_value(row[1])))
@@ -233,7 +233,7 @@ class SnapshotServer:
         return key_parts(self.table(name).key_columns)
 
     def wait_until_executed(self, position: Position) -> None:
-        """Wait until the server's rows contain all changes up to a position. Raises `BinlogError` as
+        """Wait until the server's rows contain all changes up to a position. Raises the `BinlogError` of
         `table_server.wait_until_executed`."""
         self._repeated(
             lambda connection: wait_until_executed(
@@ -281,7 +281,7 @@ def generated_columns(connection: Connection, name: TableName) -> frozenset[str]
 
 
 def _listed(texts: Sequence[str]) -> str:
-    """Returns the first texts of a list, and how many follow."""
+    """Returns the first texts of a list, and the number of the remaining ones, as one text."""
     more = f" and {len(texts) - 5} more" if len(texts) > 5 else ""
     return ", ".join(texts[:5]) + more
 

@@ -1,9 +1,9 @@
-"""Divides a table into ranges (chunks) of its key. Only the server compares key values; this module does not.
+"""Divides a table into ranges (chunks) of its key. This module does not compare key values; only the server does.
 
 A bound is the key of a row, written as SQL literals that have exactly the key's values: numbers as the server wrote
 them, text as bytes in the column's character set, so that the server compares by the column's collation. A range
-contains all rows after one bound in the order of the key, up to and including another bound. Keys of several columns
-are compared by chains of OR, because every server uses the index for these.
+contains all rows that are after one bound, in the order of the key, up to and including another bound. For a key of
+several columns, the comparison is a chain of OR, because every server uses the index for such a chain.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ ROWS_MIN, ROWS_MAX = 1_000, 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A range of a table: the rows behind `lower`, up to and including `upper`. A bound of None is no limit."""
+    """A range of a table: the rows after `lower`, up to and including `upper`. None in place of a bound sets no
+    limit."""
 
     lower: Bound | None
     upper: Bound | None
 
 
 def chunk_rows(source: SourceTable, bytes_max: int, rows_max: int = ROWS_MAX) -> int:
-    """Returns the number of rows for a chunk of about `bytes_max` bytes, computed from the server's estimate of the row
+    """Returns the number of rows that a chunk of about `bytes_max` bytes has, by the server's estimate of the row
     size."""
     rows = bytes_max // max(source.row_bytes, 16)
     return max(1, min(max(rows, ROWS_MIN), rows_max))
@@ -116,8 +117,8 @@ def _beyond(key: Sequence[Column], bound: Bound, comparison: str, last: str) -> 
 def boundary_query(
     source: SourceTable, lower: Bound | None, rows: int, upper: Bound | None = None
 ) -> str:
-    """Returns a query that reads the key of the row that is `rows` rows behind `lower`. The query returns no row if
-    that row is behind `upper`. The server reads only the index."""
+    """Returns a query for the key of the row that is `rows` rows after `lower`. The query returns no row if that row is
+    after `upper`. The server reads only the index."""
     key = source.key_columns
     columns = ", ".join(map(key_expression, key))
     order = ", ".join(quoted_name(column.name) for column in key)

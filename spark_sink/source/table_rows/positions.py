@@ -1,7 +1,7 @@
 """Tests whether the log that a consumer reads has reached the position that a server had executed when rows were read
 from this server. Pure.
 
-Rows may show every transaction that was committed when they were read, so the log has to be read up to a position that
+Rows may show any transaction that was committed when they were read, so the log has to be read up to a position that
 covers all of these transactions. If the rows were read from the consumer's server, this position is the end of the
 server's binlog after the rows were read, because a transaction is in the binlog before its rows are visible. If the
 rows were read from a replica, which has another binlog, the position is the GTID set that the replica has received and
@@ -20,8 +20,8 @@ def is_mariadb_position(position: Position) -> bool:
 
 
 def is_place(position: Position) -> bool:
-    """True if the position's seq is made of its file and offset, which have a meaning on its server only. False: the
-    position is a set of GTIDs, and the seq grows with the set."""
+    """True if the position's seq is computed from its file and offset, which have a meaning only on the position's own
+    server. False if the position is a set of GTIDs; its seq then grows with the set."""
     return position.seq == packed_seq(position.file, position.offset)
 
 
@@ -31,8 +31,8 @@ def has_same_seqs(one: Position, other: Position) -> bool:
 
 
 def contains_executed(position: Position, executed: Position) -> bool:
-    """True if the log up to `position` contains all transactions of `executed`. The server from which the rows were
-    read has reported `executed`.
+    """True if the log up to `position` contains all transactions of `executed`, the position that the server has
+    reported from which the rows were read.
 
     Raises `BinlogError` SERVER_SETTING if the two positions cannot be compared.
     """

@@ -4,8 +4,8 @@ The variables of a session determine how the server writes values: it writes tex
 TIMESTAMP values in UTC, CHAR values without trailing spaces, and invalid dates unchanged. A session is read-only, and
 its statements read committed rows without locks.
 
-PyMySQL would convert each value to a Python object. So this module does not read rows with PyMySQL: it reads PyMySQL's
-socket into one buffer, in which `text_kernels.find_cells` finds the cells.
+PyMySQL would convert each value to a Python object. So this module does not let PyMySQL read rows: it receives bytes
+from PyMySQL's socket into one buffer, in which `text_kernels.find_cells` finds the cells.
 
 Source: MySQL manual, "COM_QUERY Response", "Column Definition".
 """
@@ -42,7 +42,8 @@ SESSION = (
     " SESSION net_write_timeout = 600, SESSION lock_wait_timeout = 60"
 )
 _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-# READ ONLY exists since MySQL 5.6 and MariaDB 10.0. A server has one of the two time limits, or none.
+# MySQL has READ ONLY since 5.6, MariaDB since 10.0. A server knows one of the two variables for a time limit, or
+# neither.
 _READ_ONLY = "SET SESSION TRANSACTION READ ONLY"
 _TIME_LIMITS = ("max_execution_time", "max_statement_time")
 
@@ -60,7 +61,8 @@ class ResultColumn:
 
     @classmethod
     def parse(cls, packet: bytes) -> ResultColumn:
-        """Parse a column definition: six texts, a length byte, twelve bytes of a fixed form, and two unused bytes."""
+        """Parse a column definition: six texts, a byte with the length of the rest, ten bytes with fixed meanings, and
+        two unused bytes."""
         tail = packet[-12:]
         if len(packet) < 19 or packet[-13] != 12:
             raise ValueError(f"a column definition of {len(packet)} bytes")
@@ -104,7 +106,7 @@ class RowReader:
         decoder: TextDecoder,
         expected: tuple[ResultColumn, ...] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows. `expected`: the columns that the statement had when the copy began."""
+        """Yield the rows. `expected`: the columns of the statement's result when the copy began."""
         done = False
         try:
             columns = self._ask(statement)
@@ -119,7 +121,7 @@ class RowReader:
                 drop(self._connection)
 
     def result_columns(self, statement: str, decoder: TextDecoder) -> tuple[ResultColumn, ...]:
-        """Return the columns of a statement that has no rows."""
+        """Return the columns of a statement's result, which has no rows."""
         columns = self._ask(statement)
         for _ in self._rows(decoder):
             raise not_understood(statement, "rows where there are none", self._label)
@@ -227,6 +229,7 @@ def changed_during_copy(table: str, where: str) -> BinlogError:
 
 
 def was_altered(error: BinlogError) -> bool:
-    """True if the error means that a table no longer exists, or no longer has the columns to read."""
+    """True if the error means that a table no longer exists, or that it no longer has the columns that were to be
+    read."""
     altered = error.kind is ErrorKind.UNSUPPORTED_CHANGE and "was altered while" in error.what
     return altered or error.kind is ErrorKind.UNKNOWN_TABLE

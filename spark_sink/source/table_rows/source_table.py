@@ -36,7 +36,8 @@ _EXPRESSIONS = """
 SELECT COLUMN_NAME, GENERATION_EXPRESSION FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
 """
-# MySQL's DEFAULT_GENERATED is a default that is an expression. MariaDB before 10.2 writes VIRTUAL or PERSISTENT.
+# In MySQL, DEFAULT_GENERATED marks a column whose default is an expression. MariaDB before 10.2 writes VIRTUAL or
+# PERSISTENT for generated columns.
 _GENERATED = re.compile(r"\b(?:VIRTUAL|STORED|PERSISTENT)\b")
 # Since MySQL 8.0.30, a table may have a generated invisible primary key: the log contains its column, but
 # information_schema may hide it.
@@ -72,7 +73,7 @@ class SourceTable:
         return f"{self.database}.{self.table}"
 
     def of_columns(self, kept: Sequence[int]) -> SourceTable:
-        """Returns the table with only the columns of the indices `kept`, which include the key's columns."""
+        """Returns the table with only the columns at the indices `kept`. These include the key's columns."""
         return replace(
             self,
             columns=tuple(self.columns[i] for i in kept),
@@ -87,7 +88,7 @@ class SourceTable:
 
     @property
     def from_clause(self) -> str:
-        """The text for the table after FROM. If an index over the table's key exists, the text makes the server read by
+        """The SQL text of the table after FROM. If an index over the table's key exists, the text makes the server use
         this index."""
         name = f"{quoted_name(self.database)}.{quoted_name(self.table)}"
         if self.all_versions:
@@ -109,7 +110,7 @@ def read_source_table(
     parsed = defined_columns(definition, f"{database}.{table}")
     columns = tuple(map(_as_logged, parsed, definition["columns"]))
     names = [column.name for column in columns]
-    # The primary key of a versioned table also contains the column with the end of a row version's validity.
+    # The primary key of a versioned table also contains the column that holds the time at which a row version ended.
     parts = [name for name, _ in definition["primary"]] or definition["key"]
     estimates = ask(
         connection,
@@ -168,8 +169,8 @@ def _generated(connection: Connection, database: str, table: str) -> tuple[Gener
 
 
 def _sources(expression: str, names: Sequence[str]) -> tuple[str, ...] | None:
-    """Returns the names in lower case that the expression may contain, and `default` if it calls this function. The
-    servers quote names with backticks."""
+    """Returns, in lower case, the names that the expression may contain, including `default` if the expression calls
+    the function DEFAULT. The servers quote names with backticks."""
     text = expression.lower()
     found = [name.lower() for name in names if quoted_name(name.lower()) in text]
     found += ["default"] if "default(" in text else []
@@ -192,8 +193,8 @@ def _as_logged(column: Column, entry: Mapping[str, Any]) -> Column:
 
 
 def _index_of(connection: Connection, database: str, table: str, parts: list[str]) -> str:
-    """Return the name of the unique index on these columns; "" if no index has exactly these columns, or only an index
-    over prefixes or a hash of them (MariaDB has hashes of long values)."""
+    """Return the name of the unique index on these columns; "" if no index has exactly these columns, or if the only
+    such index is over prefixes of them or over a hash (MariaDB indexes long values by a hash)."""
     indexes: dict[str, list[str | None]] = {}
 
     def part(row: object) -> tuple[str, str | None]:

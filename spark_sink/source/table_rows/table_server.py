@@ -2,12 +2,12 @@
 
 If rows are read for a position of the log, they must have the state at that position or a later state. A server may
 send a transaction to replicas before the rows of this transaction are visible, so `wait_until_executed` waits until the
-rows are visible. With GTIDs, the function waits until MySQL counts the transactions as executed, which MySQL does after
-the rows are visible. On MariaDB, it waits until the position of a consistent snapshot is not before the position of the
-log; on another server of MariaDB, until `gtid_slave_pos` and the GTIDs at that position contain the position of the
-log. On MySQL without GTIDs, it waits
-until the server has begun another binlog file, because the server begins a file only when all transactions of the
-previous file are committed.
+rows are visible. How it finds this out depends on the server. On MySQL with GTIDs, it waits until MySQL counts the
+transactions as executed, which MySQL does after the rows are visible. On the MariaDB server that wrote the log, it
+waits until the position of a consistent snapshot is not before the position of the log. On another MariaDB server, it
+waits until `gtid_slave_pos` and the GTIDs of the server's own binlog at the snapshot contain the position of the log.
+On MySQL without GTIDs, it waits until the server has begun another binlog file, because the server begins a file only
+when all transactions of the previous file are committed.
 
 Sources: MySQL source, sql/binlog.cc (process_commit_stage_queue, new_file_impl); MariaDB knowledge base, "START
 TRANSACTION", "Enhancements for START TRANSACTION WITH CONSISTENT SNAPSHOT".
@@ -87,8 +87,8 @@ class TableServer:
 
 
 def executed_position(connection: Connection) -> Position:
-    """Return a position that covers every transaction whose rows were visible before the call. The `seq` of this
-    position is computed as in the daemon's positions, and its `epoch` is 0. Raises `BinlogError`."""
+    """Return a position that covers every transaction whose rows were visible before the call. Its `seq` is computed as
+    in the daemon's positions; its `epoch` is 0. Raises `BinlogError`."""
     facts = read_facts(connection)
     if not _has_gtids(facts):
         return _executed(facts)
@@ -102,8 +102,8 @@ def executed_position(connection: Connection) -> Position:
 
 def snapshot_position(connection: Connection) -> Position:
     """Return the position that the server has executed. Transactions that a replica has received but not executed are
-    not included. While a table is locked, the transactions that have changed this table and are in the position are
-    exactly those whose changes are visible. `seq` and `epoch` are as in `executed_position`. Raises `BinlogError`."""
+    not included. While a table is locked, this position contains a transaction that has changed the table if and only
+    if the transaction's changes are visible. `seq` and `epoch` are as in `executed_position`. Raises `BinlogError`."""
     return _executed(read_facts(connection))
 
 
@@ -219,8 +219,8 @@ def _snapshot_file(connection: Connection) -> tuple[str, int]:
 
 
 def _mariadb_executed(connection: Connection, facts: ServerFacts) -> DomainGtids:
-    """Return the GTIDs whose rows a server of MariaDB shows: those that it has executed as a replica, whose position it
-    commits together with the rows, and those of its binlog at the place of a snapshot."""
+    """Return the GTIDs whose rows a MariaDB server shows. These are the GTIDs that it has executed as a replica (it
+    commits `gtid_slave_pos` together with the rows), and the GTIDs in its own binlog up to the place of a snapshot."""
     text = ask_one(
         connection,
         "SELECT @@GLOBAL.gtid_slave_pos",
@@ -261,8 +261,8 @@ def snapshot_at(server: TableServer, deadline: float) -> Iterator[tuple[Connecti
     """Opens a session whose transaction shows all tables in their state at one position. Yields the session and this
     position. Locks nothing.
 
-    `deadline`: a time of `time.monotonic`; if the server commits transactions without a pause, many attempts may be
-    needed. Raises `BinlogError`.
+    `deadline`: a time of `time.monotonic` after which no new attempt begins. If the server commits transactions all the
+    time, many attempts may be needed. Raises `BinlogError`.
     """
     with server.session() as connection:
         facts = read_facts(connection)
@@ -300,7 +300,8 @@ def snapshot_at(server: TableServer, deadline: float) -> Iterator[tuple[Connecti
 
 
 def with_gtids(connection: Connection, position: Position) -> Position:
-    """Return a position of this server of MariaDB with the GTIDs at its file and offset. Raises `BinlogError`."""
+    """Return a position of this MariaDB server, with the GTIDs at the position's file and offset. Raises
+    `BinlogError`."""
     return replace(position, gtid=_gtids_at(connection, position.file, position.offset))
 
 
@@ -407,11 +408,11 @@ def next_bound(
     rows: int,
     upper: Bound | None = None,
 ) -> Bound | None:
-    """Return the key of the row that is `rows` rows behind `lower`; None if there is no such row before `upper`.
+    """Return the key of the row that is `rows` rows after `lower`; None if there is no such row before `upper`.
 
-    Also None if no index has the order of the key, as an index over prefixes of columns, or a hash: for each bound, the
-    server would sort all rows, and the bound could be a value that is longer than `max_allowed_packet`. Then one range
-    has all rows behind `lower`. Raises `BinlogError`.
+    Also None if no index has the order of the key, for instance if the only index is over prefixes of columns or over a
+    hash: the server would sort all rows for each bound, and the bound could be longer than `max_allowed_packet`. In
+    this case, all rows after `lower` are one range. Raises `BinlogError`.
     """
     if not source.key_name:
         return None

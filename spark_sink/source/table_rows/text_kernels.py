@@ -33,8 +33,8 @@ Bool = NDArray[np.bool_]
 # The slots of the state of `find_cells`: the next byte to read, the end of the received bytes, the number of rows
 # found.
 NEXT, END, ROWS = 0, 1, 2
-# The results of `find_cells`, in this order: more bytes are needed; there is no room for more rows; the last row was
-# read; the server reports an error; the bytes are no row.
+# The results of `find_cells`, in this order: more bytes are needed; there is no room for more rows; all rows were read;
+# the server reports an error; the bytes do not have the form of a row.
 MORE, FULL, DONE, FAILED, MALFORMED = 0, 1, 2, 3, 4
 
 PACKET_MAX = 0xFFFFFF
@@ -72,7 +72,8 @@ def join_packets(buf: U8, p: Int, end: Int) -> tuple[Int, Int]:
 
 @njit
 def find_row(buf: U8, start: Int, stop: Int, row: Int, at: I32, size: I32) -> bool:
-    """Write the offsets and lengths of the cells of one row. Returns False if the bytes are no row."""
+    """Write the offsets and lengths of the cells of one row. Returns False if the bytes do not have the form of a
+    row."""
     c = start
     for i in range(at.shape[0]):
         if c >= stop:
@@ -103,8 +104,8 @@ def find_cells(buf: U8, state: I64, at: I32, size: I32) -> Int:
     """Find the cells of the rows in `buf[state[NEXT] : state[END]]`. `at` and `size` are arrays of the shape (columns,
     rows).
 
-    Returns MORE, FULL, DONE, FAILED or MALFORMED. `state[NEXT]` moves after the rows that were found. With DONE and
-    FAILED, it is at the packet that ends the rows or reports the error.
+    Returns MORE, FULL, DONE, FAILED or MALFORMED. Moves `state[NEXT]` to the end of the rows that were found. If the
+    result is DONE or FAILED, this is the beginning of the packet that ends the rows or reports the error.
     """
     p, end, row = state[NEXT], state[END], state[ROWS]
     result = FULL
@@ -141,7 +142,7 @@ def find_cells(buf: U8, state: I64, at: I32, size: I32) -> Int:
 
 @njit
 def cell_offsets(size: I32, offsets: I64) -> None:
-    """Fill `offsets` with the position of each cell in the concatenation of all cells, and with the end of the last
+    """Fill `offsets` with the offset of each cell in the concatenation of all cells, and with the end of the last
     cell."""
     total = np.int64(0)
     offsets[0] = 0
@@ -248,7 +249,7 @@ def parse_decimals(buf: U8, at: I32, size: I32, scale: Int, most: Int, out: U64)
 
 @njit
 def strip_zeros(buf: U8, at: I32, size: I32) -> None:
-    """Move the start of each cell after the zeros that ZEROFILL adds in front of the number. One zero before the point
+    """Move the start of each cell past the zeros that ZEROFILL adds in front of the number. One zero before the point
     stays."""
     for i in range(len(at)):
         if at[i] < 0:

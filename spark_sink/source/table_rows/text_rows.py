@@ -1,8 +1,8 @@
 """Converts rows of MySQL's text protocol to Arrow, with the types and values that the decoder of binlogs returns
 (`docs/types.md`).
 
-A `TextDecoder` is constructed from a table's columns, as `column_definition` reads them. In a session with the
-variables of `session.SESSION`, its `select_list` selects each column in a form that determines the stored value
+A `TextDecoder` is constructed from a table's columns, as `column_definition` describes them. Its `select_list` is for a
+session with the variables of `session.SESSION`; it selects each column in a form that determines the stored value
 exactly. Text is in the column's character set, as in the binlog, so both decoders use the same conversion tables.
 TIMESTAMP values are in UTC. A FLOAT is selected in an expression, because the server shows only six digits of a FLOAT
 column.
@@ -34,8 +34,8 @@ from spark_sink.source.table_rows import text_kernels
 
 DecodeText = Callable[[Bytes, Offsets, Offsets], Decoded]
 
-# For each integer type, the greatest magnitudes of negative and of other numbers, which `parse_integers` compares as
-# unsigned integers.
+# For each integer type: the greatest magnitude of a negative number, and the greatest other number. `parse_integers`
+# compares both as unsigned integers.
 _RANGES: dict[tuple[int, bool], tuple[int, int]] = {
     (code, unsigned): (0, (1 << bits) - 1) if unsigned else (1 << bits - 1, (1 << bits - 1) - 1)
     for code, bits in ((Type.TINY, 8), (Type.SHORT, 16), (Type.INT24, 24), (Type.LONG, 32), (Type.LONGLONG, 64))
@@ -65,7 +65,7 @@ class TextDecoder:
         invalid_dates: InvalidDates = InvalidDates.NULL,
         found: Callable[[pa.RecordBatch, Sequence[InvalidCell]], None] | None = None,
     ) -> None:
-        """`found`: gets each batch of rows with cells that became NULL because they are invalid, and these cells.
+        """`found`: called for each batch of rows in which invalid cells became NULL, with the batch and these cells.
 
         Raises `BinlogError` UNSUPPORTED_TYPE, which names table and column."""
         self.label, self._found = label, found
@@ -134,8 +134,8 @@ def select_expression(column: Column) -> str:
 
 
 def _as_number(column: Column) -> bool:
-    """True if an ENUM or SET is selected as a number. The labels then come from information_schema. So this is False if
-    a label contains `?`, because information_schema may show `?` instead of other characters."""
+    """True if an ENUM or SET is selected as a number. The decoder then takes the labels from information_schema. False
+    if a label contains `?`, because information_schema may show `?` in place of characters that it cannot show."""
     return (
         column.type in LABEL_TYPES
         and charset_of(column.charset) in _WIDE_CHARSETS
