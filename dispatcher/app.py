@@ -1,11 +1,11 @@
 """The composition root: builds the daemon from its settings and runs it.
 
-With its state in a file, the daemon leads from its start on. At the start it opens the state store, whose lock keeps a
-second daemon out, creates the clients with their stored progress, and opens the connections and the listener. A server
-that is down does not delay the connections to the other servers. At a shutdown it closes the listener, ends the
+If the state is in a file, the daemon leads as soon as it has started. At the start it opens the state store, whose lock
+keeps a second daemon out, creates the clients with their stored progress, and opens the connections and the listener. A
+server that is down does not delay the connections to the other servers. At a shutdown it closes the listener, ends the
 connections, stores the queued writes, and closes the state store.
 
-With its state in a database, the daemon starts as a standby, with its listener open. `standby` makes the daemon lead
+If the state is in a database, the daemon starts as a standby with an open listener. `standby` makes the daemon lead
 while it has the lease. At the start of each term, the daemon opens the state store, creates the clients and opens the
 connections. When the daemon ends, it gives the lease back before it closes the listener, so that another daemon takes
 over at once.
@@ -278,8 +278,8 @@ class Daemon:
         await self._server.listen(self._sockets.api)
 
     async def _begin(self) -> None:
-        """Begin what needs the kernels at once: the front's dumps, and the reign of a daemon that shares its state,
-        which would keep readers waiting."""
+        """Wait until the kernels are loaded. Then start the standby, which may become the leader, and open the front's
+        listener. A leader without kernels would keep readers waiting."""
         await self._kernels.wait()
         if self._serving.standby is not None and not self._ending:
             self._serving.standby.start()

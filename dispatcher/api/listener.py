@@ -31,7 +31,7 @@ class Listener(uvicorn.Server):
         on_started: Callable[[], None],
     ) -> None:
         """`shutdown_s`: how long a shutdown waits for answers that are being sent; `on_started`: called once the
-        listener is open. Raises BinlogError if the files of `api.tls` are no certificate and its key."""
+        listener is open. Raises BinlogError if the files of `api.tls` do not contain a certificate and its key."""
         self._on_started = on_started
         self._protocol = bounded_protocol(api_limits(settings))
         self._protocol.tls = tls_of_listener(settings.tls, "api.tls")

@@ -67,9 +67,10 @@ class _Progress:
 
 
 def inspect_each_type() -> None:
-    """Inspect the binlog with one column of each type, so that numba compiles the kernels that decode rows.
+    """Inspect the sample binlog, which has one column of each type, so that numba compiles the kernels that decode
+    rows.
 
-    Raises RuntimeError if it cannot be shown.
+    Raises RuntimeError if the binlog cannot be shown.
     """
     from dispatcher.binlog.kernel.sample import SAMPLE  # noqa: PLC0415
     from dispatcher.inspect.command import parse_options, run_inspection  # noqa: PLC0415

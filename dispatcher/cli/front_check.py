@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FrontReport:
-    """`line` says which consumers the front serves; "" if the settings have no section `front`."""
+    """`line` names the consumers that the front serves; "" if the settings have no section `front`."""
 
     line: str = ""
     warnings: tuple[str, ...] = ()

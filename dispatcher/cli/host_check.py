@@ -1,4 +1,5 @@
-"""Checks this machine for the command `check`: what a start of the daemon would fail at, apart from the servers."""
+"""Checks this machine for the command `check`: finds everything that would make a start of the daemon fail, except
+faults of the servers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The command `init`: asks a server, prints or applies what it lacks, creates the daemon's account, and writes the
-settings.
+"""The command `init`: examines a server, prints or applies the settings that the server lacks, creates the daemon's
+account, and writes the daemon's settings.
 
 The password of the account is made here and written into a file that only its owner can read. It is never printed,
 because other people may see the terminal, its history and a recording of a CI job.
@@ -331,7 +331,7 @@ def _without(password: str, text: str) -> str:
 
 
 def _examined(files: Files, password: str) -> list[BinlogError]:
-    """Log in with the new account, as the daemon does. Returns what the daemon will fail at."""
+    """Log in with the new account, as the daemon does. Returns the errors that would make the daemon fail."""
     from dispatcher.model.subscription import is_pattern  # noqa: PLC0415
     from dispatcher.mysql.login import connect  # noqa: PLC0415
     from dispatcher.mysql.server_settings import examine  # noqa: PLC0415
@@ -351,7 +351,7 @@ def _say_next(
     options: Sequence[str],
     remaining: Sequence[BinlogError],
 ) -> None:
-    """`options`: lines of the server's option file; `remaining`: what the daemon would fail at."""
+    """`options`: lines of the server's option file; `remaining`: the errors that would make the daemon fail."""
     from dispatcher.cli.init_text import SQL_FILE  # noqa: PLC0415
 
     if options:

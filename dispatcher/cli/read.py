@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _FILES = "files:"
 _MARIADB_GTID = re.compile(r"\d+-\d+-\d+(,|\Z)")
 _FORMS = "write the name of a consumer, mysql://user@host:3306/shop,billing.orders, or files:FOLDER"
-# How long a call may take longer than the daemon waits for transactions.
+# How much longer a call may take than the time for which the daemon waits for transactions.
 _CALL_S = 60.0
 
 Run = Callable[["ChangeSource"], Awaitable[None]]
@@ -354,7 +354,8 @@ async def _read_directly(
 
 
 def _selection(names: str) -> tuple[list[str], list[str]]:
-    """Returns the databases, and the tables, () for all tables of the databases, of an address's path."""
+    """Returns the databases and the tables that an address's path names. No tables, (), means all tables of the
+    databases."""
     given = [name for name in names.strip("/").split(",") if name]
     tables = [name for name in given if "." in name]
     whole = [name for name in given if "." not in name]

@@ -42,7 +42,7 @@ class DaemonReadings:
         self._address = address
 
     def read_rates(self) -> bool:
-        """Make the first reading. The daemon computes the rates of the second reading from the first reading on.
+        """Make the first reading. The rates in the second reading are those of the time since the first reading.
         Returns True."""
         self.read()
         return True

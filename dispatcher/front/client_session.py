@@ -252,8 +252,8 @@ T = TypeVar("T")
 
 
 def _slices(items: Sequence[T]) -> Iterator[tuple[tuple[T, ...], bool, bool]]:
-    """Yield items in slices of _SLICE_ROWS, each with whether it is the first and the last one. Yields one slice if
-    there are no items."""
+    """Yield items in slices of _SLICE_ROWS. With each slice, yield True if it is the first one, and True if it is the
+    last one. If there are no items, yield one empty slice."""
     for begin in range(0, len(items) or 1, _SLICE_ROWS):
         end = begin + _SLICE_ROWS
         yield tuple(items[begin:end]), begin == 0, end >= len(items)

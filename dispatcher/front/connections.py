@@ -43,8 +43,9 @@ class Connected:
 class Connections:
     """All clients that have logged in, by the number of their connection.
 
-    A consumer, or a token, may take a further connection while it has fewer connections than are free. So none of them
-    takes all connections, and each further one can take half of what the earlier ones have left.
+    A consumer, or a token, may take a further connection while it has fewer connections than are free. So no consumer
+    or token takes all connections, and each further consumer or token can take half of the connections that the earlier
+    ones have left.
     """
 
     def __init__(self, maximum: int) -> None:
@@ -53,7 +54,7 @@ class Connections:
         self._held: Counter[ShareHolder] = Counter()
 
     def require_room(self, login: FrontLogin) -> None:
-        """Raise WireError 1203 if the client's consumer or token has its share of connections."""
+        """Raise WireError 1203 if the client's consumer or token already has its full share of connections."""
         free = self._maximum - len(self._clients)
         for holder in holders_of(login):
             if self._held[holder] >= free:

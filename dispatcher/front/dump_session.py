@@ -31,7 +31,7 @@ from dispatcher.model.position import Position
 RANGE_BYTES = 4 << 20
 WAIT_MAX_S = 30.0
 ACKNOWLEDGE_EVERY_S = 1.0
-# How often the session looks whether the source has sent its FORMAT_DESCRIPTION.
+# How often the session checks whether the source has sent its FORMAT_DESCRIPTION.
 FORMAT_AGAIN_S = 0.1
 _TURN_S = 0.004  # how long the session may send before it lets other tasks run
 HEARTBEAT_MIN_S = 0.1  # a client may ask for a period of nanoseconds, which would keep a core busy
@@ -124,7 +124,7 @@ class DumpSession:
 
     async def _send_format(self, after: Position) -> None:
         """Send the ROTATE and the FORMAT_DESCRIPTION with which a server begins each dump. Does nothing if the source
-        has not sent its own yet over the present connection."""
+        has not yet sent its FORMAT_DESCRIPTION over the present connection."""
         format_ = self._consumers().format(self._name)
         if format_ is None:
             return

@@ -40,7 +40,7 @@ class Front:
         consumers: GetConsumers,
     ) -> None:
         """`tokens`, `guesses`: the same objects as the API's; `consumers` raises NotLeaderError on a standby. Raises
-        BinlogError if the files of `front.tls` are no certificate and its key."""
+        BinlogError if the files of `front.tls` do not contain a certificate and its key."""
         self._tls = tls_of_listener(settings.tls, "front.tls")
         self._settings = settings
         self._tokens = tokens
@@ -87,8 +87,8 @@ class Front:
 
     def _version(self) -> str:
         """The server version in the greeting. The front sends the greeting before the client names its consumer, so it
-        uses the version of the first consumer whose server was reached. While no server sends its log, it uses the last
-        version."""
+        uses the version of the first consumer whose server was reached. While no server sends its log, the front uses
+        the version that it used last."""
         with suppress(BinlogError):  # a standby; `_admit` refuses the client
             consumers = self._consumers()
             formats = filter(None, map(consumers.format, consumers.names()))
@@ -97,7 +97,8 @@ class Front:
         return self._known_version
 
     async def _require_version(self, login: FrontLogin) -> None:
-        """Raise WireError 1053 if the client's greeting could not name a server's version. Its next greeting can."""
+        """Raise WireError 1053 if the greeting did not contain a server's version, because no version was known. The
+        greeting of the client's next connection contains the version."""
         if login.version == _UNKNOWN_VERSION:
             if self._known_version == _UNKNOWN_VERSION:
                 self._known_version = (await self._consumers().picture(login.user)).version
@@ -125,8 +126,8 @@ class Front:
             self._guesses.prove(client, login.secret)
 
     async def _admit(self, login: FrontLogin) -> None:
-        """Raises WireError on a standby, if the user is not the name of a consumer, if the daemon had not reached
-        a server before the greeting, and if the consumer or the token has its share of connections."""
+        """Raises WireError on a standby, if the user is not the name of a consumer, if the daemon had not reached a
+        server before the greeting, or if the consumer or the token already has its full share of connections."""
         await self._wait_after_guesses(login)
         try:
             self._consumers().subscription(login.user)

@@ -95,7 +95,7 @@ class ServedDump:
     # -- what the client has asked for -----------------------------------------------------------------------
 
     def _check(self, request: DumpRequest) -> None:
-        """Raise WireError 1236 for a request that the front does not serve, although the source would."""
+        """Raise WireError 1236 for a request that the source would serve, but the front does not."""
         if self._variables.slave_until_gtid is not None:
             raise fatal_reading("START SLAVE UNTIL is not possible here")
         if self._state is not None or request.gtids is not None:

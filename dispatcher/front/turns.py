@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-# How much work a turn may do: a byte of a question's text that is parsed is one unit, a row of an answer UNITS_PER_ROW.
-# This many units take 1 to 2 ms. A part of the work that cannot be divided has up to twice as many units.
+# How much work a turn may do. Each byte of a question's text that is parsed counts as one unit, each row of an answer
+# as UNITS_PER_ROW units. This many units take 1 to 2 ms. A part of the work that cannot be divided has up to twice as
+# many units.
 STEP_UNITS = 16 << 10
 UNITS_PER_ROW = 32
 
@@ -67,7 +68,7 @@ class Turns:
             raise
 
     def _end(self) -> None:
-        # In the next pass of the event loop, so that it reads and writes first.
+        # Give the next turn in the next pass of the event loop, so that the loop reads and writes first.
         asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
@@ -97,7 +98,8 @@ class Turn:
         self._spent = 0
 
     async def spend(self, units: int) -> None:
-        """Count work that the question has done. If the turn has done its work, pass it on and wait for the next."""
+        """Count work that the question has done. If the turn's work is used up, pass the turn on and wait for the next
+        one."""
         self._spent += units
         if self._spent >= STEP_UNITS:
             self.pass_on()
@@ -115,11 +117,11 @@ class Turn:
 
 
 class ServerTurns:
-    """Lets each token ask the servers one question at a time, so that it takes at most one of the daemon's connections
-    for questions, and its further questions wait here."""
+    """Lets each token ask the servers one question at a time. So a token uses at most one of the daemon's connections
+    for questions, and the token's further questions wait here."""
 
     def __init__(self) -> None:
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # with the number of users
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # with the number of their users
 
     @asynccontextmanager
     async def turn(self, asker: Asker) -> AsyncIterator[None]:

@@ -308,7 +308,7 @@ def _mariadb_gtid(_kind: int, raw: bytes, body: bytes) -> Fields:
 
 
 def _alter(gtid: gtid_events.MariadbGtid) -> Iterator[str]:
-    """Yield the words that say which phase of a DDL in two transactions this is, as mariadb-binlog prints it."""
+    """Yield the words for the phase of a DDL that is logged in two transactions, as mariadb-binlog prints them."""
     if gtid.alter_phase:
         yield f"{str(gtid.alter_phase.name).lower()} alter"
     if gtid.alter_of is not None:

@@ -130,11 +130,11 @@ class Range:
 
     @property
     def holds_the_rest(self) -> bool:
-        """True if all events from here on lie in the range."""
+        """True if the start was reached and there is no stop, so that all further events lie in the range."""
         return self.started and self._stop is None
 
     def first_offset(self, file: str) -> int | None:
-        """Returns the offset to read a file from, or None if the whole file lies before the start."""
+        """Returns the offset at which to begin reading a file, or None if the whole file lies before the start."""
         if not isinstance(self._start, PositionBound) or self.started:
             return FIRST_OFFSET
         number = self._number(file)

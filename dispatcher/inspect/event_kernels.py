@@ -325,8 +325,8 @@ def write_events(  # noqa: C901, PLR0911, PLR0912, PLR0915 - one branch per kind
     state: I64,
     out: U8,
 ) -> Int:
-    """Write the events from line state[LINE] on to `out`, from offset state[WRITTEN] on. Returns DONE, or the reason
-    why the kernel stops before the event at line state[LINE]."""
+    """Write events to `out`, beginning with the event at line state[LINE], and at offset state[WRITTEN] of `out`.
+    Returns DONE, or the reason why the kernel stops before the event at line state[LINE]."""
     buf, lines = block.buf, block.lines
     o: Int = state[WRITTEN]
     for line in range(state[LINE], len(lines)):
@@ -396,10 +396,10 @@ def write_events(  # noqa: C901, PLR0911, PLR0912, PLR0915 - one branch per kind
 
 @njit
 def bodies_in_force(block: BlockEvents, first: Int, known: BodyArrays, ids: I64, found: I64) -> Int:
-    """Find the TABLE_MAP of each rows event from line `first` on, up to a TABLE_MAP whose body is not known. Sets the
-    entry of each rows event in `found` to the line of its TABLE_MAP's body plus 1, and the entry of any other event to
-    0. Returns the line of the unknown TABLE_MAP, or the number of events. `ids`: a copy of `known.ids`, which this
-    function may change."""
+    """Find the TABLE_MAP of each rows event, beginning at line `first`, up to a TABLE_MAP whose body is not known. Sets
+    the entry of each rows event in `found` to the line of its TABLE_MAP's body plus 1, and the entry of any other event
+    to zero. Returns the line of the unknown TABLE_MAP, or the number of events. `ids`: a copy of `known.ids`, which
+    this function may change."""
     buf, lines = block.buf, block.lines
     for line in range(first, len(lines)):
         kind = lines[line, TYPE]

@@ -135,8 +135,8 @@ class KnownBodies:
             fields[kernels.TABLE] = -1
 
     def decoded_extras(self, block: kernels.BlockEvents, first: int) -> Extras:
-        """Decode the extra columns of the rows events from line `first` on, up to a TABLE_MAP whose body is not known.
-        Sets `block.extra_at` for these events."""
+        """Decode the extra columns of the rows events, beginning at line `first`, up to a TABLE_MAP whose body is not
+        known. Sets `block.extra_at` for these events."""
         found = np.zeros(len(block.lines), np.int64)
         end = kernels.bodies_in_force(block, first, self.arrays, self._ids.copy(), found)
         found[:first] = found[end:] = 0

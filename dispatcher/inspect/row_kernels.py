@@ -63,7 +63,7 @@ HEAD_ROOM = 96  # the most bytes of a row's head, without the name of its table
 NUMBER_ROOM = 48
 
 ANY = 0xFF  # greatest byte of UTF-8
-# Maps each form from TEXT on to the form in which the bytes are written, whether they are in the log or in
+# Maps TEXT and each form after it to the form in which the bytes are written, whether they are in the log or in
 # `Extras.data`.
 _PLAIN: I64 = np.zeros(EXTRA_TEXT_OR_BYTES + 1, np.int64)
 _PLAIN[[TEXT, EXTRA_TEXT]] = TEXT
@@ -226,7 +226,7 @@ def _put_bytes(data: U8, p: Int, size: Int, least: Int, out: U8, o: Int) -> Int:
 
 @njit
 def put_double(bits: Int, out: U8, o: Int) -> Int:
-    """Write the double with these (uint64) bits in the fewest digits. Numbers from 1e+10 on and below 1e-6 get an
+    """Write the double with these (uint64) bits in the fewest digits. A number of 1e+10 or more, or below 1e-6, gets an
     exponent. Needs room for 34 bytes."""
     if bits >> np.uint64(63):
         out[o] = 45
@@ -582,9 +582,10 @@ def put_events(  # noqa: PLR0913 - arrays of one run
     ends: I64,
     out: U8,
 ) -> Int:
-    """Write the rows of one table's events from `line` on to `out`, the number of each event's rows to `counts`, and
-    the end of each event's text to `ends`. Returns the number of events, or the line of the first event that is not
-    written. The count of this event is FULL if `out` has no room for it, and REFUSED if the kernel cannot write it."""
+    """Write the rows of one table's events to `out`, beginning with the event at line `line`. Also write the number of
+    each event's rows to `counts`, and the end of each event's text to `ends`. Returns the number of events, or the line
+    of the first event that is not written. The count of this event is FULL if `out` has no room for it, and REFUSED if
+    the kernel cannot write it."""
     o = ends[line - 1] if line else np.int64(0)
     pair = np.int64(0)
     for i in range(line):

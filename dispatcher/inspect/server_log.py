@@ -38,7 +38,8 @@ _GTID_LISTS = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
 
 class RemoteLog:
-    """The log of a server from a file on. With `follow`, it has no end; otherwise it ends at the end of the log.
+    """The log of a server, beginning with one of its files. With `follow`, the reading never ends; otherwise it ends at
+    the end of the log.
 
     The log begins with `file`. If `file` is "" and `start` is a GTID or a position with a file, the log begins with the
     file that contains `start`. Otherwise it begins with the oldest file.

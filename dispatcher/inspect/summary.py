@@ -40,8 +40,8 @@ class TransactionCounts:
 
 
 class Summary:
-    """Counts entries in the order of the log. Of a compressed transaction, the summary counts the events after
-    decompression, but the bytes before it."""
+    """Counts entries in the order of the log. For a compressed transaction, the summary counts the events after
+    decompression, but the bytes before decompression."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}

@@ -17,8 +17,8 @@ def leader_patience_s(lease_s: float) -> float:
 
 
 def standby_patience_s(lease_s: float) -> float:
-    """At least as long as a leader waits, so that a database that is fast enough for a leader is fast enough for a
-    campaign."""
+    """Return how long a standby waits: at least as long as a leader, so that a database that is fast enough for a
+    leader is also fast enough for a campaign."""
     return max(min(lease_s, STANDBY_S), leader_patience_s(lease_s))
 
 

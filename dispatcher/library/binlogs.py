@@ -91,7 +91,7 @@ class Binlog:
 
     @property
     def acknowledged(self) -> Position:
-        """The acknowledged position. After a crash, the binlog continues at it."""
+        """The acknowledged position. After a crash, the binlog continues at this position."""
         return self._session.acknowledged
 
     def status(self) -> dict[str, Any]:

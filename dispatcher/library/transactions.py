@@ -106,7 +106,7 @@ class Transaction:
 
     @property
     def committed_at(self) -> datetime:
-        """The time of the commit in UTC: in microseconds from MySQL 8.0 on, else in seconds."""
+        """The time of the commit in UTC: in microseconds for MySQL 8.0 and newer, else in seconds."""
         return _EPOCH + timedelta(microseconds=self._record.commit_us)
 
     @property

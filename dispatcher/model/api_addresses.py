@@ -1,8 +1,8 @@
 """Parses a reader's list of daemon addresses, and chooses the address for the reader's next request. Does no I/O.
 
-Of several daemons with one state store, one is the leader, which answers the calls of readers. The others are standbys:
-they answer NOT_LEADER and name the leader's address. Each request contains the reader's token. So the reader sends
-requests only to the addresses of its own list, even if a standby names another address.
+If several daemons share a state store, one of them is the leader and answers the calls of readers. The others are
+standbys: they answer NOT_LEADER and name the leader's address. Each request contains the reader's token. So the reader
+sends requests only to the addresses of its own list, even if a standby names another address.
 """
 
 from __future__ import annotations

@@ -271,8 +271,8 @@ class BinlogError(Exception):
         return POLICY[self.kind].action
 
     def at(self, where: str) -> BinlogError:
-        """Return a copy of the fault whose place is `where`, followed by the fault's own place. So the outermost place
-        comes first."""
+        """Return a copy of the fault in which `where` stands before the fault's own place. So the outermost place comes
+        first."""
         place = f"{where}, {self.where}" if self.where else where
         error = type(self)(self.kind, self.what, where=place, remedy=self.remedy)
         error.__cause__ = self.__cause__

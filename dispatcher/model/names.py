@@ -1,9 +1,10 @@
 """The names of databases and tables as a server with `lower_case_table_names` compares them.
 
-The servers fold a name by the collation utf8mb3_general_ci: each character of the Unicode plane 0 by itself, by a table
-that Unicode has since extended. So Python's `str.lower` would fold other characters, too, such as U+023A, and one
-character to two (U+0130). MySQL 5.6 and 9.7 and MariaDB 10.11 and 11.8 use the same table (`test_names_servers`).
-Sources: MySQL manual, "Identifier Case Sensitivity"; strings/ctype-utf8.c of both servers, my_unicase_default.
+The servers fold a name by the collation utf8mb3_general_ci. They fold each character of Unicode's plane 0 separately,
+by a table that Unicode has since extended. So Python's `str.lower` is not suitable: it also folds characters that the
+servers do not fold, such as U+023A, and it replaces U+0130 by two characters. MySQL 5.6 and 9.7 and MariaDB 10.11 and
+11.8 use the same table (`test_names_servers`). Sources: MySQL manual, "Identifier Case Sensitivity";
+strings/ctype-utf8.c of both servers, my_unicase_default.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The state of a server at one moment that the front shows: variables, the log's files, the end of the log.
+"""The state of a server at one moment, as the front shows it: variables, the log's files, the end of the log.
 
-A client of the front sees only the variables in `SHOWN_VARIABLES`. The list contains variables that describe how the
-server writes its log, and variables that drivers read at login. Variables with paths, addresses, accounts or secrets
-are not in this list.
+A client of the front sees only the variables in `SHOWN_VARIABLES`. This list contains the variables that describe how
+the server writes its log, and variables that drivers read at login. Variables with paths, addresses, accounts or
+secrets are not in this list.
 """
 
 from __future__ import annotations

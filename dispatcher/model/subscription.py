@@ -8,8 +8,8 @@ names.
 
 A table belongs to a subscription if its database matches `databases`, the table matches `tables` (or `tables` is None),
 and the table does not match `exclude_tables`. Only names are compared. So if CREATE or RENAME gives a table a matching
-name, the table belongs to the subscription from that statement on. The statement itself is delivered if at least one
-name in it belongs to the subscription.
+name, the table belongs to the subscription after that statement. The statement itself is delivered if at least one name
+in it belongs to the subscription.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def covers_database(allowed: str, wanted: str) -> bool:
 
 
 class NamePatterns:
-    """Names, and patterns of names. `lower_case_table_names`: the setting of the server that has the names."""
+    """Names, and patterns of names. `lower_case_table_names`: the setting of the server on which the names exist."""
 
     def __init__(self, patterns: Iterable[str], lower_case_table_names: int = 0) -> None:
         self._lower_case = lower_case_table_names

@@ -35,9 +35,10 @@ def account_statements(
     copies: bool,
     partial_revokes: bool,
 ) -> list[str]:
-    """Return the statements, without semicolons. `databases`: names, or patterns of names, which need SELECT on all
-    databases. `copies`: True if the mirror copies tables with the account. `partial_revokes`: the server's variable; if
-    it is on, `_` and `%` in the name of a GRANT's database are not wildcards."""
+    """Return the statements, without semicolons. `databases`: names or patterns of names. If one of them is a pattern,
+    the account gets SELECT on all databases. `copies`: True if the mirror copies tables with the account.
+    `partial_revokes`: the server's variable; if it is on, `_` and `%` in the name of a GRANT's database are not
+    wildcards."""
     account = f"'{name}'@'%'"
     everywhere = ["REPLICATION SLAVE"]
     everywhere.append("BINLOG MONITOR" if facts.flavour == "mariadb" else "REPLICATION CLIENT")

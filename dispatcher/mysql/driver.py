@@ -9,9 +9,9 @@ The server chooses the authentication method, and several methods reveal the pas
 methods always reveal it. Without TLS, the SHA-256 methods reveal it if they use an RSA key that the server sends,
 because any program that answers in place of the server can send such a key. Therefore the clear-text methods require
 TLS with a verified certificate. The RSA key comes from the settings; a key that the server sends is accepted only if
-the settings allow it, or on the loopback. Over TLS the SHA-256 methods send the password even if the certificate was
-not verified, as MySQL's own client does: a refusal would prevent every first login to a server without a known CA. The
-command `check` warns about such connections.
+the settings allow it, or if the server is on the loopback interface. Over TLS the SHA-256 methods send the password
+even if the certificate was not verified, as MySQL's own client does: a refusal would prevent every first login to a
+server without a known CA. The command `check` warns about such connections.
 
 `blocking_dump` and `dump_stream` read dumps from the socket, without this class and with their own limits.
 """

@@ -199,7 +199,8 @@ _LOG_ERRORS: tuple[tuple[ErrorKind, str | None, tuple[str, ...]], ...] = (
 
 
 def server_error(number: int, text: str, *, where: str = "") -> BinlogError:
-    """Return the error for the number and text of a server's error packet, or of PyMySQL (numbers from 2000 on)."""
+    """Return the error for the number and text of a server's error packet, or of an error of PyMySQL (numbers of 2000
+    and above)."""
     what = f"{text.strip()[:_TEXT_MAX].rstrip('.')} (MySQL error {number})"
     if number == FATAL_READING_LOG:
         lower = text.lower()

@@ -1,4 +1,4 @@
-"""Parses SHOW GRANTS: the privileges of an account, as far as replication needs them, and finds those that it lacks.
+"""Parses the answer to SHOW GRANTS as far as replication needs it, and finds the privileges that the account lacks.
 
 The lines are SQL, `GRANT <privileges> ON <level> TO <account> ...`, in the server's own quoting. Other queries for
 privileges need SELECT on the tables of the `mysql` database. Database names in the level of a GRANT may be patterns

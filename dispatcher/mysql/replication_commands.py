@@ -1,8 +1,8 @@
 """The commands by which a replica asks for a log, and the errors with which a server refuses them.
 
-The daemon acts as a replica: it sets session variables that say what it understands, and sends COM_BINLOG_DUMP or
-COM_BINLOG_DUMP_GTID. After that only the server sends. PyMySQL has no functions for these commands, so this module uses
-its private names.
+The daemon acts as a replica: it sets session variables that declare what the daemon understands, and sends
+COM_BINLOG_DUMP or COM_BINLOG_DUMP_GTID. After that only the server sends. PyMySQL has no functions for these commands,
+so this module uses its private names.
 
 Sources: MySQL manual, "COM_BINLOG_DUMP", "COM_BINLOG_DUMP_GTID", "COM_REGISTER_SLAVE"; sql/rpl_source.cc,
 sql/rpl_binlog_sender.cc; MariaDB knowledge base, "Replication protocol".
@@ -53,7 +53,7 @@ class Identity:
 
     @classmethod
     def _from(cls, server_uuid: UUID) -> Identity:
-        # People give small ids to servers, so the daemon uses ids from 2^31 on.
+        # People give small ids to servers, so the daemon uses ids of 2^31 and above.
         return cls(server_uuid, 0x8000_0000 | server_uuid.int & 0x7FFF_FFFF)
 
 
@@ -65,7 +65,8 @@ def introduce(
     checksum: bool,
     heartbeat_s: float = 0,
 ) -> None:
-    """Set the session variables that say what a replica understands. Servers ignore variables that they do not know.
+    """Set the session variables that declare what a replica understands. Servers ignore variables that they do not
+    know.
 
     `checksum`: True to get events as they are in their files. If False, the server strips checksums, or refuses to send
     an event that has a checksum. Raises `BinlogError`.
@@ -159,9 +160,10 @@ def ask_by_domains(
 ) -> None:
     """Request a dump from MariaDB of all transactions that follow those of `state`, the newest GTID of each domain.
 
-    In each domain, the server sends what follows exactly this GTID in its log. It refuses a GTID that its log does not
-    contain; if `strict` is True (@slave_gtid_strict_mode), also a GTID between two that its log contains. A file and
-    offset in the request would be ignored. Without `follow`, the dump ends at the end of the log.
+    In each domain, the server sends the transactions that follow this GTID in its log. It refuses a GTID that its log
+    does not contain. If `strict` is True (@slave_gtid_strict_mode), it also refuses a GTID that lies between two GTIDs
+    of its log. The server would ignore a file and offset in the request. Without `follow`, the dump ends at the end of
+    the log.
     """
     settings = (
         "@slave_connect_state = %s, @slave_gtid_strict_mode = %s, @slave_gtid_ignore_duplicates = 0"
@@ -197,7 +199,7 @@ def dump_ended(packet: bytes, label: str) -> BinlogError:
 
 
 def at_end(packet: bytes) -> bool:
-    """True if a packet says that the dump has ended."""
+    """True if a packet marks the end of the dump."""
     return packet[:1] == b"\xfe" and len(packet) < 9
 
 

@@ -1,9 +1,8 @@
 """Reads facts about a server.
 
 Works on MySQL 5.6 to 9.7 and MariaDB 10.5 to 11.8. Variables are read as `@@GLOBAL.x`, because this form returns a
-whole GTID set: SHOW VARIABLES cuts values at 1024 characters from MySQL 5.7 on. A first query asks which of the
-variables exist, because not every server has all of them: MySQL 5.6 has no `binlog_row_metadata`, and MariaDB has no
-`gtid_mode`.
+whole GTID set: SHOW VARIABLES cuts values at 1024 characters since MySQL 5.7. A first query asks which of the variables
+exist, because not every server has all of them: MySQL 5.6 has no `binlog_row_metadata`, and MariaDB has no `gtid_mode`.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class ServerFacts:
     offset: int
     expire_seconds: (
         int | None
-    )  # None: never purged by age, or the service does not tell the account
+    )  # None: never purged by age, or the service does not show it to the account
     lower_case_table_names: int
     # log_slave_updates: the log also holds what the server has replicated from other servers
     logs_replicated: bool = False
@@ -130,13 +129,14 @@ def read_facts(connection: Connection) -> ServerFacts:
 
 
 def read_variables(connection: Connection) -> ServerFacts:
-    """Return the facts that the server's variables tell, without the log's files and position. Needs no privilege."""
+    """Return the facts that follow from the server's variables, without the log's files and position. Needs no
+    privilege."""
     return _understood_facts(connection, _variables(connection))
 
 
 def _kept_seconds(connection: Connection, table: str) -> int | None:
-    """Return how long a service keeps binlogs that does not purge by the server's variables; None if the server refuses
-    to answer. NULL, or no row, means that the service purges them as soon as it can."""
+    """Return how long binlogs are kept by a service that does not purge them by the server's variables; None if the
+    server refuses to answer. NULL, or no row, means that the service purges them as soon as it can."""
     query = f"SELECT value FROM {table} WHERE name = 'binlog retention hours'"
     try:
         return 3600 * sum(
@@ -309,7 +309,7 @@ def _facts(variables: Mapping[str, str]) -> ServerFacts:
 
 
 def _has_replicated(variables: Mapping[str, str], *, mariadb: bool) -> bool:
-    """True if the server has transactions of other servers, as far as its GTIDs say. Needs no privilege, unlike SHOW
+    """True if the server's GTIDs show that it has transactions of other servers. Needs no privilege, unlike SHOW
     REPLICA STATUS."""
     if mariadb:
         return variables.get("gtid_slave_pos", "") != ""
@@ -339,7 +339,7 @@ def _is_on(variables: Mapping[str, str], name: str, default: str = "OFF") -> boo
 
 
 def says_replica(version: str) -> bool:
-    """True if the server's statements say source and replica instead of master and slave."""
+    """True if the server's statements use the words source and replica instead of master and slave."""
     return not is_mariadb(version) and version_numbers(version) >= (8, 2)
 
 

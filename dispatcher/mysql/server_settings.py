@@ -42,7 +42,7 @@ class SettingChange:
 
     @property
     def remedy(self) -> str:
-        """All of this as one sentence."""
+        """How to make the change, as one sentence."""
         in_file = ", and the same in the server's option file" if self.option else ""
         change = self.elsewhere or f"{self.statement}{in_file}"
         return change + (_SESSIONS if self.of_sessions else "")

@@ -1,9 +1,10 @@
 """Recognises the service or cluster that runs a server, and says how settings are changed there.
 
 A managed server refuses SET GLOBAL: its settings belong to a parameter group or to flags, and some services purge
-binlogs by rules of their own. `SERVICES` is one table: by which variables a service is recognised, and its remedies.
-The page under docs/servers/ of each service names the vendor's documentation from which its row comes. Recognition
-costs no question of its own: `server_facts` reads these variables with its own.
+binlogs by rules of their own. `SERVICES` is a table with one row for each service: the variables by which the service
+is recognised, and its remedies. The page under docs/servers/ of each service names the vendor's documentation from
+which its row comes. The recognition needs no separate query: `server_facts` reads these variables together with its
+own.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ class Service:
     """`name`: as its vendor writes it; `page`: its page of the documentation. `signs`: variables with regular
     expressions; the service is recognised if one of them is found in its variable's value.
 
-    Remedies, "" for those of a server whose settings its owner changes by SQL: `change`: how to set `{variable}` to
+    Remedies, each "" if the owner of the server makes this change by SQL: `change`: how to set `{variable}` to
     `{value}`; `log_bin`: how to turn the binlog on; `retention`: how to keep binlogs for a week. `retention_table`: the
-    table (`name`, `value`) with the hours for which this service keeps binlogs, if the server's variables do not say
-    it. `others_write`: True if the binlog holds what other nodes write only with log_slave_updates. `refusal`: why the
-    daemon cannot read this service, "" if it can.
+    table (`name`, `value`) with the hours for which this service keeps binlogs, if the server's variables do not show
+    it. `others_write`: True if the binlog contains the writes of other nodes only when log_slave_updates is on.
+    `refusal`: why the daemon cannot read this service, "" if it can.
     """
 
     name: str
@@ -142,5 +143,6 @@ VARIABLES = tuple(dict.fromkeys(name for each in SERVICES for name, _ in each.si
 
 
 def service_of(variables: Mapping[str, str]) -> Service:
-    """Return the service that runs a server with these variables. A variable that the server lacks is absent."""
+    """Return the service that runs a server with these variables. `variables` does not contain variables that the
+    server lacks."""
     return next((each for each in SERVICES if each.is_recognised(variables)), OWN)

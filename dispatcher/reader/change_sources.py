@@ -54,7 +54,7 @@ class DaemonConsumer:
     """A consumer of a running daemon.
 
     `acknowledges`: False to read without acknowledging, beside the consumer's own reader. After the first answer, the
-    source repeats a call that failed for a reason that passes (the daemon restarts, another daemon takes over).
+    source repeats a call that failed for a temporary reason (the daemon restarts, another daemon takes over).
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class DaemonConsumer:
         self._after = self._end
 
     async def close(self) -> None:
-        """Store the last acknowledgement; the other ones are part of the next `read`."""
+        """Store the last acknowledgement. Each earlier acknowledgement was sent with the `read` that followed it."""
         if self._acknowledges and self._after is not None:
             body = {"session": self._session, "position": self._after}
             await self._answer("ack", body)

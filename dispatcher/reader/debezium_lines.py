@@ -2,7 +2,7 @@
 
 A row's line has the keys `before`, `after`, `source`, `transaction`, `op` (c, u or d), `ts_ms`, `ts_us` and `ts_ns`. An
 update that changes the primary key becomes a deletion and an insertion. A statement's line has the keys of the
-connector's schema changes, without `tableChanges`. `docs/read.md` says what differs from Debezium.
+connector's schema changes, without `tableChanges`. `docs/read.md` lists the differences from Debezium.
 """
 
 from __future__ import annotations

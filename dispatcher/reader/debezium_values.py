@@ -67,7 +67,7 @@ def _dates(values: pa.Array, column: Column) -> tuple[pa.Array, int | str]:
     if kind.tz is None:
         micros = values.cast(pa.int64())
         return micros if digits > _MILLIS else pc.divide(micros, 1000), 0
-    plain = values.view(pa.timestamp("us")).cast(pa.string())  # fast, unlike that of an instant
+    plain = values.view(pa.timestamp("us")).cast(pa.string())  # faster than a cast with a time zone
     texts = pc.binary_replace_slice(plain, 10, 11, "T")
     end = _SECONDS_END + (digits + 1 if digits else 0)
     return pc.binary_replace_slice(texts, end, _MICROS_END, "Z"), "1970-01-01T00:00:00Z"
@@ -100,7 +100,7 @@ def _unscaled_text(text: str) -> bytes:
 
 
 def _geometries(values: pa.StructArray, *, has_point: bool) -> pa.StructArray:
-    """Returns geometries without the SRID 0, which is null, and of a POINT also x and y."""
+    """Returns geometries in which the SRID 0 is replaced by null. The geometry of a POINT also has x and y."""
     srid, wkb = values.field("srid"), values.field("wkb")
     srid = pc.if_else(pc.equal(srid, 0), None, srid)
     if not has_point:

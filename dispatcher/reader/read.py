@@ -14,8 +14,8 @@ from dispatcher.reader.outputs import LineOutput
 async def copy_changes(
     source: ChangeSource, lines: ChangeLines, output: LineOutput, *, once: bool
 ) -> None:
-    """Write the changes of the source as they come. `once`: return when the end of the log is reached that was the end
-    at the first answer. Raises `BinlogError`, and BrokenPipeError if the reader of standard output is gone."""
+    """Write the changes of the source as they come. `once`: return at the place that was the end of the log when the
+    first answer came. Raises `BinlogError`, and BrokenPipeError if the reader of standard output is gone."""
     target: tuple[int, int] | None = None
     while True:
         delivered = await source.read()
@@ -29,8 +29,8 @@ async def copy_changes(
 
 
 def end_at_signals() -> None:
-    """Let SIGINT and SIGTERM cancel the current task: it ends between two ranges, or repeats its range at the next
-    run."""
+    """Let SIGINT and SIGTERM cancel the current task. If the task ends within a range, the next run repeats this
+    range."""
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()

@@ -33,7 +33,7 @@ ClientDecls = Mapping[ClientKey, ClientDecl]
 
 @dataclass(frozen=True, slots=True)
 class RegistryChanges:
-    """Names of consumers. `changed` also contains the consumers of which only the connection has changed."""
+    """Names of consumers. `changed` also contains the consumers for which only the connection settings have changed."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -51,8 +51,8 @@ class ClientRegistry:
         on_error: Callable[[str, BaseException], None],
         kernels_loaded: KernelsLoaded = loaded_already,
     ) -> None:
-        """`allocate`: see `Client`; `on_error` is called with the name and the exception of each task that a defect
-        ends; `kernels_loaded`: see `ClientService`."""
+        """`allocate`: see `Client`; `on_error` is called with the name and the exception of each task that ends because
+        of a defect; `kernels_loaded`: see `ClientService`."""
         self.sessions = ConsumerSessions(store)
         self._store = store
         self._make_service = partial(

@@ -255,8 +255,9 @@ class ConsumerSessions:
         """Open a session at a place of the server's present log, wherever the consumer is. Raises BinlogError as
         `position_of` does.
 
-        The place has a new epoch if the log is no longer the one that the consumer has read, or if the place is a set
-        with gaps that the consumer has never passed, although it lies between two sets that the consumer has passed.
+        The place gets a new epoch in two cases. First, the server's log is no longer the log that the consumer has
+        read. Second, the `seq` of the place lies within the consumer's queue, but the queue never had the place's GTID
+        set, as for a set with gaps.
         """
         session = await self._started_or_failed(name)
         if not await log_was_replaced(session):
@@ -336,9 +337,10 @@ class ConsumerSessions:
     def called(
         self, name: str, number: int, caller: Caller, *, unknown_definitions: bool = False
     ) -> None:
-        """Record that a reader has called the consumer. If `number` is the newest session, also record the caller, and
-        that it understands TABLE_MAPs that are marked as unknown: after a restart, the daemon does not know what the
-        session declared when it was opened. Ignores an unknown consumer, because the call itself is refused."""
+        """Record that a reader has called the consumer. If `number` is the newest session, also record the caller. With
+        `unknown_definitions`, record that the reader understands TABLE_MAPs that are marked as unknown: after a
+        restart, the daemon does not know what the reader declared when it opened the session. If the consumer is
+        unknown, do nothing, because the call itself is refused."""
         session = self._sessions.get(name)
         if session is not None:
             self._called.add(name)
@@ -438,8 +440,8 @@ class ConsumerSessions:
         return await session.runner.look_ups.ask(("statement", statement), version, look_up)
 
     async def dump_refusal(self, name: str, asked: AskedDump) -> DumpRefusal | None:
-        """Return the refusal of the consumer's server if a client asked it for this dump; None if it accepts the
-        dump. The answer is never an old one."""
+        """Ask the consumer's server whether it would send this dump to a client. Return the server's refusal; None if
+        the server accepts the dump. The answer never comes from a cache."""
         runner = self.get(name).runner
         return await runner.look_ups.ask_now(lambda: runner.source.server().dump_refusal(asked))
 

@@ -57,7 +57,8 @@ class Kernels:
 
     def __init__(self, loads: Sequence[Load], packages: Sequence[str], log: Logger | None) -> None:
         """`loads`: functions each of which loads some kernels; those that take longest to compile come first.
-        `packages`: the packages that these kernels and their parts are in. `log`: gets the progress."""
+        `packages`: the packages that contain these kernels and their parts. `log`: the log to which the progress is
+        written."""
         self._loads = loads
         self._log = log
         self._children: list[BaseProcess] = []
@@ -88,7 +89,7 @@ class Kernels:
 
     @property
     def status(self) -> str:
-        """What is being done, for people; "" once the kernels are loaded."""
+        """The progress as a text for people; "" once the kernels are loaded."""
         return "" if self.loaded else f"{COMPILING}: {self.done} of {self.total}"
 
     async def wait(self) -> None:
@@ -143,7 +144,8 @@ class Kernels:
         release_compiler()
 
     def _begin(self) -> None:
-        """Start the child processes. Each takes the next of `loads` from a pipe, until none is left."""
+        """Start the child processes. Each child takes the number of its next load from a pipe, until the pipe is
+        empty."""
         self._tell(logging.INFO, COMPILING, done=0, of=self.total)
         orders, give = os.pipe()
         os.write(give, bytes(range(len(self._loads))))

@@ -1,4 +1,4 @@
-"""Prepares the process of the daemon before its event loop runs: limits, permissions; and releases memory."""
+"""Prepares the daemon's process before its event loop runs: sets its limits and permissions. Also releases memory."""
 
 from __future__ import annotations
 

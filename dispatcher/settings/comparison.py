@@ -1,8 +1,8 @@
 """Compares the settings of the daemons that share a state, as far as they matter after a takeover.
 
 A daemon stores digests of its settings, never the settings themselves. Passwords, the files of passwords and of TLS,
-and addresses of the API and the front do not count: they may differ between hosts. For tokens count the rights of each
-token, not its value.
+and addresses of the API and the front do not count: they may differ between hosts. For a token, only its rights are
+compared, not its value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def digests_of(settings: Settings) -> Digests:
 
 
 def differences(leader: Mapping[str, Mapping[str, str]], own: Digests) -> dict[str, str]:
-    """Return what is different in this daemon's settings, by what it belongs to. Empty if nothing differs."""
+    """Return a description of each difference between the settings of the leader and of this daemon, by the part of the
+    settings (a key of the digests). Empty if nothing differs."""
     found = {}
     for name in sorted(leader.keys() | own.keys()):
         if name not in own:

@@ -1,8 +1,8 @@
 """The protocols of a source: a MySQL or MariaDB server, or a folder of binlog files.
 
-The daemon opens a source, asks for its description (`view`), and reads its log from a position on (`dump`). Both kinds
-of source are treated in the same way: the rules apply one history check to the view, and one splitter makes the
-batches. Only a server can answer questions about tables; `Source.server()` returns it.
+The daemon opens a source, asks for its description (`view`), and reads its log from a position (`dump`). Both kinds of
+source are treated in the same way: the rules apply one history check to the view, and one splitter makes the batches.
+Only a server can answer questions about tables; `Source.server()` returns it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DumpStream(Protocol):
         """When the first byte of the newest batches arrived, s of the monotonic clock."""
 
     def ended(self, closed: Closed) -> BinlogError:
-        """Return the error for a `Closed` among the batches."""
+        """Return the error to raise for a `Closed` that `batches` has returned."""
 
     def interrupt(self) -> None:
         """Make the current or the next call of `batches()` return an empty list at once."""
@@ -72,7 +72,7 @@ class OpenedSource(Protocol):
     def dump(
         self, mode: Mode, position: ExecutedPosition, routes: Routes, buffer_bytes: int
     ) -> DumpStream:
-        """Return a stream of the log from `position` on. Raises BinlogError."""
+        """Return a stream of the log that begins at `position`. Raises BinlogError."""
 
     def close(self) -> None: ...
 
@@ -105,7 +105,7 @@ class SchemaServer(Protocol):
         """
 
 
-SURVEY = 0  # the number that stands for surveys; the other numbers are dispatchers
+SURVEY = 0  # the number that stands for surveys; every other number is that of a dispatcher
 
 
 class Source(Protocol):

@@ -8,11 +8,11 @@ began.
 
 A binary search finds the last file whose first transaction is older than the time. Then the module reads this file up
 to the time. So a search reads a dozen file heads and one file, whatever the size of the log. Commit times may run
-backwards, because a clock was set or a statement took long. In that case older transactions that follow the position
-are delivered, too, and the search does not find a matching transaction in a file before the file that the binary search
-has found.
+backwards, because a clock was set or a statement took long. In that case, older transactions that follow the position
+are delivered, too. The search also misses a matching transaction in a file that precedes the file that the binary
+search has found.
 
-**A file and offset** mean the position after all transactions that end at the offset or before. The offset must be the
+**A file and offset** mean the position after all transactions that end at or before the offset. The offset must be the
 offset of a transaction's first event, the end of a transaction, or the beginning of a file.
 
 **MariaDB's GTIDs**, with one host, mean the position before the first transaction, in the order of the log, whose
@@ -106,7 +106,8 @@ class SearchableLog(Protocol):
     def first(self, name: str) -> FirstTransaction | None: ...
 
     def batches(self, name: str) -> Generator[Batch, None, None]:
-        """Yield the log from the beginning of a file on. Each batch is valid until the caller asks for the next."""
+        """Yield the log, starting at the beginning of a file. Each batch is valid until the caller asks for the
+        next."""
 
     def type_at(self, name: str, offset: int) -> int | None:
         """Return the type of the event that begins at an offset; None if no event begins there."""
@@ -115,7 +116,7 @@ class SearchableLog(Protocol):
 def find_starts(
     log: SearchableLog, starts: Iterable[Start]
 ) -> dict[Start, ExecutedPosition | BinlogError]:
-    """Return for each start that needs a search its position or its error. Raises BinlogError if the log cannot be
+    """For each start that needs a search, return the start's position or error. Raises BinlogError if the log cannot be
     read."""
     positions: dict[Start, ExecutedPosition | BinlogError] = {}
     for start in starts:
@@ -211,7 +212,7 @@ def at_offset(
     if offset not in (FIRST_OFFSET, between) and not _is_between(log, reading, offset):
         begins = "transaction"
         if inside:
-            # Beyond 4 GiB no dump can begin, so `type_at` knows no event there.
+            # No dump can begin beyond 4 GiB, so `type_at` finds no event there.
             if offset >> 32 or log.type_at(file, offset) is not None:
                 return reading.position
             begins = "event"
@@ -259,7 +260,8 @@ def proven(log: SearchableLog, text: str) -> ExecutedPosition:
     of these GTIDs and everything that follows them in their domains.
 
     A file lists the newest GTID of each domain before it. So the search begins in the last file that lists nothing
-    beyond `text`. There or later the log must have each GTID of `text` before a higher number of its domain.
+    beyond `text`. From this file to its end, the log must contain each GTID of `text`, before any higher number of the
+    same domain.
     """
     gtids, executed = DomainGtids.parse(text), log.end.gtids
     assert isinstance(executed, DomainGtids)
@@ -296,7 +298,8 @@ def proven(log: SearchableLog, text: str) -> ExecutedPosition:
 
 
 def _check_same(domain: int, wanted: dict[int, tuple[int, int]], server: int, number: int) -> None:
-    """Remove a domain's wanted GTID if the log has exactly this one at `number`, the first that is not lower."""
+    """Check the first GTID of the log that is not below a domain's wanted GTID. If the two are equal, remove the wanted
+    GTID, otherwise raise BinlogError. A lower `number` is ignored."""
     gtid = wanted.get(domain, (0, 0))
     if number < gtid[1]:
         return
@@ -354,7 +357,7 @@ def commit_us(event: bytes, body: bytes) -> int:
 
 def is_whole_event(event: bytes, offset: int, *, checksum: bool) -> bool:
     """True if the event's `log_pos` fits an event that begins at `offset` (compared in 32 bits), and its checksum, if
-    it has one, is right. From 11.7 on, MariaDB writes the events inside a transaction without `log_pos` (0); such an
+    it has one, is right. MariaDB 11.7 and newer write the events inside a transaction without `log_pos` (0); such an
     event must have a checksum."""
     log_pos = EventHeader.read(event).log_pos
     if log_pos != (offset + len(event)) & 0xFFFF_FFFF and (log_pos or not checksum):

@@ -16,7 +16,7 @@ It has the same contract and the same tables as the store in a file (`store`). I
   position up to which a client has read its log is stored in the same way.
 
 How durable a commit is depends on the server's settings: see `warnings`. A failover to a replica that lags loses the
-newest commits; `server.fence` says which losses the daemon notices, and what it does then.
+newest commits; `server.fence` describes which losses the daemon notices, and what it does then.
 
 Calls wait for the server, so callers use a thread. Calls from several threads are serialized by a mutex.
 """

@@ -1,5 +1,6 @@
-"""Finds for `check` what a start of the daemon would fail at: the file of the state, its folder, and the folder of the
-spill files. Changes nothing: what it creates to try a folder, it removes again."""
+"""Finds for `check` the faults that would make a start of the daemon fail: faults of the state's file, of its folder,
+and of the folder of the spill files. To try a folder, the module creates a file, and removes it again. It changes
+nothing else."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class FilesReport:
 
 
 def examine_files(settings: StateSettings) -> FilesReport:
-    """Examine the files of the state. With the state in a database, only the folder of the spill files."""
+    """Examine the files of the state. If the state is in a database, examine only the folder of the spill files."""
     errors: list[BinlogError] = []
     owner = None
     if settings.mysql is None:

@@ -1,5 +1,5 @@
-"""Reads and writes the row of the lease in the state's database, which says which daemon leads, by the clock of that
-database.
+"""Reads and writes the row of the lease in the state's database. The row names the daemon that leads, and the lease
+expires by the clock of that database.
 
 Each call is one transaction: it locks the row, passes the row to the rules (`leadership.lease`), and writes the row
 that the rules return. The row contains the time in UTC when the lease expires; the statement that reads the row

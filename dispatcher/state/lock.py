@@ -33,7 +33,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.state.private import FILE_MODE, FOLDER_MODE
 from dispatcher.state.space import FULL_REMEDY, what_failed
 
-# SQLite locks bytes from 1 GiB on. Source: its File Locking And Concurrency, section 3, and `os.h`.
+# SQLite locks bytes at offsets of 1 GiB and above. Source: its File Locking And Concurrency, section 3, and `os.h`.
 _LOCKED_BYTE = 1 << 62
 # struct flock of 64-bit Linux; `l_pid` has to be 0.
 _ONE_BYTE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED_BYTE, 1, 0)

@@ -1,11 +1,12 @@
 """Reads the rows of a table in pages, each with a statement of its own, because the driver limits the size of an answer
-(`source.mysql.driver`).
+(`mysql.driver`).
 
 A row may contain positions of some MB. So the module reads the sizes of the next rows before it reads the rows.
 
-All pages must show the same moment, so no other process may write the rows while they are read. For this, the caller
-has the lease, or has locked the store, or reads all pages in one transaction whose statements see the same moment. If
-another daemon takes the lease during the read, the term of this daemon is over, and it does not use what it has read.
+All pages must show the same moment, so no other process may write the rows while they are read. So the caller must have
+the lease, or must have locked the store, or must read all pages in one transaction whose statements see the same
+moment. If another daemon takes the lease during the read, the term of this daemon is over, and it does not use what it
+has read.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ Invariants:
   up to which the log contains nothing else for the consumer.
 * Only the daemon's user can read the files: mode 0600, the folder 0700, whatever the umask. The store narrows the modes
   of existing files.
-* Table versions belong to a client (a connection), not to a consumer. One row for each client says how far the client
-  has read its log. A version without an end of its own (`open`) is valid up to this position.
+* Table versions belong to a client (a connection), not to a consumer. One row for each client contains the position up
+  to which the client has read its log. A version without an end of its own (`open`) is valid up to this position.
 * Prepared XA transactions belong to a client too. They are stored in the same transaction as progress, so that progress
   never passes a prepare whose rows are not stored.
 
@@ -74,7 +74,7 @@ _Row = tuple[int, str | None, str | None, int]  # session, acknowledged, covered
 class StateStore:
     """An open state store. Creates the file and its folder if they do not exist.
 
-    Raises `BinlogError` (STATE_STORE) if the file cannot be opened, is damaged, was written by a newer version, or is
+    Raises `BinlogError` (STATE_STORE) if the file cannot be opened, is damaged, was written by another version, or is
     open in another process.
 
     `clock`: seconds since 1970. `exposed`: files that other users can read and whose mode cannot be changed, because

@@ -1,4 +1,4 @@
-"""Converts prepared XA transactions (`binlog.stream.xa_store`) to and from rows of the table `prepared`."""
+"""Converts prepared XA transactions (`stream.xa_store`) to and from rows of the table `prepared`."""
 
 from __future__ import annotations
 

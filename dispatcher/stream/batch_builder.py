@@ -271,7 +271,7 @@ class BatchBuilder:
 
     def _begin_carried(self, first: int, n: int) -> None:
         """Begin the part of the open transaction that belongs to the next batch. Its carried events are the `n` listed
-        events from index `first` on."""
+        events that begin at index `first`."""
         st = self.state
         st[k.TX_FIRST], st[k.TX_FLAGS], st[k.N_EVENTS] = first, CONTINUED, first + n
         kinds = self.events.kind[first : first + n]

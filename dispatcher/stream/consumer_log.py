@@ -77,8 +77,8 @@ class ConsumerLog:
     events that must be copied before it.
 
     `allocated` counts the bytes of whole segments in memory, including dropped segments of which a reader still has
-    views. `spilled` counts the bytes of the segments in files. The bytes from logical offset `committed` on belong to
-    an incomplete transaction. `rollback()` drops these bytes, also after `allocate` has raised an error.
+    views. `spilled` counts the bytes of the segments in files. The bytes at and after logical offset `committed` belong
+    to an incomplete transaction. `rollback()` drops these bytes, also after `allocate` has raised an error.
 
     Bounds: an `append` of n bytes begins segments in memory of at most 2 * n + `segment_max` bytes in total, because
     the unused rest of a segment is smaller than the unit that begins the next segment. If the log has an `allocate`,
@@ -352,9 +352,9 @@ class ConsumerLog:
         return out
 
     def opening(self, begin: int, point: CutPoint) -> list[bytes | memoryview]:
-        """Returns the bytes that a reader needs before it reads a transaction from `point` on: the transaction's
-        record, GTID and BEGIN, the table maps in force, and a record that says which event follows. `begin`: offset of
-        the transaction."""
+        """Returns the bytes that a reader needs before it can read the part of a transaction that begins at `point`:
+        the transaction's record, GTID and BEGIN, the table maps in force, and a record with the index of the next
+        event. `begin`: offset of the transaction."""
         beginning = b"".join(self.read(begin, point.beginning_end))
         record = beginning[: EventHeader.read(beginning).size]
         checksum = len(record) > RECORD_SIZE + record[NAME_SIZE_AT]

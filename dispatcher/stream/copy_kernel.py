@@ -1,5 +1,5 @@
 """The kernel that copies, for each consumer, the bytes that this consumer gets of a batch (its share). `consumer_log`
-says which bytes these are, and why.
+describes which bytes these are, and why.
 
 One call copies for many consumers, because a call costs as much as copying dozens of transactions. A *lane* is one of
 the consumers of a call. A *visit* is a transaction of the batch that the kernel must process for a lane. The *head* of
@@ -51,7 +51,7 @@ _HEAD_FIRST = 11  # index of the head's first event, -1 = none
 _MAPS_OPEN = 12  # 1 if the head contains a table map
 # The next elements are logical offsets (bytes since the log was made), except MAPS_EVENT, IN_HEAD, ROOM_AT and ROOM.
 BASE = 13  # where the segment in use begins
-CUT_FROM = 14  # from this offset on, the open transaction may be cut before a rows event
+CUT_FROM = 14  # at and after this offset, the open transaction may be cut before a rows event
 BEGINNING_END = 15  # end of the open transaction's record, GTID and BEGIN
 MAPS = 16  # beginning of the table maps in force
 MAPS_END = 17
@@ -281,7 +281,8 @@ def _copy_share(  # noqa: C901, PLR0912, PLR0913, PLR0915 - one branch per kind 
     cs: I64,
     done: I64,
 ) -> int:
-    """Copy one lane's share from cs[VISIT], cs[EVENT] on; see `copy_shares`. The lane's visits are [begin, stop)."""
+    """Copy one lane's share, beginning at cs[VISIT] and cs[EVENT]; see `copy_shares`. The lane's visits are [begin,
+    stop)."""
     for v in range(cs[VISIT], stop):
         cs[VISIT], t = v, visits[v]
         if cs[EVENT] < 0:
@@ -374,8 +375,8 @@ def _sum_up(totals: I64, done: NDArray[np.int64], begin: int, count: int) -> Non
 
 @part
 def _keep(cs: I64, done: NDArray[np.int64], begin: int, count: int) -> int:
-    """Append the columns of `count` transactions, from `begin` on, to the lane's index. Return 0 if the index has no
-    room."""
+    """Append the columns of `count` transactions, beginning with column `begin`, to the lane's index. Return 0 if the
+    index has no room."""
     room, kept = cs[KEEP_ROOM], cs[KEPT]
     if kept + count > room:
         return 0
@@ -415,7 +416,7 @@ def copy_shares(  # noqa: PLR0913 - kernels take arrays one by one
 
     `seqs`: the seq of each transaction of the batch. `visits`: the transactions to be copied; the visits of lane n are
     visits[starts[n] : starts[n + 1]], and `done` has a column for each visit. `record`: the record to copy, with epoch
-    0. `cut_bytes`: a lane's code becomes CUT before the first rows event that lies at least so many bytes behind the
+    0. `cut_bytes`: a lane's code becomes CUT before the first rows event that lies at least this many bytes behind the
     transaction's record, GTID and BEGIN.
     """
     # Taking an array out of a tuple changes the array's reference count atomically, twice. So the kernel takes the

@@ -1,5 +1,5 @@
-"""Calls the kernel that copies the bytes that each of many consumers gets of a batch (its share), and lets each
-consumer's log do what the kernel leaves to Python."""
+"""Copies the shares of many consumers. A consumer's share is the bytes that it gets of a batch. The kernel copies them;
+for the rest, this module calls the consumer's log."""
 
 from __future__ import annotations
 

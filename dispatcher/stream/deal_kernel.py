@@ -61,7 +61,7 @@ def _walk(  # noqa: PLR0913 - one branch per reason of a visit, one array per pa
                 cs = integers_at(lanes[lane, k.STATE_AT], k.STATE_SIZE)
                 if cs[k.BEGUN] or cs[k.SAVEPOINTS]:
                     _visit(seen, cursor, visits, lane, t)
-        before = ALL - 1  # route of the event before: its lanes have a visit of `t`
+        before = ALL - 1  # the previous event's route, whose lanes already have a visit of `t`
         for i in range(first[t], last[t]):
             kind, r = kinds[i] & KIND_MASK, route[i]
             if r == before or kind not in (ROWS, ROWS_END, DDL):

@@ -155,8 +155,9 @@ class EmbeddedReader:
         return True
 
     def advance(self) -> None:
-        """Read in the next chunk; after the last chunk, leave the transaction. The splitter calls this when the kernel
-        has read all events of the buffer. Raises BinlogError if the events are not exactly one transaction."""
+        """Put the next chunk into the buffer; after the last chunk, leave the transaction. The splitter calls this when
+        the kernel has read all events of the buffer. Raises BinlogError if the events are not exactly one
+        transaction."""
         frame, st = self._frames[-1], self._builder.state
         src = next(frame.runs, None) if frame.runs else None
         if src is not None:

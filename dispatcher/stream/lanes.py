@@ -1,4 +1,4 @@
-"""Finds and copies the bytes of a batch that each of many consumers at the same position gets (its share)."""
+"""Copies the shares of many consumers at the same position. A consumer's share is the bytes that it gets of a batch."""
 
 from __future__ import annotations
 

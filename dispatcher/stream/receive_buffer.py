@@ -42,7 +42,7 @@ class ReceiveBuffer:
         return memoryview(self.bytes)[self.fill : len(self.bytes) - self._scratch_bytes]  # type: ignore[arg-type]
 
     def has_room(self, at: int, size: int) -> bool:
-        """True if `size` bytes from offset `at` on fit in front of the scratch area."""
+        """True if `size` bytes fit between offset `at` and the scratch area."""
         return at + size <= len(self.bytes) - self._scratch_bytes
 
     def reserve_scratch(self, size: int) -> bool:
@@ -55,8 +55,8 @@ class ReceiveBuffer:
         return self.scratch + size <= len(self.bytes)
 
     def compact(self, at: int, front: list[U8], room: int) -> int:
-        """Fill the buffer anew: copies of `front`, and then the bytes from offset `at` on. All other bytes are dropped.
-        Return the new offset of the bytes that were at `at`.
+        """Move the received bytes that begin at offset `at`, and put copies of `front` before them. Drop all other
+        bytes. Return the new offset of the bytes that were at `at`.
 
         `room`: how many more bytes must fit; 0 if the source writes no bytes before the next call.
         """

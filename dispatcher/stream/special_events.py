@@ -353,10 +353,11 @@ class SpecialEvents:
     def _statement_fault(
         self, verb: str, statement: LoggedStatement, query: Query, out: Batches
     ) -> None:
-        """Add a fault for the consumers of the tables that a statement may change: of the databases that the event
-        lists as updated (MySQL also lists databases that the statement only reads); else of the table that the text
-        names, if no other table can change; else for all. `ignore_statements_in` counts before them. The message
-        contains the verb and the table, but not the text, which may contain values of rows."""
+        """Add a fault for the consumers of the tables that a statement may change. These are, by the first rule that
+        applies: the table's database, if it is one of `ignore_statements_in`; the databases that the event lists as
+        updated (MySQL also lists databases that the statement only reads); the table that the text names, if no other
+        table can change; all tables. The message contains the verb and the table, but not the text, which may contain
+        values of rows."""
         routes = self._builder.routes
         changed = changed_table(statement)
         own = None if changed is None else changed.table[0]

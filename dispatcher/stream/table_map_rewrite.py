@@ -105,7 +105,8 @@ def read_table_id(buf: U8, at: int) -> int:
 def rewrite(  # noqa: PLR0913 - as above
     buf: U8, ev: Events, which: I32, data: U8, starts: I64, out: U8, at: int, checksum: int
 ) -> None:
-    """Write each event that gets a new tail into `out`, from offset `at` on, and set its offset and size in `ev`."""
+    """Write each event that gets a new tail into `out`, beginning at offset `at`, and set the event's offset and size
+    in `ev`."""
     ev_off, ev_size = ev.off, ev.size
     for i in range(len(ev_off)):
         tail = which[i]

@@ -3,7 +3,7 @@
 MySQL since 5.7 and MariaDB since 10.5 write XA START ... XA END, XA PREPARE as a group under one GTID. When the
 transaction is committed or rolled back, they write XA COMMIT or XA ROLLBACK alone under another GTID. In MariaDB's
 group, the GTID event takes the place of XA START. Only the last event of the group shows whether the transaction is
-prepared: for XA COMMIT ... ONE PHASE, a server writes the same group with another last event. So from XA START on, this
+prepared: for XA COMMIT ... ONE PHASE, a server writes the same group with another last event. So after XA START, this
 module records the rows instead of listing them for consumers, until it reads one of these events:
 
 * XA PREPARE: the group counts as a transaction without events, and its recording goes to the `XaStore`;

@@ -14,7 +14,7 @@ COMPRESSED_MIN = 1 << 14  # in bytes; less data is not worth compressing
 
 
 class XaRecording:
-    """Collects the events of one XA transaction, and compresses them from `COMPRESSED_MIN` bytes on.
+    """Collects the events of one XA transaction, and compresses them as soon as they have `COMPRESSED_MIN` bytes.
 
     `store`: the store, whose free bytes limit the recording; None if no rows are needed. `at`: where the transaction
     begins. `first`: the transaction's BEGIN event, or empty. `whole`: False once the events did not fit.

@@ -77,7 +77,7 @@ class ScrapeSamples:
 
 
 def label_text(text: str) -> str:
-    """Escapes the value of a label, or a meaning."""
+    """Escapes the value of a label, or the text of a HELP line."""
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 

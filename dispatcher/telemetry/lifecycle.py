@@ -1,6 +1,6 @@
 """Events of the daemon, of its connections and of its consumers, made from the lines of the log.
 
-The rules report what they do with the effect `Note`, which the runtime logs through an `AnnouncingLog`. The
+The rules report each action by a `Note` effect. The runtime logs this effect through an `AnnouncingLog`. The
 `AnnouncingLog` writes each line to the log, and makes an event of each line that `EVENTS` contains. So the log and the
 events cannot differ.
 """

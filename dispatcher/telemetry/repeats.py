@@ -6,8 +6,8 @@ window of time. At the end of the window, one line says how often the line was r
 `last_at`). The next window is twice as long, up to an hour. After a window without a repetition, the next such line is
 written again.
 
-Before a line that says that a fault is over, the number of repetitions so far is written. Then a window of the shortest
-length begins, in which repetitions of the fault are still counted.
+Before the module writes a line that reports the end of a fault, it writes the number of repetitions so far. Then a
+window of the shortest length begins, in which repetitions of the fault are still counted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ANSWERS = frozenset({
     "settings not reloaded, nothing was changed",
 })  # fmt: skip
 
-# Maps the line that says that a fault is over to the line of that fault.
+# Maps the line that reports the end of a fault to the line that reports the fault.
 _RECOVERIES = {
     "streaming": "not connected",
     "no other daemon has this state any more": "another daemon has this state",
@@ -109,7 +109,8 @@ class Repeats:
         return lines
 
     def recovered(self, fields: Fields) -> list[dict[str, Any]]:
-        """The fields of the lines to write before a line that says that a fault is over; usually none."""
+        """The fields of the lines to write before a line that reports the end of a fault; usually there are no such
+        lines."""
         over = _RECOVERIES.get(str(fields.get("event")))
         if over is None or fields.get("level") != "info":
             return []

@@ -1,5 +1,5 @@
-"""Reports to the service manager that the daemon is ready, reloads or stops, its status in one line, and that its event
-loop runs.
+"""Reports to the service manager that the daemon is ready, reloads or stops, and that its event loop runs. Also sends
+its status in one line.
 
 The protocol is that of sd_notify(3): one datagram per message to the socket whose name is in `NOTIFY_SOCKET`. Without
 that variable nothing is sent. If the service manager cannot be reached, the daemon logs this once, and continues.

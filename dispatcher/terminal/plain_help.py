@@ -60,7 +60,7 @@ class PlainGroup(TyperGroup):
 
 class PlainTyper(typer.Typer):
     """A program, or a group of its commands, with plain help and without Typer's tracebacks, which show local variables
-    and so passwords. Typer's help with rich takes 0.4 s to load, and shows flags as if they took values."""
+    and therefore passwords. Typer's help with rich takes 0.4 s to load, and shows flags as if they took values."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(

@@ -1,1 +1,2 @@
-"""The daemon in its terms as the leader: what runs during a term, who serves readers, and what is published of it."""
+"""The daemon's terms as the leader: what runs during a term, which object answers readers, and what the daemon
+publishes."""

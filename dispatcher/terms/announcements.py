@@ -42,8 +42,8 @@ class Announcements:
         on_error: Callable[[str, BaseException], None],
         role: Callable[[], Role | None] = lambda: None,
     ) -> None:
-        """`daemon`: the id of the state store; `on_error` is called with the name and error of each task that a defect
-        ends; `role` returns the role of this daemon, or None if the state is in a file."""
+        """`daemon`: the id of the state store; `on_error` is called with the name and error of each task that ends
+        because of a defect; `role` returns the role of this daemon, or None if the state is in a file."""
         self.log = AnnouncingLog(log, self._happened)
         self._daemon = daemon
         self._tasks = Tasks(on_error)

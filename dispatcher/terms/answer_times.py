@@ -1,4 +1,5 @@
-"""Finds out whether the database of the state answers too slowly for this daemon to lead, and which lease would do.
+"""Finds out whether the database of the state answers too slowly for this daemon to lead, and which lease would be long
+enough.
 
 The rules give up a request that is not answered in time, so the time of its answer stays unknown. After such a request
 this module measures once, in a session of its own without the limits of the rules.

@@ -1,5 +1,5 @@
-"""The `Leader` of this daemon while the daemon leads, and what the daemon shows of it to the API, the status page and
-supervisors."""
+"""Holds the `Leader` of this daemon while the daemon leads, and describes the daemon's role and readiness to the API,
+the status page and supervisors."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from dispatcher.settings.comparison import Digests, differences, digests_of
 from dispatcher.settings.model import Settings
 
 EVERY_S = 5.0
-_SHOWN = 20  # log lines name at most so many differences
+_SHOWN = 20  # log lines name at most this many differences
 _REMEDY = "write the same settings for all daemons of this state, and reload or restart them"
 
 
@@ -87,7 +87,7 @@ class SettingsWatch:
         return self._digested[1]
 
     def _log_differences(self, found: Mapping[str, str], leader: str) -> None:
-        """Log the differences once, and that there are none any more."""
+        """Log the differences once. When there are no differences any more, log that, too."""
         if found == self._logged:
             return
         self._logged = found

@@ -99,7 +99,7 @@ class Standby:
         answer_time_s: Callable[[], float],
     ) -> None:
         """`address`: the URL at which readers reach this daemon's API; `on_error` gets the name and the exception of
-        each task that a defect ends; `answer_time_s`: see `AnswerTimes`."""
+        each task that ends because of a defect; `answer_time_s`: see `AnswerTimes`."""
         self._leadership = Leadership(_new_id(), lease_s)
         self._make_lease = make_lease
         self._lease: Lease | None = None

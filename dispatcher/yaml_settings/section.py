@@ -1,5 +1,5 @@
-"""Used by all sections of the settings: the frozen base model, addresses, and secrets, which a person sets as text or
-as a file."""
+"""Defines what all sections of the settings use: the frozen base model, addresses, and secrets. A person sets a secret
+as text or as a file."""
 
 from __future__ import annotations
 

@@ -284,8 +284,8 @@ def _read_environment(environment: Mapping[str, str], tree: Tree, prefix: str) -
 
 
 def _declared_name(section: str, name: str, tree: Tree) -> str:
-    """Returns the consumer or source to which a variable refers. The variable contains its name in upper case, with `_`
-    in place of `-` and `.`."""
+    """Returns the consumer or source to which a variable refers. The variable contains the name of the consumer or
+    source in upper case, with `_` in place of `-` and `.`."""
     values = tree.values.get(section)
     for declared in values if isinstance(values, dict) else ():
         if re.sub(r"[-.]", "_", declared.lower()) == name:

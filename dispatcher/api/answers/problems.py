@@ -54,8 +54,7 @@ _HINT = {
 
 
 def status_of(error: BinlogError) -> int:
-    """Returns the HTTP status: 4xx for an invalid request, 503 for an error that can pass, 410 for a failed
-    consumer."""
+    """Returns the HTTP status: 4xx for an invalid request, 503 for a temporary error, 410 for a failed consumer."""
     if error.kind in _STATUS:
         return _STATUS[error.kind]
     if error.action in (Action.RETRY, Action.OPERATOR):

@@ -42,8 +42,8 @@ Slot = tuple[str, Holder | _Reserved]
 class Slots:
     """Counts the open requests of one kind, for each consumer and holder, and refuses a request above the limit.
 
-    A consumer has twice `maximum` slots. A holder may take a slot while it has fewer than `maximum` slots, and fewer
-    slots than the consumer has free. So one holder cannot take all slots, and each further holder can take half of the
+    A consumer has twice `maximum` slots. A holder may take a slot if it has fewer than `maximum` slots, and fewer slots
+    than are free for the consumer. So one holder cannot take all slots, and each further holder can take half of the
     slots that the earlier holders have left. One further slot of each consumer is reserved for the consumer's newest
     session.
     """

@@ -13,8 +13,8 @@ counts the bytes of reads.
 At the limit of connections the protocol closes the connection that has waited longest for a request. Such a connection
 is idle, does its TLS handshake, has sent incomplete headers, or is closing. The protocol never closes a connection
 whose request is being processed. So in a flood of incomplete requests, probes and readers that send complete requests
-are still served. To close connections in their handshake, too, the protocol does the TLS handshake itself: otherwise
-the event loop would report a connection to the protocol only after the handshake.
+are still served. The protocol does the TLS handshake itself, so that it can also close a connection during its
+handshake: otherwise the event loop would report a connection to the protocol only after the handshake.
 """
 
 from __future__ import annotations

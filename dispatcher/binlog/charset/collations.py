@@ -1,8 +1,8 @@
 """Maps collation ids, as in TABLE_MAP events, to character sets.
 
 The tests compare the table with `information_schema` of all servers. The id of MariaDB's NO PAD variant of a collation
-is the id of the plain collation + 1024. MariaDB's UCA 14.0.0 collations have ids from 2048 + 256 * n on, where n is the
-number of the character set.
+is the id of the plain collation + 1024. MariaDB's UCA 14.0.0 collations have ids of 2048 + 256 * n and above, where n
+is the number of the character set.
 """
 
 from __future__ import annotations

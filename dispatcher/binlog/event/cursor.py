@@ -10,8 +10,8 @@ def malformed(name: str, why: str) -> BinlogError:
 
 
 class ByteCursor:
-    """Reads `data` from offset `at` on. `name`: the event's name in messages. A read past the end raises `BinlogError`
-    (MALFORMED_EVENT)."""
+    """Reads `data`, beginning at offset `at`. `name`: the event's name in messages. A read past the end raises
+    `BinlogError` (MALFORMED_EVENT)."""
 
     def __init__(self, name: str, data: bytes, at: int = 0) -> None:
         self.name = name
@@ -59,8 +59,8 @@ class ByteCursor:
     def varint(self) -> int:
         """Read an integer of MySQL's serialization library.
 
-        From the lowest bit on, the first byte has one set bit for each byte that follows, then a zero bit, then the
-        value. Source: libs/mysql/serialization/readme.md, "Variable-length integers".
+        The first byte has, beginning at its lowest bit, one set bit for each byte that follows, then a zero bit, then
+        the value. Source: libs/mysql/serialization/readme.md, "Variable-length integers".
         """
         first = self.number(1)
         follow = ((~first & 0xFF) & -(~first & 0xFF)).bit_length() - 1 if first != 0xFF else 8

@@ -1,4 +1,4 @@
-"""Reads a binlog file of any size, from MySQL 5.0 on, as blocks of whole events.
+"""Reads a binlog file of any size, of MySQL 5.0 or newer, as blocks of whole events.
 
 Memory is bounded by a chunk of the file and the largest event. The events of a block have one format, one bytes object
 contains them, and an array contains their headers. A kernel frames and verifies the events, so a million small events
@@ -202,9 +202,9 @@ class LogReader:
 def frame_events(
     buf: U8, at: int, *, checksum: bool, base: int, stops: bool = True
 ) -> tuple[I64, int, int]:
-    """Return (a line for each whole event from `at` on, code of the reason to stop, offset of the stop). `base` + an
-    offset in `buf` is the offset in the file. `stops`: True to stop before an event that changes how later events are
-    read."""
+    """Frame the events that begin at offset `at`. Return (a line for each whole event, code of the reason to stop,
+    offset of the stop). `base` + an offset in `buf` is the offset in the file. `stops`: True to stop before an event
+    that changes how later events are read."""
     size = min(_BLOCK_EVENTS_MAX, len(buf) // HEADER_SIZE + 1)
     lines = np.empty((size, _FIELDS), dtype=np.int64)
     n, code, end = _frame(buf, at, checksum, stops, base, lines)

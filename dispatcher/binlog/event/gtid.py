@@ -197,10 +197,10 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class MariadbGtid:
-    """A MariaDB GTID event. `flags`: STANDALONE and the flags after it above. `commit_id`: the id of the group commit.
-    `xid`: set with PREPARED_XA and COMPLETED_XA. `alter_of`: the sequence number of the START ALTER that this event
-    ends; `alter_phase`: NONE if the event is not of a DDL that is logged in two transactions. Any other field that the
-    event does not have is None."""
+    """A MariaDB GTID event. `flags`: STANDALONE and the flags that this module defines after it. `commit_id`: the id of
+    the group commit. `xid`: set with PREPARED_XA and COMPLETED_XA. `alter_of`: the sequence number of the START ALTER
+    that this event ends; `alter_phase`: NONE if the event is not of a DDL that is logged in two transactions. Any other
+    field that the event does not have is None."""
 
     domain: int
     server: int

@@ -1,7 +1,7 @@
 """QUERY events: a statement as text, and the settings of the session that ran it.
 
 The event's status variables contain the session's character set, in which the statement is encoded, and the session's
-sql_mode, which says whether double quotes enclose a name or a text. The variables are a list of codes and values
+sql_mode, which determines whether double quotes enclose a name or a text. The variables are a list of codes and values
 without sizes, so an unknown code ends the parsing of the list. The statement after the list can still be read.
 
 MySQL and MariaDB share codes 0 to 11. Codes 12 to 21 are MySQL's, and 128 and above are MariaDB's.

@@ -24,8 +24,8 @@ def padded(text: bytes) -> U8:
 
 @part
 def copy_short(out: U8, to: Int, buf: U8, start: Int, size: Int) -> None:
-    """Copy `size` bytes of `buf` from `start` on to `out` at `to`. Up to 15 bytes after them in `out` may be
-    overwritten."""
+    """Copy `size` bytes from offset `start` of `buf` to offset `to` of `out`. Up to 15 bytes of `out` after the copy
+    may be overwritten."""
     blocks = size + (BLOCK - 1)
     if size <= _SHORT and start + blocks <= len(buf) and to + blocks <= len(out):
         for k in range(0, size, BLOCK):

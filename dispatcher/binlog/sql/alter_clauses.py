@@ -1,8 +1,8 @@
 """Parses ALTER TABLE: each clause becomes an object of `clauses`, which describes its effect on columns, keys and rows.
 
-The clauses that the mirror follows are those of `CLAUSES` and of `table_options`, each to its end. Any other clause is
-in doubt: `doubt` holds its words. So if the list lacks a clause, the mirror makes a needless copy of the table, but it
-never misses a change.
+The mirror follows a clause only if the whole clause has one of the forms of `CLAUSES` and of `table_options`. Any other
+clause is in doubt: `doubt` holds its words. So if these forms lack a clause, the mirror makes a needless copy of the
+table, but it never misses a change.
 
 Sources: MySQL 9.7 manual, "ALTER TABLE Statement"; MariaDB knowledge base, "ALTER TABLE"; sql_yacc.yy of both.
 """
@@ -90,8 +90,8 @@ def _position(tokens: SqlTokens) -> ColumnPosition:
 
 
 def _order(tokens: SqlTokens) -> None:
-    """Consume the columns of ORDER BY. A comma may also end the clause: after it, a column is a name that a comma, the
-    end, a point or a direction follows."""
+    """Consume the columns of ORDER BY. A comma may also end the clause. So after a comma, a name is a column only if a
+    comma, the end, a point or a direction follows the name."""
     tokens.column_name()
     tokens.accept_either("ASC", "DESC")
     while tokens.at(",") and is_name(tokens, 1):
@@ -183,8 +183,8 @@ def _add_key(parsed: ParsedAlter, found: Found) -> None:
 
 
 def _doubt_key(parsed: ParsedAlter, found: Found, primary: bool) -> None:
-    """With IF EXISTS or IF NOT EXISTS, MariaDB ignores a new primary key if the table has one, even if it adds or
-    changes the column that has the attribute."""
+    """With IF EXISTS or IF NOT EXISTS, MariaDB ignores a new primary key if the table has one, even if the clause adds
+    or changes the column that has the attribute PRIMARY KEY."""
     if primary and _may_lack(found):
         parsed.copy("a primary key with IF EXISTS or IF NOT EXISTS")
 
@@ -288,8 +288,8 @@ def _option(parsed: ParsedAlter, found: Found) -> None:
 
 
 class Clause(NamedTuple):
-    """`form`: its syntax. `apply`: writes what it does into a ParsedAlter. `safe`: True if ALTER IGNORE with the clause
-    deletes and changes no rows."""
+    """`form`: its syntax. `apply`: writes the clause's effect into a ParsedAlter. `safe`: True if ALTER IGNORE with the
+    clause deletes and changes no rows."""
 
     form: Form
     apply: Apply

@@ -60,13 +60,13 @@ NATIVE_FUNCTIONS = frozenset((
     "SUBDATE", "SUBSTR", "SUBSTRING", "SYSDATE", "TIME", "TIMESTAMP", "TO_DAYS", "TRIM", "TRUNCATE", "UNHEX",
     "UNIX_TIMESTAMP", "UPPER", "USER", "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP", "UUID", "VERSION", "YEAR",
 ))  # fmt: skip
-# Reserved words of all servers that may stand before a bracket, and so are no names of functions.
+# Reserved words of all servers that may stand before a bracket, and so are not names of functions.
 _BEFORE_BRACKET = frozenset((
     "AND", "BETWEEN", "BINARY", "BY", "CASE", "DIV", "ELSE", "IN", "INTERVAL", "LIKE", "NOT", "ON", "OR",
     "REGEXP", "RLIKE", "SET", "THEN", "VALUES", "WHEN", "WHERE", "XOR",
 ))  # fmt: skip
-# Reserved words of queries and sequences, in which a view may call a stored function. Only since 8.0 and 10.2, WITH is
-# reserved; older servers have no query that begins with it.
+# Reserved words of queries and sequences, in which a view may call a stored function. WITH is reserved only since MySQL
+# 8.0 and MariaDB 10.2; older servers have no query that begins with it.
 _QUERY_WORDS = frozenset(("SELECT", "TABLE", "WITH", "FOR"))
 
 

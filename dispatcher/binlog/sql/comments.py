@@ -70,8 +70,9 @@ def executed_text(query: str, sql_mode: int, server: ServerVersion) -> str:
     executed, and the whole comments that the server skipped. So the result is as long as the statement. The time is
     linear in the length.
 
-    If it is not known whether the server executed a comment, the text from that comment on stays unchanged, so that no
-    parser understands the statement. The text after the first COMMENTS_MAX comments stays unchanged, too.
+    If it is not known whether the server executed a comment, the text stays unchanged from the beginning of that
+    comment to the end of the statement, so that no parser understands the statement. The text after the first
+    COMMENTS_MAX comments stays unchanged, too.
     """
     if "/*!" not in query and "/*M!" not in query:
         return query

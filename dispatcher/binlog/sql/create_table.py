@@ -2,7 +2,7 @@
 
 The list of columns and keys is skipped as a group in brackets: nothing in it names another table whose rows change.
 After it, table options, partitioning and a query may follow; anything else is in doubt. `table_body` and `generated`
-parse the list, from `ParsedCreate.columns_at` on.
+parse the list, which begins at `ParsedCreate.columns_at`.
 
 Sources: MySQL 9.7 manual, "CREATE TABLE Statement"; MariaDB knowledge base, "CREATE TABLE"; sql_yacc.yy of both.
 """
@@ -104,8 +104,8 @@ def _options(tokens: SqlTokens, made: ParsedCreate) -> ParsedCreate:
 
 
 def cascades_of(tokens: SqlTokens) -> tuple[str, ...]:
-    """Return the actions of foreign keys in the tokens that change rows of the table, such as `ON DELETE CASCADE`,
-    without duplicates."""
+    """Return, without duplicates, those actions of the foreign keys in the tokens that change rows of the table, such
+    as `ON DELETE CASCADE`."""
     before = ["", ""]
     cascades: dict[str, None] = {}
     for token in tokens:

@@ -23,9 +23,10 @@ _PIECES = re.compile(r"\[|\]|\{|\}|\||\.\.\.|<[a-z ]+>|,|[^ \n\[\]{}|<>,]+")
 
 
 class Slot(NamedTuple):
-    """`read`: consumes the slot, and returns its value. `starts`: True if the token that `peek` returns for a number
-    may begin the slot; it decides whether an optional slot is there. `width`: returns how many tokens the slot has
-    there; needed if the words that distinguish forms stand after it."""
+    """`read`: consumes the slot, and returns its value. `starts`: called with the tokens and a number `n`; returns True
+    if the slot may begin at the token that `peek(n)` returns. The result decides whether an optional slot is present.
+    `width`: called in the same way; returns how many tokens the slot has if it begins there. It is needed if the words
+    that distinguish forms stand after the slot."""
 
     read: Callable[[SqlTokens], Any]
     starts: Callable[[SqlTokens, int], bool]
@@ -50,10 +51,11 @@ class _Part(Protocol):
     @property
     def optional(self) -> bool: ...
     def starts(self, tokens: SqlTokens, n: int) -> bool:
-        """True if the tokens from the one that `peek(n)` returns on may begin the part."""
+        """True if the part may begin at the token that `peek(n)` returns."""
 
     def width(self, tokens: SqlTokens, n: int) -> int:
-        """Returns how many tokens the part, which starts there, has; 0 if that is not known before it is read."""
+        """Returns the number of tokens of the part if it begins at the token that `peek(n)` returns; 0 if this number
+        is not known before the part is read."""
 
     def match(self, tokens: SqlTokens, found: Found) -> None:
         """Consume the part. Raises NotUnderstoodError."""
@@ -246,7 +248,7 @@ class Form:
 
 
 class Forms:
-    """Several forms, of which the first one that the next words begin is chosen."""
+    """Several forms. The first form that may begin with the next words is chosen."""
 
     def __init__(self, forms: Iterable[Form]) -> None:
         self._by_word: dict[str, list[Form]] = {}

@@ -173,7 +173,7 @@ _UNMARKED_TEXTS = {
 
 
 def end_of_unmarked_text(query: str, at: int, sql_mode: int) -> int:
-    """Return the offset of the first of these from `at` on: a comment that the server may execute, a `*/` outside a
+    """Return the offset of the first of these at or after `at`: a comment that the server may execute, a `*/` outside a
     comment, an unclosed quote, or the end of the statement."""
     pattern = _UNMARKED_TEXTS[bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)]
     match = pattern.match(query, at)
@@ -312,7 +312,7 @@ class SqlTokens:
         return token.text
 
     def at(self, *words: str, n: int = 0) -> bool:
-        """True if the next tokens, from the one that `peek(n)` returns on, are these words (or signs)."""
+        """True if the tokens that begin with the one of `peek(n)` are these words (or signs)."""
         for i, word in enumerate(words, n):
             token = self.peek(i)
             if token is None or token.keyword != word:
@@ -352,8 +352,8 @@ class SqlTokens:
         return False
 
     def skip_set_statement(self) -> None:
-        """Consume MariaDB's `SET STATEMENT ... FOR`, if it is next. The log holds the settings of the statement after
-        it."""
+        """Consume MariaDB's `SET STATEMENT ... FOR`, if it is next. The event already contains the settings with which
+        the statement after FOR was executed."""
         if self.accept("SET", "STATEMENT") and not self.skip_to("FOR"):
             raise NotUnderstoodError
 
@@ -385,8 +385,8 @@ class SqlTokens:
         return match is not None
 
     def skip_brackets(self) -> None:
-        """Consume a group in brackets. Counts few pieces, as `skip_clause`. Raises NotUnderstoodError if the next token
-        is not `(`, or if the bracket is not closed."""
+        """Consume a group in brackets. Counts few pieces, as `skip_clause` does. Raises NotUnderstoodError if the next
+        token is not `(`, or if the bracket is not closed."""
         self.expect("(")
         depth = 1
         while self._next and depth:  # tokens that were peeked
@@ -413,14 +413,14 @@ class SqlTokens:
         return self.peek() is None
 
     def words_from(self, start: int, size: int = 200) -> str:
-        """Returns the statement's words from `start` on, in one line of at most 80 characters. Texts are left out,
-        because they may be values of rows."""
+        """Returns the statement's words that begin at offset `start`, in one line of at most 80 characters. Texts are
+        left out, because they may be values of rows."""
         text = _TEXTS.sub("'...'", self._query[start : start + size])
         text = _BLANKS.sub(" ", text).lstrip(" ").rstrip(", ")
         return text if len(text) <= 80 else text[:77] + "..."
 
     def since(self, start: int) -> str:
-        """Returns the words from `start` to the last consumed token, as `words_from`."""
+        """Returns the words from `start` to the last consumed token, in the form of `words_from`."""
         return self.words_from(start, min(self.offset - start, 200))
 
     def text(self) -> str:

@@ -7,8 +7,8 @@ A derived definition has the form of a looked-up one (`source.mysql.table_schema
     "charset"    of the table: None if the statements do not show it (a new table gets its database's)
     a column's "collation", "bytes", "labels"    None if the statements do not show them
 
-Only statements that are understood as a whole are followed. `enrich` refuses a definition whose columns contradict a
-TABLE_MAP, or that lacks something that the TABLE_MAP lacks, too.
+The module follows only statements that the parser understands as a whole. `enrich` refuses a definition whose columns
+contradict a TABLE_MAP, or that lacks something that the TABLE_MAP lacks, too.
 
 Sources: MySQL source, sql/sql_table.cc (mysql_prepare_create_table, mysql_prepare_alter_table, sort_keys), sql/table.cc
 (which unique key replaces a missing primary key).
@@ -179,8 +179,8 @@ def _definition(
 
 
 def _named(definition: Definition, table: Name) -> Definition:
-    """Return the definition of another table with the same columns and keys. Raises NotUnderstoodError if they depend
-    on the database."""
+    """Return the definition of another table with the same columns and keys. Raises NotUnderstoodError if the columns
+    depend on the database."""
     if definition["database"] != table[0] and definition.get("charset") is None:
         raise NotUnderstoodError
     return {**definition, "database": table[0], "table": table[1], "derived": True}
@@ -226,7 +226,8 @@ def _after(
 
 
 def _changed_charset(parsed: ParsedAlter, server: Server) -> Charset | None:
-    """Return the character set that the table gets. Raises NotUnderstoodError for DEFAULT and for two of them."""
+    """Return the character set that the table gets. Raises NotUnderstoodError for DEFAULT, and if the statement
+    contains two character sets."""
     written = [c for c in parsed.definition if isinstance(c, TableCharsetClause)]
     converts = [c for c in parsed.clauses if isinstance(c, ConvertCharsetClause)]
     if not written and not converts:
@@ -265,7 +266,8 @@ def _altered_column(
 
 
 def _check_row_id(before: Definition, columns: Sequence[Mapping[str, Any]]) -> None:
-    """Raises NotUnderstoodError if the table has a generated invisible primary key: its place is the server's."""
+    """Raises NotUnderstoodError if the table has a generated invisible primary key: the server chooses the place of
+    this column."""
     if any(c["name"] == "my_row_id" for c in (*before["columns"], *columns)):
         raise NotUnderstoodError
 

@@ -23,7 +23,8 @@ _LABELLED = ("enum", "set")
 _SIZED = ("char", "varchar")
 _BINARY_SIZED = ("binary", "varbinary")
 _UTF8 = ("utf8mb3", "utf8mb4")
-# Character sets in which an ASCII character is not its own byte, and the codecs of those whose units are Unicode's.
+# Character sets in which an ASCII character is not the single byte of its ASCII code; and Python's codecs for those of
+# them that encode Unicode.
 _NOT_ASCII = ("swe7", "ucs2", "utf16", "utf16le", "utf32", "binary")
 _UNITS = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
 # MariaDB's `character_set_collations` sets the default collations of these character sets.
@@ -39,8 +40,8 @@ class Charset(NamedTuple):
 
     @classmethod
     def written(cls, charset: str, collation: str, version: ServerVersion) -> Charset:
-        """Return what the words of a statement say. `charset`: the name after CHARACTER SET; `collation`: the name
-        after COLLATE; "" if the statement does not contain it."""
+        """Return the character set and collation that a statement names. `charset`: the name after CHARACTER SET;
+        `collation`: the name after COLLATE; "" if the statement does not contain it."""
         name = charset or charset_of_collation(collation) or None
         if name == "utf8mb3" and version.mariadb:
             return cls(None, None)  # the variable `old_mode` decides what `utf8` means

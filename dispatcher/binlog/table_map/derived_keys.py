@@ -102,7 +102,7 @@ def row_key(keys: Keys | None, columns: Sequence[Mapping[str, Any]]) -> KeyParts
 
 
 def _long(column: Mapping[str, Any]) -> bool:
-    """True if MariaDB makes a key of the whole column by a hash, which cannot replace the primary key."""
+    """True if MariaDB implements a key of the whole column as a hash. Such a key cannot replace the primary key."""
     return any(word in str(column["mysql_type"]).partition("(")[0] for word in _LONG)
 
 

@@ -247,8 +247,8 @@ class Client:
         return not self.dispatchers and recovery.is_awaited(self.consumers.values())
 
     def starts_to_search(self, number: int) -> list[Start]:
-        """Returns the starts of new consumers for which the server's log must be searched, and the positions that must
-        be found in it if it is another server's log than the one that was read."""
+        """Returns the starts of new consumers that must be searched for in the server's log. If this log is of another
+        server than the log that was read, also returns the positions that must be found in it."""
         attached = self._attached(number)
         new = (c for c in attached if not c.started and c.progress is None)
         held = [start_position.search_of(c) for c in attached]
@@ -339,9 +339,9 @@ class Client:
         return [*stores, *self._dispatcher_set.store_versions()]
 
     def unstored_versions(self, *, final: bool = False) -> list[StoreVersions]:
-        """Returns the table versions that must be stored before progress is. Otherwise, after a crash, the stream would
-        begin after statements whose tables nothing describes any more. `final`: also returns the position up to which
-        unchanged versions hold."""
+        """Returns the table versions that must be stored before progress is stored. Otherwise, after a crash, the
+        stream would begin after statements that altered tables, and no version would describe these tables any more.
+        `final`: True to return also the position up to which unchanged versions are valid."""
         return self._dispatcher_set.store_versions(with_position=final)
 
     def _drop_prepared(self) -> None:
@@ -365,8 +365,8 @@ class Client:
         return [Note("info", text, {"consumer": event.consumer}), Wake(event.consumer)]
 
     def _reader_declared(self, event: ReaderDeclared, now: float) -> list[Effect]:
-        """If the new reader understands marked TABLE_MAPs, a consumer that failed at one continues. If it does not, the
-        marked TABLE_MAPs in the queue are read again, and fail the consumer."""
+        """If the new reader understands marked TABLE_MAPs, a consumer that failed at one continues. If the reader does
+        not understand them, the daemon reads the marked TABLE_MAPs in the queue again, and the consumer fails there."""
         consumer = self.consumers[event.consumer]
         consumer.takes_unknown = event.takes_unknown
         if not event.takes_unknown and consumer.unknown_tables:

@@ -117,8 +117,8 @@ def reader_position(consumer: Consumer, start: Start, view: ServerView, epoch_ne
 
 
 def has_left_log(consumer: Consumer, view: ServerView) -> bool:
-    """True if the server's log, of which `view` contains the creation time of the queue's newest file, is not the one
-    that the consumer has read: after a RESET, the numbers and files of the queue name other transactions."""
+    """True if the server's log is not the log that the consumer has read: after a RESET, the numbers and files of the
+    queue name other transactions. `view` must contain the creation time of the queue's newest file."""
     if consumer.failed is not None:
         return consumer.failed.kind in _DOUBTS
     queue = consumer.queue

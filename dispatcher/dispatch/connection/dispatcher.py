@@ -60,7 +60,7 @@ class Phase(StrEnum):
 
 
 class Dispatcher:
-    """`number`: from 1 on, unique among the client's dispatchers. `routes`: the routes of the client."""
+    """`number`: 1 or higher, unique among the client's dispatchers. `routes`: the routes of the client."""
 
     def __init__(self, number: int, label: str, routes: Routes, versions: Versions) -> None:
         self.number = number
@@ -478,7 +478,8 @@ class Dispatcher:
         return effects
 
     def _fail_backwards(self, batch: Batch, pair: str, now: float) -> list[Effect]:
-        """Fail all consumers at a GTID of MariaDB whose number does not ascend: they would seem to have it already."""
+        """Fail all consumers at a GTID of MariaDB whose number does not ascend: otherwise the daemon would conclude
+        that the consumers already have this transaction."""
         error = BinlogError(
             ErrorKind.UNSUPPORTED_EVENT,
             f"in {batch.file} {pair}, but with several hosts the numbers of a domain must ascend",

@@ -26,7 +26,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class StartDump:
-    """On the connection that logged in, ask the server for the log from `executed` on."""
+    """Over the connection that logged in, request the log that follows `executed`."""
 
     dispatcher: int
     mode: Mode

@@ -65,7 +65,7 @@ class ReadableRange:
 @dataclass(frozen=True, slots=True)
 class HeldRange:
     """What a queue holds: the transactions between two positions. `anchored`: True if all transactions up to
-    `acknowledged` lie before its file and offset, see `QueueFiles`."""
+    `acknowledged` lie before the file and offset of `acknowledged`, see `QueueFiles`."""
 
     mode: Mode
     acknowledged: ExecutedPosition

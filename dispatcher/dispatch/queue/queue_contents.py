@@ -9,7 +9,7 @@ without data, and needs no entry in the index.
 
 The *covered* position is the acknowledged position or a position after it in the log; no transaction of the consumer
 lies between the two. The covered position never moves back, because the server may purge its log up to this position.
-After an eviction (`evict`), the daemon fills the queue again from this position on.
+After an eviction (`evict`), the daemon reads the log again from this position to fill the queue.
 
 The queues that have the same position as their dispatcher share one object with this position (`SharedPosition`), which
 the dispatcher moves for all of them. So a batch without events for a consumer changes nothing in that consumer's queue.
@@ -160,7 +160,7 @@ class QueueContents:
 
     def evict(self) -> None:
         """Drop everything that is not acknowledged. The daemon reads the dropped transactions from the server again,
-        from the covered position on.
+        starting at the covered position.
 
         Positions that were returned to readers stay valid: their ranges are unavailable until the daemon has read the
         transactions again. Do not call this while a transaction is being read.
@@ -249,7 +249,7 @@ class QueueContents:
         self.shared = shared
 
     def leave(self) -> None:
-        """From now on, have a position of its own, which at first equals the shared position."""
+        """From now on, the queue has its own position, which at first equals the shared position."""
         self.queued = self.shared.executed
 
     def push(

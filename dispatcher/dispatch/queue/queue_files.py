@@ -7,10 +7,10 @@ from dispatcher.model.position import file_number
 
 
 class QueueFiles:
-    """When each file was created, and from which position on all positions are *anchored*.
+    """When each file was created, and the position from which all positions are *anchored*.
 
     A position is anchored if all of its transactions lie before its file and offset in the server's log. With GTIDs, a
-    position after a start at a set, or after a failover, is not anchored: transactions of its set may lie after its
+    position is not anchored after a start at a GTID set or after a failover: transactions of its set may lie after its
     file and offset.
     """
 
@@ -18,7 +18,7 @@ class QueueFiles:
         self._mode = Mode.GTID
         self._created: dict[
             str, int
-        ] = {}  # from the file of the acknowledged position on, s since 1970
+        ] = {}  # for the file of the acknowledged position and later files, s since 1970
         self._anchored_from: tuple[int, int] | None = None
 
     def begin(

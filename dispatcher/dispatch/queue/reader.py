@@ -1,9 +1,9 @@
 """What is known about a consumer's reader: the calls of its newest session, and the state that follows from them.
 
-The reader's state is separate from the consumer's `state`, which says how the consumer gets its data: a consumer may
-get all its data while its reader has stopped, and a reader may call while its consumer gets no data. The module counts
-only calls that may acknowledge: a read-only session makes no room in the queue, so its calls do not show that the
-reader is still there.
+The reader's state is separate from the consumer's `state`, which describes how the consumer gets its data: a consumer
+may get all its data while its reader has stopped, and a reader may call while its consumer gets no data. The module
+counts only calls that may acknowledge: a read-only session makes no room in the queue, so its calls do not show that
+the reader is still there.
 
 Times are seconds of a monotonic clock.
 """

@@ -6,11 +6,11 @@ point of the log. If no version is known, `enrich` returns the names of the tabl
 The caller fetches these definitions and calls `enrich` again with the same batch. If a definition is still unknown
 after the last fetch that the caller may make (`ask=False`), the consumers that need the table fail. If no later fetch
 can show the definition, the TABLE_MAP is also *marked* (`table_map.wire`, UNKNOWN_DEFINITION): consumers whose readers
-understand the mark do not fail. A batch is the same for all its consumers, so a TABLE_MAP that gets the current
-definition for a consumer that assumes it is not marked.
+understand the mark do not fail. All consumers get the same batch. So if a TABLE_MAP gets the current definition because
+at least one consumer accepts that definition, the TABLE_MAP is not marked.
 
 If the server writes full metadata, enrichment costs only one comparison per TABLE_MAP, in a kernel
-(`binlog.stream.table_map_rewrite`).
+(`stream.table_map_rewrite`).
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ class Enrichment:
         self._known_from: LogPosition | None = None
         # True if the stream may skip a transaction that lies between two transactions that it sends.
         self._gaps = False
-        # The stream and the log that was read ahead together contain every statement from this point on; None if the
-        # stream itself does.
+        # The stream and the log that was read ahead together contain every statement after this point. None if the
+        # stream alone contains every statement.
         self._complete_from: LogPosition | None = None
         self._statements_ahead: list[
             AlteringStatement
@@ -363,7 +363,8 @@ class Enrichment:
         return self._mark(body, layout, _unproven(name, "", why, body, self._mariadb).what), False
 
     def _mark(self, body: bytes, layout: bytes, reason: str) -> int:
-        """Returns the number of the suffix of a TABLE_MAP that says why its definition is unknown."""
+        """Returns the number of the suffix that marks a TABLE_MAP, and contains the reason why its definition is
+        unknown."""
         key = layout, reason
         if key not in self._marks:
             self._marks[key] = self._suffixes.add(marked_unknown(body, reason))
@@ -392,10 +393,10 @@ class Enrichment:
     def _usable(
         self, version: Version | None, at: LogPosition, body: bytes, layout: bytes
     ) -> tuple[Version | None, BinlogError | None]:
-        """Returns the version for a TABLE_MAP at `at`: `version`, unless it is a derived one that contradicts the
-        TABLE_MAP; then it is dropped. None if the table must be fetched, because a derived definition lacks what the
-        error names, or because no version is left. A derived version that a fetch did not complete is returned with
-        the error."""
+        """Returns the version for a TABLE_MAP at `at`, and an error or None. The version is `version`, unless this is a
+        derived version that contradicts the TABLE_MAP; such a version is dropped. The version is None if the table must
+        be fetched: because no version is left, or because a derived definition lacks what the error names. If a fetch
+        has already failed to complete the derived definition, the version is returned with this error."""
         while version is not None and version.derived:
             try:
                 self._number(body, layout, version)

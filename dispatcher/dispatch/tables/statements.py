@@ -1,4 +1,4 @@
-"""Reads the statements of a log that may alter tables, and says which tables each one may alter."""
+"""Reads the statements of a log that may alter tables, and determines which tables each statement may alter."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class AlteredTables:
 
 @dataclass(frozen=True, slots=True)
 class AlteringStatement:
-    """A statement in the log that may alter tables. The old versions of the tables are valid up to `before`, the new
-    versions from `after` on.
+    """A statement in the log that may alter tables. The old versions of the tables are valid up to `before`, and the
+    new versions are valid from `after`.
 
     `before` is the beginning of the statement's transaction. Usually `after` is the same point. If rows precede the
     statement in its transaction, `after` is the end of the transaction.

@@ -15,9 +15,9 @@ the version for the transaction that begins there.
   segment, the table has only one definition. In the last segment, this is the fetched definition. If the definition is
   known at one point of a segment, it is valid in the whole segment. A segment without a known definition is recorded,
   too, so that the daemon does not fetch the definition again.
-* A statement that is understood as a whole shows the definition after it, from the definition before it if it needs
-  one (`table_map.derivation`). Such a *derived* definition is valid from the statement on. If the server shows another
-  one for the same segment, neither is used.
+* If the code understands a statement completely, it derives the definition after the statement, for some statements
+  from the definition before it (`table_map.derivation`). Such a *derived* definition is valid after the statement. If
+  the server shows another definition for the same segment, neither is used.
 * A version is *open* if the stream has reached the version's range and has since then read no statement that may alter
   the table. An open version is valid at the current point of the stream.
 * The code compares two points only within one history: on the same server, in files with the expected creation times.
@@ -56,10 +56,10 @@ DERIVED_MAX = (
 class Version:
     """A table's definition in the range of the log from `start` to `end`. If `definition` is None, no definition is
     known for this range: `why` is the error of the fetch, if there was one, and `current` is the definition that the
-    fetch returned for the newest segment. `disputed`: True if the statements and the server show different
-    definitions; `why` names both. `asked`: True if a fetch has shown nothing more about a derived definition.
-    `may_come`: True if a later fetch may show the definition: no statement has altered the table since, but the server
-    did not show it."""
+    fetch returned for the newest segment. `disputed`: True if the statements and the server show different definitions;
+    `why` names both. `asked`: True if a fetch for a derived definition is done, so that another fetch would not add to
+    the definition. `may_come`: True if a later fetch may show the definition: no statement has altered the table since,
+    but the server did not show it."""
 
     name: Name
     start: LogPosition
@@ -281,7 +281,7 @@ class Versions:
             self.discard(version)
 
     def discard(self, version: Version) -> None:
-        """Drop a derived version: it is not used, or it contradicts a TABLE_MAP."""
+        """Drop a derived version that is not used, or that contradicts a TABLE_MAP."""
         self._unused.pop(version, None)
         if self._open.get(version.name) is version:
             del self._open[version.name]
@@ -332,10 +332,10 @@ class Versions:
         sequence: bool = False,
     ) -> None:
         """Record that the table had only one definition from `low` to `high`. The last segment gets the fetched
-        definition. An earlier segment, or the last one after a failed fetch, gets the definition of the newest known
-        version that begins in the segment; if there is none, that of a sequence if the log says that the name was one
-        (`sequence`), otherwise None. `derived`: a version with a derived definition that is valid at `low` and begins
-        before it."""
+        definition. An earlier segment, or the last segment after a failed fetch, gets the definition of the newest
+        known version that begins in the segment. If there is no such version, the segment gets None or, if the log
+        shows that the name was that of a sequence (`sequence`), the definition of a sequence. `derived`: a version with
+        a derived definition that is valid at `low` and begins before it."""
         versions = self._versions.setdefault(fetched.name, [])
         error = fetched.definition if isinstance(fetched.definition, BinlogError) else None
         current = None if isinstance(fetched.definition, BinlogError) else fetched.definition
@@ -351,7 +351,7 @@ class Versions:
             known = sequence_definition(*fetched.name) if sequence else None
             definition = same[-1].definition if same else known
         if high.key < low.key:
-            # `low` and `high` are of two statements of one transaction, so the segment is empty.
+            # `low` and `high` belong to two statements of one transaction, so the segment is empty.
             return
         versions[:] = [
             v for v in versions if not (low.key <= v.start.key and v.end.key <= high.key)
@@ -364,8 +364,9 @@ class Versions:
     def _extend_derived(
         self, version: Version, high: LogPosition, fetched: Definition | None
     ) -> None:
-        """Record that a derived definition is valid up to `high`, where the server shows `fetched`, or None. The fetch
-        has shown which collation new tables of the database got, since no statement has changed it."""
+        """Record that a derived definition is valid up to `high`. `fetched`: the definition that the server shows
+        there, None if it is not known. The fetch also shows the collation that new tables of the database got, if no
+        statement has changed this collation."""
         assert version.definition is not None
         if version.end.key < high.key:
             version.end = high

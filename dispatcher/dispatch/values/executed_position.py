@@ -239,7 +239,7 @@ class BatchGtids:
 
     def backwards(self, before: Gtids) -> str | None:
         """Describes the first transaction of MariaDB whose sequence number is not higher than the one before it in its
-        domain; None if all ascend. `before`: the GTIDs before the batch, of a dump that sends nothing twice."""
+        domain; None if all ascend. `before`: the GTIDs before the batch. The dump must not send a transaction twice."""
         assert isinstance(before, MariadbGtids)
         newest = before.domains()
         for source, start, end, _ in self.runs:

@@ -276,8 +276,8 @@ class Relay:
                 self._move(file, _FILE_BEGIN, begins_file=not self._options.mariadb)
 
     def _move(self, file: str, offset: int, *, begins_file: bool = True) -> None:
-        """Send a ROTATE to a place, and the FORMAT_DESCRIPTION that is valid there. `begins_file`: False if the place
-        only stands for one that is not known.
+        """Send a ROTATE to a place, and the FORMAT_DESCRIPTION that is valid there. `begins_file`: False if this place
+        is only used because the real place is not known.
 
         A dump by MySQL's GTIDs begins each file at its beginning, as a server does, whatever the place is. If a
         connection was lost within a transaction, the worker threads of a replica roll the transaction back only at a

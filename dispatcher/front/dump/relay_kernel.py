@@ -388,8 +388,8 @@ def _copy_packet(buf: U8, at: Int, size: Int, out: U8, st: I64) -> Int:
 
 @njit
 def relay(state: Int, address: Int, size: Int) -> Int:  # noqa: C901, PLR0911, PLR0912 - one branch per kind of event
-    """Turn the events of a piece into packets, from st[AT] on. Return the reason for the return (MORE ...); st[AT] is
-    then the offset of the next event.
+    """Turn the events of a piece into packets, beginning at st[AT]. Return the reason for the return (MORE ...); st[AT]
+    is then the offset of the next event.
 
     `state`: address of the state. `address`, `size`: address and size of the piece. The arguments are addresses because
     changing the reference counts of arrays would cost more than the work on an event.

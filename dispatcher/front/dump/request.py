@@ -27,8 +27,9 @@ _HEARTBEAT_V2 = _ANNOTATE_ROWS = 0x02
 
 @dataclass(frozen=True, slots=True)
 class DumpRequest:
-    """What a client asks for. `file`: "" = the first file. `offset`: bytes, from 0 on; a server refuses less than 4.
-    `gtids`: the set that the client has executed; None in a dump by file. `server_id`: the server id of the client."""
+    """What a client asks for. `file`: "" = the first file. `offset`: in bytes, 0 or more; a server refuses an offset
+    below 4. `gtids`: the set that the client has executed; None in a dump by file. `server_id`: the server id of the
+    client."""
 
     file: str
     offset: int

@@ -43,7 +43,7 @@ NAME_MAX = 64  # characters, the servers' limit
 _NAMES_MAX = 100  # the most names of databases or tables in one statement
 _UPPER_CASE_SINCE = (
     8,
-)  # from this version of MySQL on, the column names of information_schema are in upper case
+)  # in this version of MySQL and newer ones, the column names of information_schema are in upper case
 
 
 def quoted(name: str) -> str:
@@ -219,8 +219,8 @@ def _column(expression: Expression) -> str:
 
 
 def _server_name(written: str, picture: Picture) -> str:
-    """Return the name of a column in the server's answer. From MySQL 8.0 on, it is in upper case. Other servers return
-    it as the client has written it."""
+    """Return the name of a column in the server's answer. MySQL 8.0 and newer return the name in upper case. Other
+    servers return it as the client has written it."""
     name = written.strip("`")
     version = server_numbers(picture.version)
     return name.upper() if not picture.mariadb and version >= _UPPER_CASE_SINCE else name

@@ -51,8 +51,8 @@ class Reader(SqlTokens):
         return token is not None and token.kind == "text"
 
     def identifier(self) -> str:
-        """Consume a name, which may contain any character: a question about a name that no server accepts has the
-        answer that no such object exists."""
+        """Consume a name, which may contain any character. If no server accepts the name, the answer to the question is
+        that no such object exists."""
         token = self.advance()
         name = None if token is None else token.name
         if name is None:
@@ -91,7 +91,7 @@ class Reader(SqlTokens):
         return self._operand(token)
 
     def _operand(self, token: SqlToken | None) -> Expression:
-        """Consume an expression that is no call."""
+        """Consume an expression that is not a call."""
         if token is None:
             raise NotUnderstoodError
         if self.accept("@"):

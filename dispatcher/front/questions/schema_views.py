@@ -1,7 +1,8 @@
 """The views of information_schema that the front answers, and the columns of each that a client may select.
 
 These views show metadata that the log does not contain: the columns, keys and character sets of the consumer's tables.
-The allowed columns never name accounts, and never name other consumers' tables, as the columns about foreign keys do.
+The allowed columns never name accounts or other consumers' tables. The columns about foreign keys are not allowed,
+because they can name other consumers' tables.
 
 Source: MySQL manual, "INFORMATION_SCHEMA Tables".
 """

@@ -199,7 +199,7 @@ class Variables:
 
     @property
     def binlog_checksum(self) -> str | None:
-        """ "NONE" or "CRC32"; None if the client has not set it, as an old client that does not know checksums."""
+        """ "NONE" or "CRC32"; None if the client has not set it. Old clients, which do not know checksums, never do."""
         value = self._first("source_binlog_checksum", "master_binlog_checksum")
         return None if value is None else _CHECKSUMS.get(str(value).upper())
 
@@ -229,7 +229,7 @@ class Variables:
 
     @property
     def slave_gtid_strict_mode(self) -> bool:
-        """True if a client of MariaDB wants no dump from a GTID that lies between two of the log."""
+        """True if a client of MariaDB wants the server to refuse a dump from a GTID between two GTIDs of the log."""
         return self._number("slave_gtid_strict_mode") != 0
 
     @property

@@ -89,7 +89,7 @@ def too_many_connections() -> WireError:
 
 
 def too_many_user_connections(kind: str, user: str, count: int) -> WireError:
-    """The error for a login of a consumer or token (`kind`) that has its share of connections."""
+    """The error for a login of a consumer or token (`kind`) that already has its full share of connections."""
     return WireError(
         1203,
         f"User {user} already has more than its share of connections: its {kind} has {count}",

@@ -351,16 +351,16 @@ class ClientRunner:
         return view
 
     def _survey_next_host(self) -> None:
-        """Let the next survey ask the next host, if the client has no dispatcher and one of its consumers waits until
-        the server that it has read from comes back."""
+        """Let the next survey ask the next host if the client has no dispatcher and one of its consumers waits for its
+        former server to come back."""
         if self.client.awaits_other_server:
             self.source.next_host(SURVEY)
 
     async def ask(self, task: str, request: ViewRequest) -> tuple[ServerView, int | None]:
         """Survey the source in a thread. Raises BinlogError.
 
-        A search for a start reads files of the log. So that many readers which seek at the same time take the memory
-        and the connection of one search, only one search runs at a time.
+        A search for a start reads files of the log. Only one search runs at a time. So even if many readers seek at the
+        same time, they need the memory and the connection of one search only.
         """
         async with self._searching if request.starts else contextlib.nullcontext():
             with self.guarded(task):
@@ -431,7 +431,7 @@ class ClientRunner:
 
 
 def cannot_ask(what: str, error: BinlogError, where: str = "") -> BinlogError:
-    """Return the error RANGE_UNAVAILABLE, which says that the server cannot be asked whether it has `what`."""
+    """Return the error RANGE_UNAVAILABLE for a server that cannot be asked whether it has `what`."""
     reason = f"the server cannot be asked whether it has {what}: {error.kind}: {error.what}"
     return BinlogError(
         ErrorKind.RANGE_UNAVAILABLE, reason, where=where or error.where, remedy=error.remedy

@@ -51,7 +51,7 @@ class ClientDecl:
 
 
 async def loaded_already() -> None:
-    """For programs that load the kernels before they start a client."""
+    """Return at once. For programs that load the kernels before they start a client."""
 
 
 class ClientService:

@@ -185,8 +185,8 @@ class ConsumerSession:
         await self.runner.flush()
 
     def delivered(self, after: Position, answer: ReadableRange) -> None:
-        """Record the answer to a poll from `after` on. Also record how long ago the oldest unacknowledged transaction
-        was committed: the answer begins with this transaction, unless the session is read-only."""
+        """Record the answer to a poll that began at `after`. Also record how long ago the oldest unacknowledged
+        transaction was committed: the answer begins with this transaction, unless the session is read-only."""
         self.told_at = time.monotonic()
         self.offered = OfferedRange(after, answer.end, answer.transactions)
         self.queue.deliver(answer.end)

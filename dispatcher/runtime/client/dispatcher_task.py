@@ -133,7 +133,8 @@ class DispatcherRunner:
 
     @property
     def dumps(self) -> bool:
-        """True while a dump is requested and open. Before, the first positions of consumers may not be stored yet."""
+        """True while a dump is requested and open. Before the request, the first positions of consumers may not be
+        stored yet."""
         return self._attempt is not None and self._attempt.stream is not None
 
     @property

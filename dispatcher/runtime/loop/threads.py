@@ -3,8 +3,8 @@
 A thread cannot be cancelled, but the task that waits for the thread can. After a cancellation the thread continues, and
 its result, such as a connection, is passed to `discard`. The process can end while such a thread runs.
 `asyncio.to_thread` is not suitable: all callers share its few threads, so a few servers that do not answer would block
-all other calls. Also, the end of the loop waits for each of its threads. Starting a thread takes about 50 µs, a login
-takes milliseconds.
+all other calls. Also, the loop cannot end before each of these threads has ended. Starting a thread takes about 50 µs,
+a login takes milliseconds.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Rate = tuple[float, float]
 
 class Counted(Protocol):
     """An object with counters that only grow. A dispatcher counts the events and bytes that it has read; a reader
-    counts the transactions (`events`) and bytes that it was sent."""
+    counts the transactions (`events`) and bytes that the daemon has sent to it."""
 
     events: int
     bytes: int
@@ -43,8 +43,8 @@ class _Sample:
 
 
 class Rates:
-    """The rates of all dispatchers and readers. The keys are the ids of the objects, because a number of a dispatcher
-    is reused."""
+    """The rates of all dispatchers and readers. The keys are the ids of the objects, because the numbers of dispatchers
+    are reused."""
 
     def __init__(self) -> None:
         self._samples: dict[

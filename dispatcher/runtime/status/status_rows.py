@@ -47,10 +47,11 @@ def row_of(
 
 
 def shown_state(session: ConsumerSession) -> str:
-    """Returns the state of a consumer, as `status.consumer_state`, but `streaming` only after the dump is requested.
+    """Returns what `status.consumer_state` returns, except that a consumer is `streaming` only after its dump is
+    requested.
 
-    Before the request the daemon stores the consumer's first position. So if a person sees `streaming`, the consumer
-    will get what the server commits from then on, also if the daemon is killed.
+    Before the request the daemon stores the consumer's first position. So once a person sees `streaming`, the consumer
+    will get everything that the server commits afterwards, even if the daemon is killed.
     """
     client, consumer = session.runner.client, session.consumer
     state = status.consumer_state(client, consumer)

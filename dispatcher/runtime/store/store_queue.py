@@ -66,11 +66,11 @@ class StoreQueue:
             del self._acknowledging[consumer]
 
     async def flush(self, *, final: bool = False) -> None:
-        """Store everything queued by now, and the changed table versions before any progress. If storing raises
+        """Store everything that is queued now. Changed table versions are stored before progress. If storing raises
         BinlogError, everything stays queued.
 
-        `final`: also store changed rows of prepared transactions, which otherwise wait for the next progress, and how
-        far the table versions hold.
+        `final`: also store the changed rows of prepared transactions, which are otherwise stored with the next
+        progress, and the position up to which unchanged table versions are valid.
         """
         queued = self._pending
         async with self._lock:

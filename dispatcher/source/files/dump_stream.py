@@ -46,7 +46,8 @@ POLL_S = 0.2
 
 
 class FilesStream:
-    """Reads the log of a folder from an offset of a file on. Threads open and read the files, one thread at a time."""
+    """Reads the log of a folder, beginning at an offset of a file. Threads open and read the files, one thread at a
+    time."""
 
     def __init__(
         self,

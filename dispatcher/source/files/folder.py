@@ -385,8 +385,8 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def batches_of(path: Path, head: FileHead, offset: int) -> Iterator[Batch]:
-    """Yield a file's batches from `offset` on; `offset` must lie between two transactions. The batches have routes of
-    their own.
+    """Yield a file's batches, beginning at `offset`, which must lie between two transactions. The batches have their
+    own routes, not those of a client.
 
     Each batch is valid until the caller asks for the next one. Raises BinlogError where the file is damaged, OSError
     where it cannot be read.

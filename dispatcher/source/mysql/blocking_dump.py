@@ -156,8 +156,8 @@ class BlockingDump:
 def rotate_target(event: bytes) -> tuple[str, int]:
     """Return the file and offset in the ROTATE_EVENT before a dumped file.
 
-    This function checks whether the event ends in a checksum: this depends on the previous file, or on the session if
-    this is the first file.
+    This function determines whether the event ends in a checksum. That depends on the previous file or, for the first
+    file of the dump, on the session.
     """
     checksum_size = CHECKSUM_SIZE * has_valid_checksum(event)
     return parse_rotate(event[HEADER_SIZE : len(event) - checksum_size])

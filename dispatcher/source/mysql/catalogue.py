@@ -1,6 +1,7 @@
 """Reads from information_schema what the databases of consumers contain: tables, keys, foreign keys, generated columns.
 
-The account sees only the tables on which it has a privilege. Only base tables count, because views are in no binlog.
+The account sees only the tables on which it has a privilege. Only base tables count, because a binlog contains no rows
+of views.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Cascade:
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """`tables`: maps database and name to True if the table has a primary key or a UNIQUE key of NOT NULL columns.
-    `cascades_are_logged`: True if the server logs what cascades change, as MySQL does from 9.6 on. `left_out`: for each
+    `cascades_are_logged`: True if the server logs what cascades change, as MySQL 9.6 and newer do. `left_out`: for each
     table, the generated columns that the server leaves out of row images, whatever binlog_row_image says."""
 
     tables: dict[TablePattern, bool]
@@ -42,8 +43,8 @@ class Catalogue:
     left_out: dict[TablePattern, tuple[str, ...]] = field(default_factory=dict)
 
     def with_server_names(self, lower_case_table_names: int) -> Catalogue:
-        """Returns the catalogue with the names by which the server identifies tables. With the value 2 of
-        `lower_case_table_names`, it shows them as they were typed."""
+        """Returns the catalogue with the names by which the server identifies tables. If `lower_case_table_names` is 2,
+        information_schema shows the names as they were typed."""
 
         def own(table: TablePattern) -> TablePattern:
             database, name = (folded_name(part, lower_case_table_names) for part in table)
@@ -144,7 +145,7 @@ def _generated(connection: Connection, databases: list[str]) -> dict[TablePatter
 
 
 def _logs_cascades(connection: Connection) -> bool:
-    """True if the server logs cascades. From MySQL 9.6 on, the server's SQL layer executes and logs cascades. If
+    """True if the server logs cascades. In MySQL 9.6 and newer, the SQL layer executes and logs cascades. But if
     innodb_native_foreign_keys is ON, InnoDB executes them, and the server does not log them."""
     query = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
     values = ask(connection, query, lambda row: text_value(row[1]))

@@ -1,8 +1,8 @@
 """Asks a server whether it accepts a dump that a client of the front asks for.
 
-The server gets the client's request in a dump of its own, which ends at the first event of the log. So the client gets
-the server's own answer to a place that the server has purged or never had, or at which no event begins. The functions
-here block.
+The daemon sends the client's request to the server as a separate dump, and ends this dump at the first event of the
+log. So the client gets the server's own answer if the server has purged the place or never had it, or if no event
+begins there. The functions here block.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from dispatcher.source.mysql.blocking_dump import BlockingDump
 from dispatcher.source.start_search import is_made_for_dump, is_whole_event
 
 _MALFORMED_STATE = 1941  # ER_INCORRECT_GTID_STATE of MariaDB
-# A place at which the bytes of a row form a valid event's header. Not every server compares its position.
+# The refusal of a place at which no event begins, although the bytes there form a valid header, as bytes of a row can.
+# Not every server compares the header's position with the place.
 _NOT_AN_EVENT = "bogus data in log event; no event begins at {file}:{offset}"
 
 
 def refusal_of(connection: Connection, asked: AskedDump, label: str) -> DumpRefusal | None:
     """Return the server's refusal of the dump; None if the server accepts it. The connection cannot be used afterwards.
 
-    Raises BinlogError if the server does not answer, or refuses for a reason that does not lie in the request.
+    Raises BinlogError if the server does not answer, or refuses for a reason other than the request itself.
     """
     mariadb = is_mariadb(server_version(connection))
     identity = Identity.for_once()
@@ -66,7 +67,7 @@ def _first_answer(events: Iterator[bytes], asked: AskedDump) -> DumpRefusal | No
         header = EventHeader.read(event)
         is_made = is_made_for_dump(header)
         files += is_made and header.type == EventType.ROTATE
-        # The server sends no event of a dump by GTID that it refuses.
+        # If the server refuses a dump by GTID, it sends no event.
         if asked.by_gtid or files > 1:
             return None
         if header.type == EventType.FORMAT_DESCRIPTION:

@@ -79,9 +79,9 @@ class LoggedInConnection:
         """Log in and read the server's facts. Raises BinlogError. `flush_s`: see `ServerStream`.
 
         `next_host`: called when this server cannot be reached or refuses a request that the dispatcher needs.
-        `several_hosts`: True if the source has standby hosts. If hosts cannot replace this host, because each host has
-        another history, the constructor raises BinlogError. Without MySQL's GTIDs it does not call `next_host`, because
-        a login to the next host would fail in the same way.
+        `several_hosts`: True if the source has standby hosts. The constructor raises BinlogError if the source has
+        standby hosts that cannot replace this host, because each host has another history. In that case it calls
+        `next_host` only for MariaDB: on the hosts of MySQL, a login to the next host would fail in the same way.
         """
         self.endpoint = endpoint
         self._identity = identity
@@ -127,7 +127,7 @@ class LoggedInConnection:
     def dump(
         self, mode: Mode, position: ExecutedPosition, routes: Routes, buffer_bytes: int
     ) -> ServerStream:
-        """Request the log from `position` on. The stream then owns the socket. Raises BinlogError."""
+        """Request the log that follows `position`. The stream then owns the socket. Raises BinlogError."""
         connection, identity = self._connection, self._identity
         mariadb = self.facts.flavour == "mariadb"
         checksum = self.facts.checksum != "NONE"

@@ -1,10 +1,10 @@
 """Recognises another daemon that has the identities of this daemon, because it runs with a copy of this daemon's state.
 
 A server ends the older of two dumps with the same identity. But an identity includes the number of its dispatcher, so
-this does not reveal two daemons whose dispatchers have different numbers. Therefore the session of each dump holds a
-user-level lock with the name of its identity until the session ends. If a connection that this daemon did not make
-holds the lock of one of its identities, that connection belongs to another daemon, or it is left from a crashed machine
-and the server has not closed it yet.
+the server does not end a dump if the dispatchers of the two daemons have different numbers. Therefore the session of
+each dump holds a user-level lock with the name of its identity until the session ends. If a connection that this daemon
+did not make holds the lock of one of its identities, that connection belongs to another daemon, or it is left from a
+crashed machine and the server has not closed it yet.
 
 User-level locks need no privilege, and every server has them. Source: MySQL manual, "Locking Functions".
 """

@@ -1,4 +1,4 @@
-"""Topics and JSON bodies of the messages. Every body shows one moment, and contains no values of rows and no
+"""Topics and JSON bodies of the messages. Every body describes one moment, and contains no values of rows and no
 secrets."""
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _TEXTS = ("last_error", "state_store_error")  # may contain a message of a serve
 
 
 class Topics:
-    """The topics of one daemon. If a level of a topic may not contain a character of a connection's name, the character
-    is written as %xx."""
+    """The topics of one daemon. A character of a connection's name that a topic level must not contain is written as
+    %xx."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix

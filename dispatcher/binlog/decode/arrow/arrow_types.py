@@ -93,7 +93,7 @@ class Unsupported(Exception):
 
 
 def column_type(column: Column, invalid_dates: InvalidDates) -> pa.DataType:
-    """Returns the Arrow type of a column's values, with its mask. Raises `Unsupported`."""
+    """Returns the Arrow type of a column's values after masking. Raises `Unsupported`."""
     kind = value_type(column, invalid_dates)
     if column.mask is None or column.mask.form is MaskForm.NULL:
         return kind
@@ -105,7 +105,7 @@ def column_type(column: Column, invalid_dates: InvalidDates) -> pa.DataType:
 
 
 def value_type(column: Column, invalid_dates: InvalidDates) -> pa.DataType:
-    """Returns the Arrow type of a column's values, without its mask. Raises `Unsupported`."""
+    """Returns the Arrow type of a column's values before masking. Raises `Unsupported`."""
     if (column.type, column.unsigned) in INTEGERS:
         return INTEGERS[column.type, column.unsigned][1]
     if column.type in DATES:

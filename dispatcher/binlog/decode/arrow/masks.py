@@ -1,7 +1,7 @@
-"""Masks values of a column: the one function by which all readers mask.
+"""Masks the values of a column. All readers use this one function.
 
-The text of a value is what is masked: a text as it is, a number or a date as SQL shows it, bytes as hexadecimal digits.
-So a value that a copy has read from the server and the same value in the log have the same mask.
+The function masks the text form of a value: a text as it is, a number or a date as SQL shows it, bytes as hexadecimal
+digits. So a value that a copy has read from the server and the same value in the log have the same mask.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _SHOWN = 4  # characters of `last4`
 
 
 def masked(values: pa.Array, mask: Mask) -> pa.Array:
-    """Returns the masked values: for `null` NULL of the same type, else texts; NULL stays NULL."""
+    """Returns the masked values. The form `null` gives NULLs of the same type, every other form gives texts. NULL stays
+    NULL."""
     if mask.form is MaskForm.NULL:
         return pa.nulls(len(values), values.type)
     # Each distinct value is masked once.

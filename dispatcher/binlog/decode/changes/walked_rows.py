@@ -2,8 +2,8 @@
 system-versioned table of MariaDB to those of its current rows: the rows that SELECT returns.
 
 The log contains the changes of all versions. ROW END of a current row is the greatest TIMESTAMP(6). An UPDATE is logged
-as an update of the current row and an insertion of the old version; a DELETE as an update of ROW END; DELETE HISTORY as
-deletions of old versions. Tested on two servers (tests/mirror/test_mariadb_forms.py).
+as an update of the current row and an insertion of the old version; a DELETE is logged as an update of ROW END; DELETE
+HISTORY is logged as deletions of old versions. Tested on two servers (tests/mirror/test_mariadb_forms.py).
 
 Source: MariaDB source, sql/sql_class.h and sql/table.cc (TABLE::vers_update_fields, TABLE::delete_row).
 """
@@ -24,7 +24,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 
 _SIZE = 7  # of a TIMESTAMP(6): seconds (4) and microseconds (3), big-endian
 _MICROSECONDS = (999_999).to_bytes(3, "big")
-# Until 11.4, and on 32-bit systems, the greatest TIMESTAMP is 2038-01-19 03:14:07.999999, since 11.5 2106-02-07
+# Until 11.4, and on 32-bit systems, the greatest TIMESTAMP is 2038-01-19 03:14:07.999999. Since 11.5 it is 2106-02-07
 # 06:28:15.999999. Both are written as UTC.
 _GREATEST = np.frombuffer(
     b"".join(seconds + _MICROSECONDS for seconds in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff")),

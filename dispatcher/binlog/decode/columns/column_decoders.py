@@ -63,7 +63,8 @@ _TIME_FORMS: dict[int, int] = {Type.TIME2: temporals.TIME2, Type.TIME_OLD: tempo
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """`array`: one value per row. `invalid_dates`: number of dates that are null in `array`, but not NULL in MySQL.
-    `invalid`: the other such cells, of columns whose invalid values become NULL."""
+    `invalid`: the other cells that are null in `array`, but not NULL in MySQL. Their columns have the rule
+    `nulls_invalid`."""
 
     array: pa.Array
     invalid_dates: int = 0
@@ -74,8 +75,8 @@ Decode = Callable[[Bytes, Offsets], Decoded]
 
 
 def column_decoder(column: Column, invalid_dates: InvalidDates) -> tuple[pa.DataType, Decode]:
-    """Return the Arrow type of a column's values with its mask, and a decoder of the values without it, which may raise
-    `Invalid`. Raises `Unsupported`."""
+    """Return the Arrow type of a column's values after masking, and a decoder that returns the values before masking.
+    The decoder may raise `Invalid`. Raises `Unsupported`."""
     decoder = _decoder(column, value_type(column, invalid_dates), invalid_dates)
     return column_type(column, invalid_dates), decoder
 
@@ -101,7 +102,8 @@ def _decoder(column: Column, target: pa.DataType, invalid_dates: InvalidDates) -
 
 
 def shown_bytes(column: Column, buf: Bytes, start: int) -> bytes:
-    """Returns the bytes of a cell, without their length; of a date the text that the server shows, if there is one."""
+    """Returns the bytes of a cell, without their length. For a date, returns the text that the server shows, if there
+    is one."""
     if column.type in _DATE_FORMS:
         at = np.array([start], dtype=np.int32)
         try:

@@ -327,8 +327,8 @@ def _document(  # noqa: C901 - one loop: its state lives in registers
 def write(
     data: U8, offsets: I64, valid: NDArray[np.bool_], row: Int, out: U8, out_offsets: I64, bad: I64
 ) -> Int:
-    """Write documents from number `row` on, from offset out_offsets[row] on. Return the number of the first document
-    that was not written.
+    """Write documents, beginning with document number `row` and at offset out_offsets[row]. Return the number of the
+    first document that was not written.
 
     Document i is data[offsets[i]:offsets[i + 1]], and its text is out[out_offsets[i]:out_offsets[i + 1]]; "" if not
     valid[i]. The kernel stops early if `out` may be too small for the next document (bad[0] = 0), or if that document

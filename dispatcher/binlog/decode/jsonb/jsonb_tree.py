@@ -115,8 +115,8 @@ def find_key(container: Raw, name: bytes) -> tuple[int, bool]:
 
 
 def parts(container: Raw) -> tuple[list[bytes] | None, list[Raw]]:
-    """Return (keys or None, values) of a container. Raises `Malformed`. Raises `Malformed` also for overlapping values,
-    so that a rebuilt container is never larger than the original container."""
+    """Return (keys or None, values) of a container. Raises `Malformed`, also for overlapping values, so that a rebuilt
+    container is never larger than the original container."""
     values: list[Raw] = []
     keys: list[bytes] | None = [] if container.is_object else None
     used = _layout(container)[1]
