@@ -1,8 +1,8 @@
 """Checks executors on other hosts before they work for the mirror: the executors that exist when the job starts, and
 each executor that registers while the job runs.
 
-A host that lacks the target's folder would write data files that the other hosts do not see. And in a small mirror,
-executors that cannot reach the daemon would remain unnoticed for a long time, because the driver reads small batches
+A host that lacks the target's folder would write data files that the other hosts do not see. And in a small mirror, it
+would take long until anyone noticed that executors cannot reach the daemon, because the driver reads small batches
 itself.
 """
 
@@ -107,8 +107,8 @@ class ExecutorWatch:
 
 
 def check_executors(spark: SparkSession, settings: MirrorSettings) -> list[str]:
-    """Run as many checks as tasks can run at a time. If the executors are idle, each of them runs a check. Returns the
-    hosts.
+    """Run as many checks at once as tasks can run at once. So if the executors are idle, each of them runs a check.
+    Returns the hosts.
 
     Raises `BinlogError` with the first fault of a host, SETTINGS if the Python of an executor cannot load this package.
     """

@@ -1,8 +1,8 @@
 """Checks that an executor's host has what the mirror needs: this package, the target's folder, the daemon and the
 server.
 
-Runs in a Python worker of the executor. The driver has tried the daemon and the server on its own host before, and lets
-the executors check only what the driver itself reaches. So the cause of a fault is the executor's host.
+Runs in a Python worker of the executor. Before this, the driver has connected to the daemon and the server from its own
+host. The executors check only what the driver itself can reach. So if a check fails, the cause is the executor's host.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The part of a copy that runs on executors: they read chunks (ranges of the table's key), and write the rows to files
-if the target is on a local file system. Every Python worker loads this module, so it imports only what it needs for
-this work."""
+"""The part of a copy that runs on the executors. They read chunks (ranges of the table's key) and, if the target is on
+a local file system, write the rows to files. Every Python worker of a copy loads this module, so the module imports
+only what it needs for this."""
 
 from __future__ import annotations
 

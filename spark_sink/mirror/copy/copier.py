@@ -7,8 +7,8 @@ chunk is a range of the table's key.
 3. When all chunks are read, ask the server for R, a position that covers every transaction whose changes the chunks can
    contain.
 
-The copy is equal to the server's table only after the mirror has replayed the log on it from S to R or beyond. Until
-then, the rows show the states after different transactions.
+The copy equals the server's table only after the mirror has replayed the log on it, from S to R or beyond. Before this,
+different rows may show states after different transactions.
 
 A table without a key is read in one transaction. The transaction's snapshot contains exactly the transactions up to a
 known position R, and the replay from S leaves these transactions out.
@@ -70,11 +70,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.copy")
 
-CHUNKS_PER_TASK = 2  # in a group; so the other tasks have work while one task reads a slow chunk
+CHUNKS_PER_TASK = 2  # in a group; other tasks have work while one reads a slow chunk
 _CHANGE_WAIT_S = 30.0
 _LOCAL_GROUP_BYTES = 64 << 20
-# The errors that a change of a table's definition causes: no such column, table, database or index, or another
-# definition.
+# The errors that a change of a table's definition causes: a column, table, database or index no longer exists, or the
+# definition is another one.
 _GONE = ("error 1054", "error 1146", "error 1049", "error 1176", "error 1412")
 
 
@@ -128,7 +128,8 @@ class Copier:
         try:
             return one.run(record, begin.position, stopping)
         except BinlogError as error:
-            # The log will contain the statement that altered the table. When the applier reads it, another copy begins.
+            # The log will contain the statement that altered the table. When the applier reads this statement, another
+            # copy begins.
             if was_altered(error) and waited(stopping, _CHANGE_WAIT_S):
                 return one.stopped(record)
             raise
@@ -399,8 +400,8 @@ def _layout_of(source: SourceTable, decoder: TextDecoder) -> str:
 
 
 def as_change(error: BinlogError, source: SourceTable) -> BinlogError:
-    """Returns the error of a changed definition if `error` shows that the table no longer has the read columns; else
-    `error`."""
+    """Returns the error for a changed definition if `error` shows that the table no longer has the columns that are
+    read; otherwise `error`."""
     if any(text in error.what for text in _GONE):
         return changed_during_copy(source.label, error.where)
     return error

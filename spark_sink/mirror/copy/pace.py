@@ -22,7 +22,7 @@ Stopping = Callable[[], bool]
 
 
 def waited(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait until a condition is true. Returns False if it was not true within `seconds`."""
+    """Wait until a condition is true, for at most `seconds`. Returns False if it did not become true."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -34,7 +34,7 @@ def waited(condition: Callable[[], bool], seconds: float) -> bool:
 def wait_for_server(
     server: CopyServer, settings: CopySettings, rows: int, began: float, stopping: Stopping
 ) -> None:
-    """Wait until the copy no longer exceeds the allowed number of rows per second, and then until the server is not
+    """Wait until the copy no longer exceeds the allowed number of rows per second. Then wait until the server is not
     busy.
 
     `rows`: the number of rows that were copied since `began`, a time of `time.monotonic`.

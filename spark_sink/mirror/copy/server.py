@@ -59,8 +59,8 @@ class CopyServer(TableServer):
         return cls(endpoint, policy)
 
     def table(self, database: str, table: str) -> SourceTable:
-        """Returns a table without the columns that the mirror leaves out, and with the versions that it has. Its
-        columns have the rules of the policy."""
+        """Returns a table as the mirror copies it: without the columns that the policy leaves out, with all versions of
+        the rows if the policy wants them, and with the policy's rules for values."""
         policy = self.policy((database, table))
         with self.session() as connection:
             source = read_source_table(

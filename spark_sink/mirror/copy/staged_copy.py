@@ -1,4 +1,4 @@
-"""How far a copy is, by the commits of its folder. Pure."""
+"""Determines how far a copy is, from the commits in its folder. Pure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Commit = tuple[datetime, str | None, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class StagedCopy:
-    """How far a copy is. `group`: the last group that was appended, 0 = none; `upper`: the last key that was copied;
-    `layout`: a hash of the columns with which the copy began; `read_all`: True if all rows were read; `executed`: R as
-    JSON, set after all rows were read; `rows_estimated`: the estimated rows of the whole table; `seconds`: the time
-    between the first and the last group, which `state` computes."""
+    """How far a copy is. `group`: the number of the last group that was appended, 0 if there is none; `upper`: the last
+    key that was copied; `layout`: a hash of the columns with which the copy began; `read_all`: True if all rows were
+    read; `executed`: R as JSON, set after all rows were read; `rows_estimated`: the estimated rows of the whole table;
+    `seconds`: the time between the first and the last group, which `state` computes."""
 
     group: int = 0
     upper: Bound | None = None

@@ -1,11 +1,11 @@
-"""The folder that a copy fills. The executors read chunks (ranges of the key), and the copy appends the chunks in
+"""Writes the folder that a copy fills. The executors read chunks (ranges of the key). The copy appends the chunks in
 groups, each group once.
 
-A group's commit records `(copy id, number of the group)` as its application id and version, so a group that is written
-twice is skipped. If another job has written the group, the group may end at another key, so the copy then continues
-from the state that the folder shows. The commit's user metadata records where the next group begins. So the folder
-itself shows how far a copy is, and a copy that was killed continues after the last group. The state of a copy is stored
-only in these commits.
+A group's commit records the copy's id as application id, and the number of the group as version, so Delta skips a group
+that is written twice. If another job has written the group, it may end at another key; the copy then continues from the
+state that the folder shows. The commit's user metadata records where the next group begins. So the folder itself shows
+how far a copy is, and a copy that was killed continues after the last group. The state of a copy is stored only in
+these commits.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class StagingTable:
         return self._newest(state)
 
     def _newest(self, state: StagedCopy) -> tuple[int, int]:
-        """Returns (rows, bytes) of the newest group, if this object has written it as `state` says."""
+        """Returns (rows, bytes) of the newest group, if this object has written it with the state `state`."""
         commit = self._own_commit(state.group)
         self._written = state.group
         return size_of(commit["userMetadata"], commit["operationMetrics"] or {})

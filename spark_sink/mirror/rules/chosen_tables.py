@@ -1,4 +1,5 @@
-"""Which tables a person's command concerns: by patterns, by the state of a table, by the settings. Pure."""
+"""Determines which tables a person's command concerns: by patterns, by the tables' states, and by the settings.
+Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ RESOLUTIONS = (Wish.APPLIED, Wish.SKIP, Wish.RETRY, Wish.RECOPY, Wish.PARTIAL)
 
 
 def selected(records: Iterable[TableRecord], patterns: Sequence[str]) -> list[TableRecord]:
-    """Returns, sorted, the tables whose database.table fits one of the patterns, or all tables without patterns.
-    Dropped tables are left out.
+    """Returns, sorted, the tables whose database.table fits one of the patterns, or all tables if there are no
+    patterns. Dropped tables are left out.
 
     Raises `UserError` for a pattern that fits no table.
     """
@@ -38,14 +39,14 @@ def selected(records: Iterable[TableRecord], patterns: Sequence[str]) -> list[Ta
 
 
 def _in_lower_case(tables: Iterable[TableRecord], pattern: str) -> str:
-    """Returns which tables fit the pattern without case, for a message."""
+    """Returns, as a part of a message, which tables would fit the pattern if case was ignored; "" if none would."""
     folded = folded_name(pattern, 1)
     fits = [r.label for r in tables if fits_pattern(folded_name(r.label, 1), folded)]
     return f", but without case {', '.join(fits[:3])}" if fits else ""
 
 
 def resolvable(rows: ControlRows, patterns: Sequence[str], wish: Wish) -> list[TableRecord]:
-    """Returns the tables that fit a pattern and that one of `RESOLUTIONS` concerns.
+    """Returns the tables that fit a pattern and that the request `wish`, one of `RESOLUTIONS`, concerns.
 
     Raises `UserError` for a pattern that no table fits, and if no table is in a state that `wish` resolves. For a
     history, RECOPY is the only resolution, and the pattern must be the history's own name.
@@ -131,8 +132,8 @@ def mirrored_names(
     owners: Mapping[TableName, str],
     consumer: str,
 ) -> list[TableName]:
-    """Returns the names of the tables that their consumer mirrors. The consumer of a table is its consumer in `owners`,
-    else `consumer`; if `consumer` is "", it is enough that any consumer mirrors the table.
+    """Returns the names of the tables that their consumer mirrors. The consumer of a table is the one in `owners`, or
+    `consumer` if `owners` lacks the table. If `consumer` is "", it is enough that any consumer mirrors the table.
 
     Raises `UserError` if a pattern is the name of a table that is left out, or if all tables are left out.
     """

@@ -34,10 +34,11 @@ Row = Mapping[str, Any]
 class ControlRows:
     """The content of the rows that no newer row replaces.
 
-    `applied`: by consumer, the lsn up to which entries are applied, or left in the log for a table; `claims`: by
+    `applied`: by consumer, the lsn up to which each entry is applied, or is left in the log for a table; `claims`: by
     consumer and stage, the id of the job that has claimed the consumer; `serial`: the largest serial of a row; `named`:
-    the ids of open requests for copies, by consumer and name; `requests`, `names`: the newest request about each table,
-    by its id or by consumer and name, also if it is answered; `proofs`: by table id.
+    the ids of open requests for copies, by consumer and name; `requests`: the newest request about each table id;
+    `names`: the newest request about each pair of consumer and name (both also contain answered requests); `proofs`:
+    the proofs by table id.
     """
 
     records: dict[str, TableRecord] = field(default_factory=dict)
@@ -58,8 +59,8 @@ def latest_rows(rows: Iterable[Row]) -> ControlRows:
 
 
 def rows_after(before: ControlRows, rows: Iterable[Row]) -> ControlRows:
-    """Returns the content after newer rows were written. `rows`: these rows, in any order. Takes a time in proportion
-    to these rows, except for copies of dicts."""
+    """Returns the content after newer rows were written. `rows`: these rows, in any order. Apart from copies of dicts,
+    the time that this function takes is proportional to the number of these rows."""
     records, histories = dict(before.records), dict(before.histories)
     requests, names = dict(before.requests), dict(before.names)
     applied, claims = dict(before.applied), dict(before.claims)
@@ -138,7 +139,7 @@ def _proof(row: Row) -> Proof:
 
 
 def superseded(rows: Iterable[Row]) -> set[int]:
-    """Returns the serials of the rows that newer rows replace. Rows of requests are never among them, because a record
+    """Returns the serials of the rows that newer rows replace. A row of a request is never replaced, because a record
     may name any request."""
     newest: dict[tuple[str, ...], int] = {}
     serials: dict[int, tuple[str, ...]] = {}

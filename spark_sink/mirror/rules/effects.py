@@ -1,7 +1,7 @@
 """The effects that `Mirror.step` returns, a frozen class for each kind. The caller begins them in the order of the
 list.
 
-An effect with an answer is a *work*: a thread executes it. A work contains a number (`run`). Exactly one event with
+An effect that has an answer is a *work*: a thread executes it. A work contains a number (`run`). Exactly one event with
 this number answers the work, even if it fails. Works may be executed at the same time, and in any order. An *lsn* is
 the number of an entry (rows of a table, or a statement) of the mirror's log.
 """
@@ -24,7 +24,7 @@ from spark_sink.source.table_rows.chunks import Chunk
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """Read entries of the consumer's log behind the lsn `after`, in whole appends (micro-batches). `before`: only
+    """Read entries of the consumer's log with an lsn > `after`, in whole appends (micro-batches). `before`: only
     entries with a smaller lsn, None for all; `tables`: only entries that may concern these tables, None for all.
     Answers: EntriesRead, LogLost."""
 
@@ -68,8 +68,8 @@ class CommitRows:
 
 @dataclass(frozen=True, slots=True)
 class MoveFolders:
-    """Move the folders of the tables `moving`, which one statement concerns, to the places that their records name.
-    `existing`: all records; the move must not delete their folders. Answer: FoldersMoved."""
+    """Move the folders of the tables `moving` to the places that their records name. One statement has renamed all
+    these tables. `existing`: all records; the move must not delete folders that these need. Answer: FoldersMoved."""
 
     run: int
     moving: tuple[TableRecord, ...]
@@ -87,7 +87,7 @@ class ClearCopy:
 @dataclass(frozen=True, slots=True)
 class CopyTable:
     """Copy the table's rows from the server into the copy's own folder, or continue such a copy. Answer: TableCopied,
-    when the copy has ended or was stopped."""
+    after the copy has ended or was stopped."""
 
     run: int
     record: TableRecord
@@ -105,9 +105,9 @@ class ReadKeyRange:
     """Read the rows of a range of a table from the server, and keep a short form of them for `CompareKeyRange`. First
     wait until the server has executed `begin`, a position of the log.
 
-    `chunk`: the range. If `upper` is not fixed (`is_fixed`), the work finds an upper bound so that the range has at
-    most `rows_max` rows; if the table's key is not `key`, the range begins at the table's first row. `suspects`: what
-    an earlier reading of the range has found. Answer: RangeRead.
+    `chunk`: the range. If `upper` is not fixed (`is_fixed` is False), the work finds an upper bound so that the range
+    has at most `rows_max` rows. If the table's key is no longer `key`, the range begins at the table's first row.
+    `suspects`: what an earlier reading of the range has found. Answer: RangeRead.
     """
 
     run: int
@@ -122,9 +122,9 @@ class ReadKeyRange:
 
 @dataclass(frozen=True, slots=True)
 class CompareKeyRange:
-    """Compare the range that the work `read` has read with a version of the Delta table. The version shows all entries
-    of the table up to the lsn `to`, and perhaps later ones. The entries behind the lsn `after` decide about the rows
-    that they have changed. Answer: RangeCompared."""
+    """Compare the range that the work `read` has read with a version of the Delta table. The version contains all
+    entries of the table up to the lsn `to`, and perhaps later ones. If an entry with an lsn > `after` has changed a
+    row, the row is compared with the entry, not with the range. Answer: RangeCompared."""
 
     run: int
     record: TableRecord
@@ -136,8 +136,9 @@ class CompareKeyRange:
 @dataclass(frozen=True, slots=True)
 class RepairRows:
     """Rewrite the rows that two readings of a range have shown to differ, in one commit under `lsn`. The work `read`
-    was the second reading. The table shows all its entries up to the lsn `to`; none of them has an lsn of `lsn` or
-    larger. The entries behind the lsn `after` decide about the rows that they have changed. Answer: RowsRepaired."""
+    was the second reading. All entries of the table up to the lsn `to` are applied to it, and no entry with the lsn
+    `lsn` or a larger one. If an entry with an lsn > `after` has changed a row, the new row is that of the entry, not
+    that of the range. Answer: RowsRepaired."""
 
     run: int
     record: TableRecord
@@ -171,9 +172,9 @@ class EndVersions:
 
 @dataclass(frozen=True, slots=True)
 class CompareVersions:
-    """Make the current versions of a history equal to the rows that its table had at `lsn`. `mirrored`: the record of
-    this table, None if there is no table; `at`: the commit time of the entry `lsn`, None if it is not known. Answer:
-    HistoryWritten."""
+    """Make the current versions of a history equal to the rows that its mirrored table had at `lsn`. `mirrored`: the
+    record of the mirrored table, None if there is no such table; `at`: the commit time of the entry `lsn`, None if it
+    is not known. Answer: HistoryWritten."""
 
     run: int
     record: TableRecord
@@ -204,8 +205,8 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class EndConsumer:
-    """Stop applying this consumer. The caller still passes the answers of running works, but the rules then begin no
-    work and store no record."""
+    """Stop applying this consumer. The caller still passes the answers of the running works to the rules, but the rules
+    begin no further work and store no record."""
 
     error: BinlogError
 

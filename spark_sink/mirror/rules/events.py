@@ -21,8 +21,9 @@ from spark_sink.source.table_rows.chunks import Chunk
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a work has failed. `fault`: a fault of the table's data or its Delta table, which another attempt does not
-    remedy; `conflict`: True if another writer of the Delta table committed first; `text`: the failure in one line."""
+    """Why a work has failed. `fault`: a fault of the table's data or of its Delta table, so that another attempt would
+    fail, too; None for any other failure; `conflict`: True if another writer of the Delta table committed first;
+    `text`: the failure in one line."""
 
     text: str
     fault: BinlogError | None = None
@@ -68,7 +69,7 @@ class LogFailed:
 
 @dataclass(frozen=True, slots=True)
 class EntriesRead:
-    """Entries of the log, in order; () if the log contains no entry behind the requested lsn yet."""
+    """Entries of the log, in order; () if the log contains no entry after the requested lsn yet."""
 
     run: int
     entries: tuple[LogEntry, ...]
@@ -76,8 +77,8 @@ class EntriesRead:
 
 @dataclass(frozen=True, slots=True)
 class LogLost:
-    """The work has not read all its entries, because those of the appends `first` to `last` cannot be read. `before`:
-    the entries of older appends, which the work has read."""
+    """The work has not read all entries that it should read, because the entries of the appends `first` to `last` are
+    lost. `before`: the entries of older appends, which the work has read."""
 
     run: int
     error: BinlogError
@@ -141,8 +142,8 @@ class TableCopied:
 class RangeRead:
     """`executed`: a position that covers all transactions that the rows can show; `key`, `chunk`: the key's columns,
     and the range that was read; `rows`: the number of its rows; `seconds`: how long the work has read; `skipped`: why
-    the table cannot be proved, "" if it can; `moved`: True if the table was altered while it was read; `ranges`: about
-    how many such ranges the table has."""
+    the table cannot be proved, "" if it can; `moved`: True if the table was altered during the read; `ranges`: about
+    how many ranges of this size the table has."""
 
     run: int
     executed: Position
@@ -159,8 +160,8 @@ class RangeRead:
 class RangeCompared:
     """`moved`: True if a statement has changed the table meanwhile, so that nothing was compared; `columns`: how the
     columns differ; `keys`: how many keys have rows that differ; `differing`: hashes of the first of these keys;
-    `evidence`: path of the file with the rows, if the earlier reading had found them, too; `seconds`: how long the work
-    has compared."""
+    `evidence`: path of the file with the rows that differ, if an earlier reading had found the same difference;
+    `seconds`: how long the comparison took."""
 
     run: int
     moved: bool
@@ -173,8 +174,8 @@ class RangeCompared:
 
 @dataclass(frozen=True, slots=True)
 class RowsRepaired:
-    """`moved`: True if nothing was written, because the table has changed otherwise; `keys`: the number of keys whose
-    rows were rewritten; `seconds`: how long the work took."""
+    """`moved`: True if nothing was written, because something else has changed the table meanwhile; `keys`: the number
+    of keys whose rows were rewritten; `seconds`: how long the work took."""
 
     run: int
     moved: bool
@@ -189,7 +190,7 @@ class HistoryWritten:
 
 @dataclass(frozen=True, slots=True)
 class WorkFailed:
-    """A work other than StoreRecords has failed. Its commit may exist nevertheless."""
+    """A work other than StoreRecords has failed. It may nevertheless have made its commit."""
 
     run: int
     failure: Failure
@@ -221,7 +222,7 @@ class RequestsRead:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The catalog has registered the table as `name`; "" if the table is not in the catalog. `refused`: why the table
+    """The catalog has the table under the name `name`; "" if the table is not in the catalog. `refused`: why the table
     is not registered under the name that the settings ask for."""
 
     table_id: str
@@ -250,7 +251,7 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """Time has passed. Sent at the time of `Mirror.next_wakeup` at the latest."""
+    """Time has passed. The caller sends this event at the time `Mirror.next_wakeup` at the latest."""
 
 
 Event = (

@@ -1,7 +1,7 @@
-"""Which transactions the copy of a table without a key shows. Pure.
+"""Determines which transactions the copy of a table without a key shows. Pure.
 
-The copy's rows come from one snapshot, which shows each transaction of the table as a whole or not at all. A replay of
-the log on the copy leaves out the changes of the transactions that the snapshot shows (`Snapshot`).
+The copy's rows come from one snapshot, which shows each transaction of the table as a whole or not at all. When the log
+is replayed on the copy, the changes of these transactions are left out (`Snapshot`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Says which transactions of a table the rows of its copy show. It is sent to the executors.
+    """Determines which transactions of a table are contained in the rows of its copy. Picklable, because it is sent to
+    the executors.
 
     `begin`: S, the position at the end of the mirror's log when the copy began; `executed`: the position that the
     server of the copy had executed when it made the snapshot. `table_server.snapshot_position` returns this position.
@@ -39,11 +40,12 @@ class Snapshot:
     def unseen(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the changes of transactions that the snapshot does not show.
 
-        On a MySQL server with GTIDs, the snapshot shows the transactions in the server's executed set. Without GTIDs,
-        and on one host of MariaDB, if the copy and the log come from one server, the snapshot shows the transactions
-        whose `seq` is not larger than that of the snapshot. If the log comes from several hosts of MariaDB, or from
-        another one than the copy, the snapshot shows the transactions up to the executed number of their domain. Raises
-        `BinlogError` if a change lacks its GTID, or if offsets in the binlogs of two servers would have to be compared.
+        On a MySQL server with GTIDs, the snapshot shows the transactions in the server's executed set. On MySQL without
+        GTIDs, and on MariaDB if the copy and the log come from one host, the snapshot shows the transactions whose
+        `seq` is not larger than that of the snapshot. If the log comes from several hosts of MariaDB, or from another
+        host than the copy, the snapshot shows, of each GTID domain, the transactions up to the domain's executed
+        number. Raises `BinlogError` if a change lacks its GTID, or if offsets in the binlogs of two servers would have
+        to be compared.
         """
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.compute as pc  # noqa: PLC0415

@@ -1,14 +1,15 @@
 """The rules for mirroring the tables of one consumer: `Mirror.step(event, now)` returns effects. Pure.
 
-One thread calls `step` with events, in the order in which they happened, and passes the effects to threads, whose
-answers are the next events. The rules make every decision about tables, queues, copies, replays, renames, gaps,
-requests, retries and histories. They decide from the tables' records and from these answers. No other module of the
-apply stage changes a record. An effect that a thread executes is a *work* (`effects`); several works that follow each
-other for one purpose, such as a copy, are a *task* (`tasks.task`); an *lsn* is the number of an entry (rows of a table,
-or a statement) of the mirror's log.
+One thread calls `step` with the events, in the order in which they happened. It passes the effects to other threads.
+The answers of these threads are further events. The rules make every decision about tables, queues, copies, replays,
+renames, gaps, requests, retries and histories. They decide from the tables' records and from these answers. No other
+module of the apply stage changes a record. An effect that a thread executes is a *work* (`effects`); several works that
+follow each other for one purpose, such as a copy, are a *task* (`tasks.task`); an *lsn* is the number of an entry (rows
+of a table, or a statement) of the mirror's log.
 
-Each step ends with the same plan: the rules execute the requests of people, continue the tasks that need not wait,
-start new tasks, and store changed records. So the plan reacts to every change, no matter which event caused it.
+After the event itself, each step does the same work: the rules execute the requests of people, continue the tasks that
+need not wait, start new tasks, and store changed records. So the rules react to every change, no matter which event
+caused it.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Mirror:
         self._store_at = 0.0
         self._store_failures = 0
         self._written = 0
-        self._writing: int | None = None  # the watermark that is being stored
+        self._writing: int | None = None  # the watermark that a commit is storing now
         self._watermark_at = 0.0
         self._goal: int | None = None
 
@@ -110,8 +111,8 @@ class Mirror:
         return effects
 
     def next_wakeup(self) -> float | None:
-        """Returns when `step` has to be called with `Ticked` at the latest; None if nothing changes before another
-        event."""
+        """Returns the time at which `step` has to be called with `Ticked` at the latest; None if nothing changes before
+        another event."""
         times = [task.not_before for task in self._jobs() if task.run is None and not task.ended]
         times += [self._store_at] if self._store_due() else []
         times += [] if self._proof is None else [self._proof.wakes_at]
@@ -188,7 +189,7 @@ class Mirror:
         self._repair = RepairTask(state, self._repaired)
 
     def _repaired(self) -> None:
-        """Adapt the records to the settings. `RepairTask` calls this method when it has tried to finish the interrupted
+        """Adapt the records to the settings. `RepairTask` calls this method after its attempt to finish the interrupted
         moves of folders."""
         state = self.state
         for record in list(state.tables()):
@@ -234,7 +235,7 @@ class Mirror:
                 self._try_again(own.table_id)
 
     def _try_again(self, table_id: str) -> None:
-        """Repeat failed tasks of a table at once, because a person has requested something for it."""
+        """Repeat the failed tasks of a table at once, because a person has made a request about the table."""
         tasks: list[Task | None] = [self._replays.get(table_id), self._copies.get(table_id)]
         for task in tasks:
             if task is not None:
@@ -251,7 +252,7 @@ class Mirror:
         self._store()
 
     def _advance(self) -> None:
-        """Continue all tasks, and start new ones in place of those that have ended."""
+        """Continue all tasks, and start new tasks in place of those that have ended."""
         started = True
         while started:
             for aside in self._asides():
@@ -399,13 +400,13 @@ class Mirror:
         return self._store_run is None and bool(self.state.unsaved or self.state.saving)
 
     def _store(self) -> None:
-        """Write the unsaved records, one commit at a time. Records that change during a commit are written in the next
-        one."""
+        """Write the unsaved records, one commit at a time. The next commit writes the records that change during a
+        commit."""
         state = self.state
         if self._store_run is not None or state.now < self._store_at:
             return
-        # The commit of a watermark also removes the former names that this watermark makes superfluous. If the commit
-        # fails, its retry writes this watermark or a newer one.
+        # The commit of a watermark also removes the former names that are no longer needed with this watermark. If the
+        # commit fails, the next attempt writes the same watermark or a newer one.
         self._writing = self._watermark() or self._writing
         proofs_due = state.proofs_due is not None and state.now >= state.proofs_due
         if not (state.unsaved or state.saving or proofs_due) and self._writing is None:
@@ -468,7 +469,7 @@ class Mirror:
 
     @property
     def needed_to(self) -> int:
-        """The lsn behind which the log is still needed: the smallest of the stored watermark and the `from_lsn` of the
+        """The lsn after which the log is still needed: the smallest of the stored watermark and the `from_lsn` of the
         records that need the log.
 
         An unsaved record may need fewer entries than the stored record of the same table. After a crash, the mirror
@@ -483,22 +484,22 @@ class Mirror:
         return [*self.state.unsaved, *self.state.saving]
 
     def _needs_log(self, record: TableRecord) -> bool:
-        """True if the record's table is stopped, copied or replayed, or if the record is of a history that the settings
-        want. A copy that has not begun needs no entries, because it will begin at the log's end. A history that has not
-        begun needs no entries while no table with its name has rows."""
+        """True if the record's table is stopped, copied or replayed, or if the record belongs to a history that the
+        settings want. A copy that has not begun needs no entries, because it will begin at the log's end. A history
+        that has not begun needs no entries as long as no table with its name has rows."""
         if record.is_dropped:
             return False
         is_waiting = isinstance(record.state, Creating)
         if not record.history:
             return not (record.is_live or is_waiting)
-        # A history's task begins after the repair of folders, and depends on records that may be unsaved.
+        # The task of a history begins only after the repair of folders, and relies on records that may be unsaved.
         task = self._histories.get(record.table_id)
         may_begin = task is None or task.needed() < NEWEST or bool(self._unsaved_ids())
         return self._follows(record.name) and (may_begin or not is_waiting)
 
     def at_rest(self) -> bool:
-        """True if a drain (a run with `--available-now`) is done: each entry up to the drain's goal is applied, has
-        failed several times, or is left in the log for a table that is stopped or not copied."""
+        """True if a drain (a run with `--available-now`) is done: each entry up to the drain's goal is applied, or has
+        failed several times, or is left in the log because its table is stopped or not copied."""
         state, goal = self.state, self._goal
         if state.failure is not None:
             return True
@@ -548,11 +549,11 @@ class Mirror:
         return found + list(map(table_label, self.state.counts))
 
     def failing(self) -> int:
-        """Returns how many tables and histories have failed and are to be tried again."""
+        """Returns how many tables and histories have failed and will be tried again."""
         return len(self.state.counts) + sum(task.failures > 0 for task in self._histories.values())
 
     def waiting(self, count: int) -> list[WaitingTable]:
-        """Returns the tables with most entries that are not applied; at most `count` tables."""
+        """Returns the tables with the most entries that are not applied, at most `count`."""
         state = self.state
         tables = state.queues.waiting(state.now, state.counts)
         return nlargest(count, tables, key=lambda table: table.entries)

@@ -64,13 +64,13 @@ class MirrorOptions:
 @dataclass
 class MirrorState:
     """`read_to`: the lsn of the last entry in the queues; `append_seen`: the append up to which the log is read;
-    `newest`, `oldest`, `end`: facts about the log, see `Started`; `asked`: ids of records with a request;
+    `newest`, `oldest`, `end`: facts about the log, see `Started`; `asked`: ids of records with an open request;
     `to_copy`, `to_replay`: ids of tables in one of the states `COPIED_ASIDE` and `REPLAYED`; `changed`: ids of records
-    that have changed since the last search for histories to start; `left`: by table id, the lsn of the last entry that
-    was left in the log for the table; `counts`: number of failures in a row, by table name; `draining`: True if the job
-    drains the log; `clock_s`: seconds to add to `now` for the time since 1970; `proofs`: by table id; `proofs_due`:
-    when the changed proofs have to be stored; `has_changed`: True if a record or a proof has changed since `ProofTask`
-    looked for the next table."""
+    that have changed since the last search for histories to start; `left`: by table id, the lsn of the table's last
+    entry that was left in the log; `counts`: by table name, the number of failures in a row; `draining`: True if the
+    job drains the log; `clock_s`: the difference between the time since 1970 and `now`, in seconds; `proofs`: the
+    proofs by table id; `proofs_due`: when the changed proofs have to be stored; `has_changed`: True if a record or a
+    proof has changed since `ProofTask` looked for the next table."""
 
     options: MirrorOptions
     records: dict[str, TableRecord] = field(default_factory=dict)
@@ -133,19 +133,19 @@ class MirrorState:
         return find_record(candidates, name, lsn)
 
     def is_named_later(self, name: TableName, lsn: int) -> bool:
-        """True if a table got the name by a RENAME behind `lsn`. See `records.is_named_later`."""
+        """True if a table got the name by a RENAME after `lsn`. See `records.is_named_later`."""
         candidates = (self.records[table_id] for table_id in self._named.get(name, ()))
         return is_named_later(candidates, name, lsn)
 
     def names(self, *, dropped: bool = False) -> list[TableName]:
-        """The names of tables that are mirrored, and names with items in their queues, without the names that the
-        settings exclude. `dropped`: include the names of dropped tables."""
+        """The names of mirrored tables, and the names that have items in their queues, except the names that the
+        settings exclude. `dropped`: True to include the names of dropped tables."""
         mirrored = [record.name for record in self.tables() if dropped or not record.is_dropped]
         every = dict.fromkeys([*mirrored, *self.queues.names()])
         return [name for name in every if not self.options.excluded(name)]
 
     def hold(self, record: TableRecord) -> None:
-        """Put the record in the place of the former record of its table, without marking it as unsaved."""
+        """Replace the former record of the same table by this record, without marking it as unsaved."""
         table_id = record.table_id
         self.records[table_id], self._every = record, None
         self.changed[table_id], self.has_changed = None, True
@@ -175,8 +175,8 @@ class MirrorState:
                 self._note(record, why)
 
     def update(self, record: TableRecord, why: str = "") -> None:
-        """As `save`, for a record that was computed before a work began. Events may have changed its request, its
-        registration or its deletion vectors during the work; these changes are kept."""
+        """Replace a record, as `save` does, if the new record was computed before a work began. Events may have changed
+        the record's request, registration or deletion vectors during the work; these changes are kept."""
         now = self.records.get(record.table_id)
         if now is not None:
             record = replace(
@@ -199,8 +199,8 @@ class MirrorState:
         self.effects.append(WriteNote(level, event, fields))
 
     def note_retry(self, failure: Failure, wait_s: float, table: str = "") -> None:
-        """Note that a work has failed, and is tried again after `wait_s`. `table`: whose work, "" for a work of the
-        whole consumer."""
+        """Log that a work has failed and will be tried again after `wait_s`. `table`: the table of the work, "" for a
+        work of the whole consumer."""
         of_table = {"table": table} if table else {}
         fields = {"consumer": self.options.consumer, **of_table, "seconds": wait_s}
         self.note("retry", fields | {"error": failure.text}, "warning")
@@ -219,7 +219,8 @@ class MirrorState:
         return self._every_proof
 
     def prove(self, proof: Proof, *, at_once: bool = False) -> None:
-        """Replace a table's proof. It is stored with the next records or watermark, or `at_once`."""
+        """Replace a table's proof. `at_once`: True to store the proof now; otherwise it is stored with the next records
+        or watermark."""
         self.proofs[proof.table_id], self.has_changed = proof, True
         self._every_proof = None
         self.unsaved_proofs[proof.table_id] = None
@@ -227,14 +228,15 @@ class MirrorState:
         self.proofs_due = due if self.proofs_due is None else min(due, self.proofs_due)
 
     def doubt_rows(self, record: TableRecord) -> None:
-        """Let the next round of a table's proof begin at once, because a job has ended between a commit of rows and the
-        watermark."""
+        """Let the next round of a table's proof begin at once, because a job has ended after it committed rows of the
+        table, and before it stored the watermark."""
         proof = self.proofs.get(record.table_id)
         if proof is not None and not proof.doubted:
             self.prove(replace(proof, doubted=True))
 
     def ask_repair(self, record: TableRecord) -> None:
-        """Let the table be compared at once, and rows that differ be rewritten, as a person has asked."""
+        """Let the proofs compare the table at once, and rewrite rows that differ, because a person has requested a
+        repair."""
         known = self.proofs.get(record.table_id)
         proof = Proof(record.table_id, record.consumer) if known is None else known
         self.prove(proof.asked_for_repair(), at_once=True)
@@ -242,7 +244,7 @@ class MirrorState:
     # -- works -------------------------------------------------------------------------------------------------
 
     def reserve(self, table_id: str) -> None:
-        """Let no work begin on a table until `release` is called."""
+        """Prevent works from beginning on a table until `release` is called."""
         self._using[table_id] += 1
 
     def release(self, table_id: str) -> None:
@@ -269,9 +271,9 @@ class MirrorState:
         return table_id in self.unsaved or table_id in self.saving
 
     def without_place(self) -> dict[TableName, float]:
-        """Returns the names of tables whose folder is being moved, or could not be moved. For each name, the lsn up to
-        which the entries of the name belong to such a table. A step of these entries would have to wait, but would
-        count as one of the `parallel` steps, so that other tables would wait, too."""
+        """Returns the names of the tables whose folder is being moved, or could not be moved. For each name, returns
+        the lsn up to which the entries of the name belong to such a table. A step of such an entry would have to wait.
+        It must not begin, because it would count as one of the `parallel` steps, and delay other tables."""
         until: dict[TableName, float] = {}
         for record in (self.records[table_id] for table_id in self.unsure):
             for former in record.names:
@@ -290,13 +292,13 @@ class MirrorState:
         self.facts[record.table_id, folder_or_place(record)] = facts
 
     def doubt(self, table_id: str) -> None:
-        """Forget the facts about the Delta table, because a failed commit may exist nevertheless, or the table has
-        moved. The next work reads the facts again."""
+        """Forget the facts about the Delta table, because a commit that was reported as failed may exist, or because
+        the table has moved. The next work reads the facts again."""
         for key in [key for key in self.facts if key[0] == table_id]:
             del self.facts[key]
 
     def committed(self, record: TableRecord, lsn: int) -> None:
-        """Record in the facts that a commit of the Delta table has recorded `lsn`."""
+        """Update the facts about the Delta table after a commit that has recorded `lsn`."""
         facts = self.facts_of(record)
         applied = max(lsn, -1 if facts.applied is None else facts.applied)
         self.learn(record, DeltaFacts(applied, None, record.table_id))
@@ -316,8 +318,8 @@ class MirrorState:
         self.left[record.table_id] = max(lsn, self.left.get(record.table_id, 0))
 
     def dealt_with(self, name: TableName) -> int:
-        """Returns the lsn up to which all entries of a name are executed, or left in the log."""
-        # All entries of an append are read together.
+        """Returns the lsn up to which each entry of a name is executed, or is left in the log."""
+        # An append is always read as a whole.
         return self.queues.dealt_with(name, last_lsn(self.append_seen))
 
     def watermark(self) -> int:
@@ -352,7 +354,8 @@ class MirrorState:
         record = self.records.get(table_id)
         if record is None:
             return False
-        # If the record names another folder, `folder` may be a copy that a person has made, so it must not be replaced.
+        # If the record names another folder, the Delta table in `folder` may be a copy that a person has made, so it
+        # must not be replaced.
         return not record.folder or (record.is_dropped and record.folder == folder)
 
     # -- requests ----------------------------------------------------------------------------------------------
@@ -371,5 +374,5 @@ def _mark(ids: dict[str, None], table_id: str, *, holds: bool) -> None:
 
 
 def folder_or_place(record: TableRecord) -> str:
-    """Returns the folder of the table, or the folder that it will have when it is created."""
+    """Returns the folder of the table or, if it has none yet, the folder in which it will be created."""
     return record.lies_at or folder_of(record.name)

@@ -1,8 +1,8 @@
-"""Columns that a mirrored table leaves out (`omit_columns`) or masks (`mask`) by its policy. Pure.
+"""Handles the columns that a table's policy leaves out of the mirrored table (`omit_columns`) or masks (`mask`). Pure.
 
 MariaDB 11.8 does not write generated columns into the images of an UPDATE. The log does not show which columns are
-generated, so the mirror cannot distinguish such an image from one that binlog_row_image has shortened. So a person has
-to name these columns.
+generated, so the mirror cannot distinguish such an image from an image that is incomplete because of
+`binlog_row_image`. So a person has to name the generated columns in `omit_columns`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def kept_columns(
     columns: Sequence[Column], key: Sequence[int], omitted: Collection[str], label: str
 ) -> list[int]:
     """Returns the indices of the columns that the mirrored table has. `key`: indices of the key's columns; `omitted`:
-    names, in upper or lower case, which may include columns that the table does not have; `label`: database.table.
+    names of columns; case is ignored, and the table may lack some of these columns; `label`: database.table.
 
     Raises `BinlogError` UNSUPPORTED_CHANGE if `omitted` names a column of the key, or all columns.
     """
@@ -35,8 +35,8 @@ def kept_columns(
 
 
 def kept_table_map(table_map: TableMap, policy: TablePolicy) -> TableMap:
-    """Returns the TABLE_MAP with the columns of the mirrored table, and with the rules for their values. Raises
-    `BinlogError` as `kept_columns` and `ruled_columns` do."""
+    """Returns the TABLE_MAP with only the columns of the mirrored table, and with the rules for their values. Raises
+    the `BinlogError` of `kept_columns` and of `ruled_columns`."""
     if policy.omitted:
         kept = kept_columns(table_map.columns, table_map.key, policy.omitted, table_map.label)
         columns = tuple(table_map.columns[i] for i in kept)
@@ -49,8 +49,8 @@ def kept_table_map(table_map: TableMap, policy: TablePolicy) -> TableMap:
 def ruled_columns(
     columns: Sequence[Column], key: Sequence[int], rules: ColumnRules, label: str
 ) -> tuple[Column, ...]:
-    """Returns the columns with the rules for their values. Raises `BinlogError` UNSUPPORTED_CHANGE if the mask of a
-    column of the key hides which rows differ."""
+    """Returns the columns with the rules for their values. Raises `BinlogError` UNSUPPORTED_CHANGE if a column of the
+    key has a mask under which different keys become equal."""
     ruled = tuple(map(rules.column, columns))
     if name := hides_key(ruled, key):
         what = f"table {label} cannot mask {name}, which is a part of its key, except with keyed"

@@ -1,12 +1,14 @@
 """Makes the work items of each table from entries of the mirror's log. An entry contains rows of one table in one
-layout (set of columns), or a statement, or the position at which an append ends. Its number is the `lsn`. Pure.
+layout (set of columns), or a statement, or the position at which an append ends. The number of an entry is its `lsn`.
+Pure.
 
 Each name of a table has a queue of work items, in the log's order. A statement becomes one item for each table that it
-concerns. A RENAME becomes one barrier: an item that is in the queues of all tables that the statement concerns, and is
-executed when it is the first item of all these queues. Queues belong to names, not to tables: items behind a RENAME in
-the queue of a name concern the table that has the name after the RENAME.
+concerns. A RENAME becomes one barrier. A barrier is an item that is in the queues of all tables that the statement
+concerns; it is executed when it is the first item of all these queues. Queues belong to names, not to tables: in the
+queue of a name, the items after a RENAME concern the table that has the name after the RENAME.
 
-If a queue begins with several entries of rows with the same layout and epoch, one step executes them as a `RowRun`.
+If the first items of a queue are entries of rows with the same layout and epoch, one step executes them together, as a
+`RowRun`.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class RowRun:
         return all(entry.inserts == entry.rows for entry in self.entries)
 
     def after(self, lsn: int) -> RowRun | None:
-        """Returns the part of the run behind `lsn`."""
+        """Returns the part of the run after `lsn`."""
         rest = tuple(entry for entry in self.entries if entry.lsn > lsn)
         return RowRun(rest) if rest else None
 
@@ -72,7 +74,7 @@ class StatementItem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RenameBarrier:
-    """A statement that renames tables, with all its effects; `names`: all tables that it concerns."""
+    """A statement that renames tables, with all effects of the statement; `names`: all tables that it concerns."""
 
     entry: LogEntry
     effects: tuple[TableEffect, ...]
@@ -85,7 +87,7 @@ class RenameBarrier:
 
 @dataclass(frozen=True, slots=True)
 class UnclearItem:
-    """A statement that may have changed the table in a way that is not known: `error` says why."""
+    """A statement that may have changed the table in an unknown way. `error`: why this is unknown."""
 
     entry: LogEntry
     error: BinlogError
@@ -97,7 +99,7 @@ class UnclearItem:
 
 @dataclass(frozen=True, slots=True)
 class GapItem:
-    """The server had purged changes before this entry, and the log continues after the missing changes."""
+    """The server had purged changes: the log lacks them, and continues with this entry."""
 
     entry: LogEntry
 
@@ -108,7 +110,8 @@ class GapItem:
 
 @dataclass(frozen=True, slots=True)
 class LostItem:
-    """Entries of the log from `first` to `lsn` cannot be read: `error` says why. Some of them may concern the table."""
+    """The entries of the log from `first` to `lsn` cannot be read. Some of them may concern the table. `error`: why
+    they cannot be read."""
 
     first: int
     lsn: int
@@ -129,8 +132,8 @@ def route(
     """Returns the items for an entry, each with the name whose queue gets it.
 
     `read`: `statements.effects_of`; `known`: returns the names of the tables that are mirrored or have items in a
-    queue; `route` calls it if an entry may concern any of them; `excluded`: returns True for names that the settings
-    exclude.
+    queue; `route` calls it only if an entry may concern any of them; `excluded`: returns True for names that the
+    settings exclude.
     """
     match entry.kind:
         case EntryKind.ROWS:
@@ -185,7 +188,8 @@ def _statement_items(
 def _of_names(
     names: Collection[TableName], known: Callable[[], Iterable[TableName]]
 ) -> list[TableName]:
-    """Returns the known tables that have one of these names. Case is ignored: the statement is in doubt anyway."""
+    """Returns the known tables that have one of these names. Case is ignored, because it is not known exactly which
+    tables the statement names."""
     wanted = {_without_case(name) for name in names}
     return [name for name in dict.fromkeys(known()) if _without_case(name) in wanted]
 
@@ -198,7 +202,7 @@ def _mentioned(
     statement: LoggedStatement, known: Callable[[], Iterable[TableName]]
 ) -> list[TableName]:
     """Returns the tables whose names are words of a statement that the mirror cannot parse. If there are none, returns
-    all tables of the statement's default database. If this database has no tables, returns all tables."""
+    all tables of the statement's default database or, if this database has no tables, all tables."""
     tables = list(dict.fromkeys(known()))
     tokens = SqlTokens(statement)
     words = {folded_name(name, 1) for token in tokens if (name := token.name)}
@@ -210,8 +214,8 @@ def _mentioned(
 def next_work(items: Sequence[WorkItem], bytes_max: int, entries_max: int) -> tuple[Work, int]:
     """Returns the first step of a queue that is not empty, and the number of items in the step.
 
-    A `RowRun` contains at most `entries_max` entries. A `RowRun` of several entries contains at most `bytes_max`
-    payload bytes.
+    A `RowRun` contains at most `entries_max` entries, and at most `bytes_max` payload bytes unless it has only one
+    entry.
     """
     first = items[0]
     if not isinstance(first, LogEntry):

@@ -1,19 +1,20 @@
-"""What is known about the equality of a mirrored table and its server's table, and which table is compared next. Pure.
+"""Records whether a mirrored table is known to equal its server's table, and decides which table is compared next.
+Pure.
 
 A *proof* compares a table with its server's table range by range of its key, in rounds. A round compares all ranges
 once, in the order of the key. If a whole round finds no difference, the table is proved as of the time at which the
 round began: each row was equal at that time or later. A *followed change* of a table is a statement, a copy or a
-person's request that changed its record, so that the record has another `from_lsn` (number of an entry of the log).
+person's request that gave the table's record another `from_lsn` (number of an entry of the log).
 
-Of the tables that need a round, the next range is of a table of which no range was compared since its last followed
-change, or since a crash; otherwise of the table whose last range was compared the longest time ago. So a large table
-does not delay small ones. A followed change does not restart a round, so that tables that change often are compared to
-their end; another round follows at once.
+The next range belongs to a table that needs a round. A table goes first if none of its ranges was compared since its
+last followed change, or since a crash. Otherwise the table is chosen whose last comparison is the longest time ago. So
+a large table does not delay small ones. A followed change does not restart a round: otherwise a table that changes
+often would never be compared to its end. Instead, another round follows at once.
 
-A difference that two readings show is corrected if the table's policy or a person's request says so (`remedy_for`): the
-rows of the range that differ are rewritten, and the range is compared again. A table is copied if its columns differ,
-or more rows than can be rewritten by key, or more than a third of its ranges. What did not help is not done again: then
-the difference is only reported.
+A difference that two readings show is corrected if the table's policy or a person's request wants this (`remedy_for`):
+the mirror rewrites the rows of the range that differ, and compares the range again. It copies the whole table if the
+columns differ, if more rows differ than can be rewritten by key, or if more than a third of the table's ranges differ.
+If a correction did not help, it is not repeated; the difference is then only reported.
 
 Times are seconds since 1970.
 """
@@ -36,7 +37,7 @@ _FEW_RANGES = 3  # a table with fewer ranges is not copied because of their numb
 
 
 class Remedy(StrEnum):
-    """What is done about a difference that two readings have shown."""
+    """What the mirror does about a difference that two readings have shown."""
 
     REPORT = "report"
     REPAIR = "repair"
@@ -46,8 +47,9 @@ class Remedy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference that two readings have found. `at`: the time of the second one; `keys`: how many keys differ, 0 if
-    the columns differ; `columns`: how the columns differ; `evidence`: path of the file with the rows."""
+    """A difference that two readings have found. `at`: the time of the second reading; `keys`: of how many keys the
+    rows differ, 0 if the columns differ; `columns`: how the columns differ; `evidence`: path of the file with the
+    rows."""
 
     at: float
     keys: int
@@ -67,16 +69,17 @@ class Proof:
     """The proof of one table.
 
     `begun`, `since`: the beginning of the newest round, and the record's `from_lsn` at that time; `running`: True until
-    the round has ended; `key`: text of the key's columns, to which `cursor` belongs; `cursor`: the key up to which the
-    round has compared, None at its beginning; `rows`: rows that the round has compared; `found`: differences that the
-    round has found; `checked`: the record's `from_lsn` when a range was compared last; `proved`, `proved_rows`: when
-    the last round without a difference began, None if there was none, and how many rows it has compared; `last`: when a
-    range was compared last; `difference`: the newest difference, until a whole round finds none; `skipped`: why the
-    table cannot be proved; `doubted`: True if the next round begins at once, because a job ended between a commit
-    of the table and its record, or because a person has asked for a repair; `asked`: True if a person has, until the
-    round has ended; `ranges`, `differing`: how many ranges the round has compared, and how many of them differed;
-    `repaired`: how many keys were rewritten since the table exists; `copied`: True if the table was copied because it
-    differed, until a whole round finds no difference.
+    the round has ended; `key`: the key's columns as text; `cursor` is a value of this key; `cursor`: the key up to
+    which the round has compared, None at its beginning; `rows`: number of rows that the round has compared; `found`:
+    number of differences that the round has found; `checked`: the record's `from_lsn` at the last comparison of a
+    range; `proved`, `proved_rows`: when the last round without a difference began, None if there was none, and how many
+    rows it has compared; `last`: the time of the last comparison of a range; `difference`: the newest difference, None
+    after a whole round without one; `skipped`: why the table cannot be proved; `doubted`: True if the next round has to
+    begin at once, because a job ended between a commit of the table and the write of its record, or because a person
+    has requested a repair; `asked`: True if a person has requested a repair, until the round has ended; `ranges`,
+    `differing`: how many ranges the round has compared, and how many of them differed; `repaired`: how many keys were
+    rewritten since the table exists; `copied`: True if the table was copied because it differed, False after a whole
+    round without a difference.
     """
 
     table_id: str
@@ -111,7 +114,8 @@ class Proof:
         )
 
     def in_round(self, record: TableRecord, at: float) -> Proof:
-        """Returns the proof in a round that runs: the present round, if it has compared a range, or a new one."""
+        """Returns the proof in a running round: in the present round if it has compared a range, otherwise in a new
+        round."""
         if self.running and self.cursor is not None and not self.doubted:
             return self
         return replace(
@@ -156,7 +160,7 @@ class Proof:
         return replace(self, difference=replace(difference, keys=self.found + difference.keys))
 
     def counting(self) -> Proof:
-        """Returns the proof, in which the difference that it shows remains."""
+        """Returns the proof after the difference of the range was counted, because it is not corrected now."""
         assert self.difference is not None
         return replace(self, found=self.difference.keys or 1, differing=self.differing + 1)
 
@@ -176,7 +180,7 @@ class Proof:
         return replace(self, running=False, cursor=None, asked=False)
 
     def skipping(self, record: TableRecord, why: str, at: float) -> Proof:
-        """Returns the proof of a table that cannot be proved now."""
+        """Returns the proof of a table that cannot be proved now. `why`: the reason."""
         return replace(
             self,
             running=False,
@@ -236,23 +240,23 @@ def next_to_prove(
 def next_round(
     records: Iterable[TableRecord], proofs: Mapping[str, Proof], at: float, every_s: float
 ) -> float | None:
-    """Returns the first time after `at` at which a round of a table becomes due, if no record changes; None if there is
-    none."""
+    """Returns the first time after `at` at which a round of a table becomes due, if no record changes; None if no round
+    becomes due."""
     known = [proofs[r.table_id] for r in records if r.table_id in proofs and is_provable(r)]
     rounds = [proof.begun + every_s for proof in known]
     return min((due for due in rounds if due > at), default=None)
 
 
 def confirmed(suspects: Suspects, columns: str, differing: Collection[int]) -> bool:
-    """True if a reading shows again a difference that the reading before it has shown."""
+    """True if a reading shows a difference that the previous reading has shown, too."""
     return bool(columns and columns == suspects.columns) or not suspects.keys.isdisjoint(differing)
 
 
 def remedy_for(
     proof: Proof, wanted: OnDifference, found: DifferenceSize, ranges: int, repairs: int
 ) -> Remedy:
-    """Returns what is done about the difference of a range. `wanted`: the table's policy; `ranges`: about how many
-    ranges the table has; `repairs`: how often the range was just repaired."""
+    """Returns what the mirror does about the difference of a range. `wanted`: the table's policy; `ranges`: about how
+    many ranges the table has; `repairs`: how often in a row the range was already repaired."""
     otherwise = Remedy.STOP if wanted is OnDifference.STOP else Remedy.REPORT
     may_repair = proof.asked or wanted is OnDifference.REPAIR
     if not may_repair or found.columns == NO_TABLE:
@@ -270,8 +274,8 @@ def _is_wide(proof: Proof, ranges: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceSize:
-    """A difference of a range. `columns`: how the columns differ, "" if they do not; `keys`: how many keys have rows
-    that differ; `listed`: how many of them can be rewritten."""
+    """The size of a difference of a range. `columns`: how the columns differ, "" if they do not; `keys`: of how many
+    keys the rows differ; `listed`: the rows of how many of these keys can be rewritten."""
 
     columns: str
     keys: int
@@ -308,7 +312,8 @@ def proof_json(proof: Proof) -> dict[str, Any]:
 
 
 def proof_from(table_id: str, consumer: str, since: int, detail: Mapping[str, Any]) -> Proof:
-    """Returns the proof for a row of the control table. Unknown fields of newer versions are left out."""
+    """Returns the proof for a row of the control table. Ignores unknown fields, which newer versions of this program
+    write."""
     values = {name: detail[name] for name in _DETAIL if name in detail}
     if values.get("cursor") is not None:
         values["cursor"] = tuple(values["cursor"])

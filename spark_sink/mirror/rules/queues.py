@@ -3,17 +3,17 @@ table. The queues decide which table's step is executed next, and which items wa
 
 A queue is free if none of its items is running, and if its pause is over. The first item (the head) of a free queue can
 run if it is not a barrier (see `plan`). A barrier can run if it is the head of the queues of all its names, and if all
-these queues are free. All queues contain their barriers in the log's order, so the oldest barrier becomes the head of
-all its queues when the items before it are executed.
+these queues are free. No barrier waits forever: all queues contain their barriers in the log's order, so when the items
+before the oldest barrier are executed, it is the head of all its queues.
 
-Memory. A table that cannot go on must not hold up the others, so the log is read on while it waits. The memory of all
-items is limited (`held_max`), and each table has a share of it: the items behind a table's share stay in the log (see
-`table_queue`). If the limit is reached, the items of the queues that cannot run now leave the memory, too. The queues
-whose steps run have at most half of the limit. So if the limit is still reached then, the other half are items of
-queues that can run, and their steps will free memory: the log is read no further until then.
+Memory. If a table's steps have to wait, this must not delay other tables, so the log is read further meanwhile. The
+memory of all items is limited (`held_max`), and each table has a share of it: the items beyond a table's share stay in
+the log (see `table_queue`). If the limit is reached, the items of the queues that cannot run now leave the memory, too.
+The queues whose steps are running have at most half of the limit. So if the limit is still reached after this, the
+other half are items of queues that can run. Their steps will free memory; until then, the log is not read further.
 
-No method of the rules' loop takes a time in proportion to the number of tables: a queue is put into a heap when its
-head changes. An entry of a heap is valid if the queue is still as it was then.
+The methods that the rules call in each step must not take a time that is proportional to the number of tables. So a
+queue is put into a heap when its head changes. An entry of a heap is valid if the queue has not changed since then.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class WaitReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WaitingTable:
-    """A table with entries that are not applied. `entries`: how many; `reason`: why its next step does not begin."""
+    """A table with entries that are not applied. `entries`: the number of these entries; `reason`: why the table's next
+    step does not begin."""
 
     name: TableName
     entries: int
@@ -50,8 +51,8 @@ class WaitingTable:
 
 
 class TableQueues:
-    """Times are seconds of a monotonic clock. `items`: number of items that wait or run, with those that are only in
-    the log; `held`: bytes of memory of the items that could stay in the log."""
+    """The queues of all tables. Times are seconds of a monotonic clock. `items`: number of items that wait or run,
+    including those that are only in the log; `held`: bytes of memory of those items that could also stay in the log."""
 
     def __init__(self, step_bytes_max: int, held_max: int = 256 << 20, parallel: int = 2) -> None:
         """`step_bytes_max`: most payload bytes of a step with several entries; `held_max`: when the items in memory
@@ -88,11 +89,11 @@ class TableQueues:
             self._idle[name] = None
 
     def names(self) -> Iterator[TableName]:
-        """The names that have work."""
+        """The names whose queues contain items."""
         return (name for name, queue in self._queues.items() if queue.count)
 
     def waiting(self, now: float, failing: Container[TableName]) -> Iterator[WaitingTable]:
-        """The tables that have work. `failing`: those whose last step has failed."""
+        """The tables whose queues contain items. `failing`: the tables whose last step has failed."""
         for name, queue in self._queues.items():
             if queue.count:
                 reason = WaitReason.STEP
@@ -103,7 +104,8 @@ class TableQueues:
                 yield WaitingTable(name, queue.count, reason)
 
     def watermark(self, read: int) -> int:
-        """Returns the lsn up to which no queue has items left; `read`: the lsn up to which entries were added."""
+        """Returns the lsn up to which no queue contains items any more; `read`: the lsn up to which the log's entries
+        were added to the queues."""
         while self._begins:
             begin, number, name = self._begins[0]
             queue = self._queues.get(name)
@@ -113,8 +115,8 @@ class TableQueues:
         return read
 
     def dealt_with(self, name: TableName, read: int) -> int:
-        """Returns the lsn up to which the queue of a name has no items left; `read`: the lsn up to which entries were
-        added."""
+        """Returns the lsn up to which the queue of a name contains no items any more; `read`: the lsn up to which the
+        log's entries were added to the queues."""
         queue = self._queues.get(name)
         begin = None if queue is None else queue.begin
         return read if begin is None else min(read, begin - 1)
@@ -122,8 +124,8 @@ class TableQueues:
     # -- steps -------------------------------------------------------------------------------------------------
 
     def start(self, now: float, busy: Mapping[TableName, float] = NO_NAMES) -> QueuedStep | None:
-        """Returns, of the steps that can run, the step with the oldest entry, and marks it as running. `busy`: for some
-        names, the lsn up to which steps must not begin now, except barriers.
+        """Chooses, of the steps that can run, the step with the oldest entry. Marks it as running, and returns it.
+        `busy`: for some names, the lsn up to which no step may begin now, except a barrier.
         """
         self._wake(now)
         skipped: list[tuple[int, int, TableName]] = []
@@ -137,7 +139,7 @@ class TableQueues:
                 case RenameBarrier() as barrier:
                     step = self._start_barrier(barrier, now)
                     if step is None:
-                        # The last queue that reaches the barrier starts it.
+                        # The barrier starts when the last of its queues has reached it.
                         self._idle[queue.name] = None
                 case _ if _is_busy(queue, busy):
                     skipped.append(entry)
@@ -169,8 +171,8 @@ class TableQueues:
         return None
 
     def done(self, step: QueuedStep, not_before: float = 0.0) -> None:
-        """Remove the items of an executed step. The queue pauses until `not_before`, but not if more items wait than
-        one step may have."""
+        """Remove the items of an executed step. The queue pauses until `not_before`, but it does not pause if so many
+        items waited that the step could not contain all of them."""
         not_before = 0.0 if step.is_cut else not_before
         for name in step.names:
             queue = self._queues[name]
@@ -184,8 +186,8 @@ class TableQueues:
                 self._schedule(queue)
 
     def again(self, step: QueuedStep, not_before: float, *, alone: bool = False) -> None:
-        """Schedule another attempt of a failed step for `not_before`; `alone`: the next attempt has only the step's
-        first entry."""
+        """Schedule another attempt of a failed step for the time `not_before`. `alone`: True if the next attempt has
+        only the step's first entry."""
         for name in step.names:
             queue = self._queues[name]
             queue.running, queue.not_before = 0, not_before
@@ -194,7 +196,8 @@ class TableQueues:
             self._schedule(queue)
 
     def resume(self, name: TableName) -> None:
-        """End the pause of a queue. A copy of the table waits for the queue, and other copies for that copy."""
+        """End the pause of a queue, because a copy of the table waits for the queue, and other copies wait for that
+        copy."""
         queue = self._queues.get(name)
         if queue is not None and not queue.running:
             queue.not_before = 0.0
@@ -203,8 +206,8 @@ class TableQueues:
     # -- memory ------------------------------------------------------------------------------------------------
 
     def is_full(self, now: float, busy: Mapping[TableName, float] = NO_NAMES) -> bool:
-        """True if no more items fit into memory. Before, the items of queues that cannot run now leave the memory.
-        `busy`: see `start`."""
+        """True if no more items fit into memory. If the limit is reached, first removes the items of queues that cannot
+        run now from memory. `busy`: see `start`."""
         if self.held < self._held_max:
             return False
         idle, self._idle = self._idle, {}
@@ -225,14 +228,14 @@ class TableQueues:
         return queue.is_free(now) and not _is_busy(queue, busy)
 
     def reserves(self) -> bool:
-        """True if the memory that is left is for the queues that want to read items from the log again."""
+        """True if the remaining memory is reserved for the queues that want to read items from the log again."""
         return bool(self._wanting) and self.held * 2 >= self._held_max
 
     def next_left(
         self, now: float, busy: Mapping[TableName, float] = NO_NAMES
     ) -> TableQueue | None:
-        """Returns a queue that needs items that are only in the log, and that has memory for them. `takes`, `lost` or
-        `not_read` follow. `busy`: see `start`."""
+        """Returns a queue that needs items which are only in the log, and that has memory for them. The caller reads
+        these items, and then calls `takes`, `lost` or `not_read`. `busy`: see `start`."""
         if not self._wanting or self.is_full(now, busy):
             return None
         while self._wanting:
@@ -247,8 +250,8 @@ class TableQueues:
     def takes(
         self, queue: TableQueue, asked: LeftItems, to: int, items: Iterable[WorkItem]
     ) -> bool:
-        """Take items of a queue that were read again. `asked`: the items of which the read was; `to`, `items`: see
-        `TableQueue.takes`. Returns False if the queue can take no more."""
+        """Take items of a queue that were read again. `asked`: the items that were to be read; `to`, `items`: see
+        `TableQueue.takes`. Returns False if the queue cannot take more items."""
         held, count, was = queue.held, queue.count, queue.begin
         goes_on = queue.left is not None and queue.left.first == asked.first
         goes_on = goes_on and queue.takes(to, items, self._share)
@@ -256,7 +259,7 @@ class TableQueues:
         return goes_on
 
     def lost(self, queue: TableQueue, asked: LeftItems, item: LostItem) -> None:
-        """Record that some of the items `asked` are lost. `item`: the lost ones."""
+        """Record that some of the items `asked` are lost. `item`: stands for the lost items."""
         held, count, was = queue.held, queue.count, queue.begin
         if queue.left is not None and queue.left.first == asked.first:
             queue.splits(item)
@@ -267,7 +270,8 @@ class TableQueues:
         return queue.left is not None and queue.held < self._share and self.held < self._held_max
 
     def not_read(self, queue: TableQueue, not_before: float = 0.0) -> None:
-        """Record that a queue reads no more items now; `not_before`: after a failure, the time of the next attempt."""
+        """Record that a queue reads no more items now. `not_before`: the time of the next attempt, if the read has
+        failed."""
         queue.is_read = False
         if not queue.items and not queue.running:
             queue.not_before = max(queue.not_before, not_before)

@@ -1,9 +1,9 @@
 """Finds the table that had a name at an entry (rows of a table, or a statement) of the log. Pure.
 
-After a crash, entries are read again from the consumer's watermark on: the stored lsn (number of an entry) up to which
-no entry waits in a queue. Before the crash, a table may have been renamed, and another table may now have its former
-name. So a table is found by the name that it had at an entry's lsn. For this, a record keeps each former name until the
-watermark has reached the RENAME that changed this name.
+A consumer's watermark is the stored lsn (number of an entry) up to which no entry waits in a queue. After a crash, the
+entries after the watermark are read again. Before the crash, a table may have been renamed, and another table may have
+got its former name. So a table is found by the name that it had at an entry's lsn. For this purpose, a record keeps
+each former name until the watermark has reached the RENAME that changed the name.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def name_at(record: TableRecord, lsn: int) -> TableName:
 def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> TableRecord | None:
     """Returns the table that had the name at `lsn`.
 
-    Several records can match, because a record does not show when its table was created or dropped. A table that had
-    the name at `lsn` and was renamed afterwards is preferred: any other table of that name was created after the
-    RENAME, or was dropped before the renamed table got the name. Next, a table that is not dropped is preferred, then
-    one that was dropped at `lsn` or later, then the table with the newest record.
+    Several records can match, because a record does not show when its table was created or dropped. The first choice is
+    a table that had the name at `lsn` and was renamed afterwards: any other table of that name was created after the
+    RENAME, or was dropped before the renamed table got the name. The second choice is a table that is not dropped, the
+    third a table that was dropped at `lsn` or later, and the last the table with the newest record.
     """
     candidates = [record for record in records if name_at(record, lsn) == name]
 
@@ -42,9 +42,9 @@ def find_record(records: Iterable[TableRecord], name: TableName, lsn: int) -> Ta
 def is_named_later(records: Iterable[TableRecord], name: TableName, lsn: int) -> bool:
     """True if a table that had another name at `lsn` got this name by a later RENAME.
 
-    If, in this case, no record had the name at `lsn`, a table without a record had it: the log had lost the entries of
-    this table, and a person restored them after the RENAME was executed. A record that is created for this table now
-    would miss the RENAME.
+    This matters if no record had the name at `lsn`. Then a table without a record had the name: the log had lost the
+    entries of this table, and a person restored them after the RENAME was executed. If a record was created for this
+    table now, the record would miss the RENAME.
     """
     return any(
         name_at(record, lsn) != name
@@ -54,8 +54,8 @@ def is_named_later(records: Iterable[TableRecord], name: TableName, lsn: int) ->
 
 
 def renamed(record: TableRecord, name: TableName, lsn: int) -> TableRecord:
-    """Returns the record with a new name from the entry `lsn` on. The reasons in the record name the table by its new
-    name, so that their commands work."""
+    """Returns the record with the name that the table has after the entry `lsn`. Puts the new name into the reasons of
+    the record, so that the commands in these reasons work."""
     old, new = record.label, table_label(name)
     state = record.state
     match state:

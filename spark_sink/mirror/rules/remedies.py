@@ -1,7 +1,7 @@
 """All remedies of the mirror: texts that say what a person can do about a stopped table, history or consumer. Pure.
 
-A remedy contains whole commands. The options that name the mirror and the daemon, such as `--config`, are the same for
-all commands. The process that prints a command adds these options from its own command line (`completed`).
+A remedy contains whole commands. But it does not contain the options that name the mirror and the daemon, such as
+`--config`: the process that prints a command adds them, from its own command line (`completed`).
 
 The docstring of each function says in which situation its remedy helps. `tests/mirror/test_remedies.py` runs the
 commands of each remedy as they are printed.
@@ -39,7 +39,7 @@ _COMMAND = re.compile(
 
 
 def completed(text: str, options: CommandOptions) -> str:
-    """Returns a message with the options of this process added to its commands."""
+    """Returns a message after adding the options of this process to the commands in it."""
 
     def words(found: re.Match[str]) -> str:
         more = options.run if found["mirror"] == "run" else options.target
@@ -51,8 +51,8 @@ def completed(text: str, options: CommandOptions) -> str:
 
 
 def naming(text: str, old: str, new: str) -> str:
-    """Returns a message about the table `old` as a message about the same table, whose label is `new` now. Commands
-    contain the label in the shell's quotes, if it needs them."""
+    """Replaces, in a message about a table, the table's former label `old` by its present label `new`. In commands, the
+    label is in the shell's quotes if it needs them."""
     before = rf"(?P<command>{re.escape(MIRROR)} (?:resolve|copy|adopt|verify|repair|evidence) )|(?<![\w$./-])"
     labels = "|".join(map(re.escape, (shlex.quote(old), old)))
 
@@ -253,8 +253,8 @@ def of_other_log(consumer: str) -> str:
 
 
 def of_move() -> str:
-    """A person has to move the consumer to a position that the daemon's message names. The text continues that
-    message."""
+    """A person has to move the consumer to a position that the daemon's message names. The text of this remedy
+    continues that message."""
     return f"then, with this job stopped: {_run_behind_loss()}; {_AND_THEN}"
 
 

@@ -21,8 +21,8 @@ def folder_of(name: TableName) -> str:
 def names_after(
     names: Iterable[TableName], pairs: Sequence[tuple[TableName, TableName]]
 ) -> dict[TableName, TableName]:
-    """Returns, by old name, the name that each table of `names` has after the renames `pairs`, executed one after the
-    other."""
+    """Returns, by its old name, the name that each table of `names` has after the renames `pairs`. The renames are
+    executed one after the other."""
     now = {name: name for name in names}
     for old, new in pairs:
         for origin, name in now.items():
@@ -33,7 +33,8 @@ def names_after(
 
 
 def _origins_after(pairs: Sequence[tuple[TableName, TableName]]) -> dict[TableName, TableName]:
-    """Returns the tables that a statement renames: by the name before the statement, the name after the statement."""
+    """Returns the tables that a statement renames: a mapping from the name before the statement to the name after
+    it."""
     # If a pair before this pair gave a table the name `old`, this pair renames that table again. Then `old` is not the
     # name that the table had before the statement.
     origins = [old for n, (old, _) in enumerate(pairs) if old not in {new for _, new in pairs[:n]}]
@@ -41,8 +42,8 @@ def _origins_after(pairs: Sequence[tuple[TableName, TableName]]) -> dict[TableNa
 
 
 def misses(record: TableRecord, pairs: Sequence[tuple[TableName, TableName]], lsn: int) -> bool:
-    """True if the RENAME at `lsn` concerns the table but has not changed its record, because the log had lost the
-    statement when the rules had to execute it."""
+    """True if the RENAME at `lsn` concerns the table but has not changed its record: when the rules had to execute the
+    statement, the log had lost it."""
     name = name_at(record, lsn)
     concerned = [
         old for old, new in _origins_after(pairs).items() if old != new and name in (old, new)
@@ -80,8 +81,8 @@ def names_in_the_way(
     renamed. This other table does not exist on the server. `tables`: by name, before the statement, dropped ones
     included.
 
-    Examples are a table whose DROP TABLE was purged before it was read, and a table whose copy was requested before the
-    server gave the requested name to a table.
+    Examples of such a table are one whose DROP TABLE was purged before it was read, and one whose copy was requested
+    before the server gave the requested name to another table.
     """
     after = names_after((n for n, record in tables.items() if not record.is_dropped), pairs)
     got = {new for old, new in after.items() if old != new}
@@ -103,9 +104,9 @@ def records_after(
     """Returns the changed records. `tables`: by name, before the statement, dropped ones included. `names_in_the_way`
     must return nothing for them.
 
-    A table that is being copied begins its copy again, because the copier reads rows by the table's name: some rows may
-    come from the table that has this name now. If a renamed table gets the folder of a dropped table, the dropped
-    table's record loses the folder.
+    A table that is being copied begins its copy again, because the copier reads rows by the table's name: some of the
+    copied rows may come from the table that has this name now. If a renamed table gets the folder of a dropped table,
+    the dropped table's record loses the folder.
     """
     existing = {name: record for name, record in tables.items() if not record.is_dropped}
     after = names_after(existing, pairs)

@@ -23,9 +23,9 @@ def waits_for_copy(record: TableRecord) -> bool:
 
 
 def after_request(record: TableRecord) -> TableRecord:
-    """Returns the record as its request changes it, without the request. A request does not change a table that the
-    settings leave out. Only a request for a copy changes a live table. A request for a repair lets a table go on that
-    is stopped because its rows differ."""
+    """Returns the record after its request was executed, without the request. A request does not change a table that
+    the settings leave out. A live table is changed only by a request for a copy. If a table is stopped because its rows
+    differ, a request for a repair ends the stop."""
     if record.request is None:
         return record
     done, wish = handled(record), record.request.wish
@@ -55,6 +55,6 @@ def _resumed(record: TableRecord, stopped: Stopped, wish: Wish) -> TableRecord:
     if wish in (Wish.SKIP, Wish.PARTIAL):
         goal = Live(complete=False)
     if stopped.copy is not None:
-        # The table was stopped during the replay of the log on its copy, so this replay continues.
+        # The table was stopped while the log was replayed on its copy, so this replay continues.
         return replace(record, state=replace(stopped.copy, goal=goal))
     return replace(record, state=CatchingUp(goal, stopped=stopped))

@@ -1,4 +1,4 @@
-"""Decides how long to wait after a failure, and what a record says about steps that fail. Pure."""
+"""Decides how long to wait after a failure, and how a record shows that steps fail. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def backoff_s(first_s: float, failures: int) -> float:
 
 
 def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
-    """Returns the record. If the table is live, the returned record says that the step that ends with the entry number
-    `lsn` fails."""
+    """Returns the record. If the table is live, the returned record shows that the step fails that ends with the entry
+    `lsn`."""
     if not isinstance(record.state, Live):
         return record
     earlier = record.state.failing
@@ -29,7 +29,8 @@ def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
 
 
 def says_so(record: TableRecord) -> bool:
-    """True if the record says that a step fails, or is of a table that is not live, and so says something else."""
+    """True if the record already shows that a step fails, or if the table is not live, so that the record shows
+    something else."""
     return not isinstance(record.state, Live) or record.state.failing is not None
 
 

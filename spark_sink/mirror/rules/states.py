@@ -6,8 +6,8 @@ Pure.
                                               a request   │           ▼ │
                                                           └──────  Stopped          Dropped      LeftOut
 
-From every state except `LeftOut`, a DROP TABLE leads to `Dropped`, and a TRUNCATE, or a CREATE TABLE that makes a new
-table, leads to `Live`. A table that exists is in `LeftOut` while the settings exclude it.
+In every state except `LeftOut`, a DROP TABLE leads to `Dropped`. A TRUNCATE, or a CREATE TABLE that makes a new table,
+leads to `Live`. While the settings exclude a table that exists, it is in the state `LeftOut`.
 
 People and programs see one of the six words of `TableState`. The column `state` of the control table contains this
 word. The column `detail` contains the state as JSON. An *lsn* is the number of an entry (rows of a table, or a
@@ -38,7 +38,7 @@ class TableState(StrEnum):
     DROPPED = "dropped"
 
 
-# Words of tables to which the queues apply entries.
+# The words for tables to which the queues apply entries.
 LIVE = (TableState.COMPLETE, TableState.PARTIAL)
 
 
@@ -55,9 +55,9 @@ class Failing:
 class Live:
     """The table's queue applies its entries, in the order of the log.
 
-    `complete`: True if no rows are missing; `exact_from`: an lsn at which the table was equal to the server's table, so
-    that a row that a later entry inserts is not in the table yet; None if no such lsn is known; `new_column`: the lsn
-    of an ALTER TABLE for which the next rows add new columns, see `with_new_column`.
+    `complete`: True if no rows are missing; `exact_from`: an lsn at which the table was equal to the server's table,
+    None if no such lsn is known (if a later entry inserts a row, this row is not in the table yet); `new_column`: the
+    lsn of an ALTER TABLE whose new columns the mirror adds together with the next rows, see `with_new_column`.
     """
 
     complete: bool = True
@@ -72,8 +72,8 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Creating:
-    """A copy is requested and has not begun. `as_it_is`: True for a history that begins with the rows that its table
-    has now, instead of its rows at the entry at which the table became live."""
+    """A copy is requested and has not begun. `as_it_is`: only for a history: True if it begins with the rows that its
+    table has now, False if it begins with the rows that the table had when it became live."""
 
     as_it_is: bool = False
 
@@ -85,7 +85,7 @@ class Creating:
 @dataclass(frozen=True, slots=True)
 class Copying:
     """The copier copies the table's rows into the copy's folder. `begin`: S, the log's end when the copy began. The
-    table's entries behind S are left in the log."""
+    table's entries after S are left in the log."""
 
     begin: Position
 
@@ -97,7 +97,8 @@ class Copying:
 @dataclass(frozen=True, slots=True)
 class Copied:
     """All rows are copied. `begin`: S; `executed`: R, the position that the server had executed after the last row was
-    read; `exact`: True if the rows show exactly the transactions of R, so the replay must not apply them again."""
+    read; `exact`: True if the rows show exactly the transactions up to R, so that the replay must not apply these
+    again."""
 
     begin: Position
     executed: Position
@@ -126,8 +127,8 @@ class Replaying:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """No entries are applied until a person resolves the stop. The record's `reason` says why, and what a person can
-    do.
+    """No entries are applied until a person resolves the stop. The record's `reason` contains the cause, and what a
+    person can do.
 
     `failed`: the last lsn that could not be applied; `was`: the state to which the table returns; `lost`: the last lsn
     of entries that the log has lost, if any; `copy`: the replay that the stop interrupted, if any; `differs`: True if
@@ -150,8 +151,8 @@ class CatchingUp:
     """A replay applies the entries that were left in the log to the table in its own folder, until no entry is left.
     While the record names a move, the replay waits until the move has ended.
 
-    `goal`: the state after the replay; `passed`: for a copy, see `Replaying`; `stopped`: the stop that a person has
-    resolved; `reason_before`: while the record's reason says that the table's place is taken, the reason before that;
+    `goal`: the state after the replay; `passed`: after a copy, see `Replaying`; `stopped`: the stop that a person has
+    resolved; `reason_before`: the record's earlier reason, while its present reason is that the table's place is taken;
     otherwise None.
     """
 
@@ -168,7 +169,7 @@ class CatchingUp:
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """The consumer's `include` and `exclude` leave the table out, so its rows do not change. `since`: the table's
-    entries behind this lsn are left out."""
+    entries after this lsn are left out."""
 
     since: int
 
@@ -193,7 +194,8 @@ State = (
     Live | Creating | Copying | Copied | Replaying | Stopped | CatchingUp | LeftOut | Dropped
 )  # fmt: skip
 
-# States that a copy task, or a replay task, ends; the queues do not apply entries to these tables.
+# States that a copy task or a replay task ends. While a table is in such a state, the queues do not apply entries to
+# it.
 COPIED_ASIDE = (Creating, Copying, Copied)
 REPLAYED = (Replaying, CatchingUp)
 

@@ -1,10 +1,11 @@
 """The queue of one table's work items. Pure.
 
-Items wait in memory (`items`) up to the table's share of the memory. The items behind them stay in the log: `rest`
-contains only the lsns (numbers of entries) between which they are, and they are read again when the table's steps come
-to them. Entries of rows, and statements that concern only this table, can stay in the log. All other items are kept in
-memory, because they belong to several tables or cannot be made from their entry again: a RENAME, a statement that could
-not be understood, a gap, lost entries. They are few and small, so they do not count as memory.
+Items wait in memory (`items`) up to the table's share of the memory. The items after them stay in the log: `rest`
+contains only the lsns (numbers of entries) between which these items are, and they are read again when the table's
+steps come to them. Two kinds of items can stay in the log: entries of rows, and statements that concern only this
+table. All other items (a RENAME, a statement that could not be understood, a gap, lost entries) are kept in memory,
+because they belong to several tables, or cannot be made from their entry again. They are few and small, so their memory
+is not counted.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ ITEM_BYTES = 1 << 10  # memory of an item without its payload and its texts
 
 @dataclass(frozen=True, slots=True)
 class LeftItems:
-    """Adjacent items of a queue that are only in the log. `first`, `last`: no item of them has an lsn outside of these
-    two; `count`: how many they are."""
+    """Adjacent items of a queue that are only in the log. `first`, `last`: the lsns between which all these items are,
+    both included; `count`: the number of these items."""
 
     first: int
     last: int
@@ -43,8 +44,8 @@ class LeftItems:
 
 @dataclass(frozen=True, slots=True)
 class QueuedStep:
-    """A step that is being executed: items of one name, or a barrier of several names. `is_cut`: True if more items
-    that are like these waited, and the step has as many as one step may have."""
+    """A step that is being executed: items of one name, or a barrier of several names. `is_cut`: True if more items of
+    the same kind waited, but did not fit into the step."""
 
     names: tuple[TableName, ...]
     work: Work
@@ -54,9 +55,9 @@ class QueuedStep:
 @dataclass(slots=True)
 class TableQueue:
     """`number`: the order of the queues of a consumer; `running`: number of items at the head that are being executed;
-    `not_before`: the end of the queue's pause; `count`: number of items, with those that are only in the log; `held`:
-    bytes of memory of the items that could stay in the log; `is_read`: True while items are read from the log again.
-    `items` is empty only if `rest` begins with items that are only in the log, or if no item waits."""
+    `not_before`: the end of the queue's pause; `count`: number of items, including those that are only in the log;
+    `held`: bytes of memory of those items that could also stay in the log; `is_read`: True while items are read from
+    the log again. `items` is empty only if `rest` begins with items that are only in the log, or if no item waits."""
 
     name: TableName
     number: int
@@ -95,7 +96,7 @@ class TableQueue:
         return not self.running and self.not_before <= now
 
     def add(self, item: WorkItem, share: int) -> None:
-        """Add an item. `share`: the bytes from which on items stay in the log."""
+        """Add an item. `share`: when the items in memory have this number of bytes, further items stay in the log."""
         self.count += 1
         over = bool(self.items) and self.held + held_bytes(item) > share
         if self.rest or (over and _can_stay(item)):
@@ -132,7 +133,7 @@ class TableQueue:
         self._surface()
 
     def _surface(self) -> None:
-        """Move items from the begin of `rest` that are in memory."""
+        """Move the items at the beginning of `rest` that are in memory to `items`."""
         while self.rest:
             first = self.rest[0]
             if isinstance(first, LeftItems):
@@ -141,7 +142,7 @@ class TableQueue:
             self.rest.popleft()
 
     def start(self, bytes_max: int) -> QueuedStep:
-        """Returns the first step, which is no barrier, and marks its items as running."""
+        """Returns the first step, and marks its items as running. The first item must not be a barrier."""
         window = list(islice(self.items, self.entries_max + 1))
         work, self.running = next_work(window, bytes_max, self.entries_max)
         is_cut = False
@@ -160,14 +161,14 @@ class TableQueue:
         self.entries_max = min(ENTRIES_MAX, self.entries_max * 2)
 
     def wants(self, share: int) -> bool:
-        """True if few items are in memory, and the queue can use more. The items behind a RENAME that waits are read
-        after it."""
+        """True if few items are in memory, and the queue can use more. If a RENAME at the head waits, the items after
+        it are read only after its execution."""
         waits = bool(self.items) and isinstance(self.items[0], RenameBarrier) and not self.running
         return bool(self.rest) and self.held * 2 < share and not (self.is_read or waits)
 
     def takes(self, to: int, items: Iterable[WorkItem], share: int) -> bool:
-        """Take the first items that were only in the log. `items`: those up to the lsn `to`. Items from `share` bytes
-        on stay in the log. Returns False if some of these items stay."""
+        """Take the first items that were only in the log. `items`: these items, up to the lsn `to`. When the items in
+        memory have `share` bytes, the others stay in the log. Returns False if some of `items` stay there."""
         left = self.left
         assert left is not None
         taken, read_to = 0, to
@@ -187,8 +188,8 @@ class TableQueue:
         return to == read_to
 
     def splits(self, lost: LostItem) -> None:
-        """Put `lost`, which is between the first and the last of the first items that are only in the log, among these
-        items. It is not known how many items are lost: the count is right again when the others were read."""
+        """Insert `lost` into the first items that are only in the log, at its place by its lsn. It is not known how
+        many items are lost, so the count is wrong until the other items were read."""
         left = self.left
         assert left is not None
         self.rest.popleft()
@@ -204,7 +205,7 @@ class TableQueue:
 
 
 def held_bytes(item: WorkItem) -> int:
-    """Returns the bytes of memory of an item; 0 for an item that cannot stay in the log."""
+    """Returns the bytes of memory that are counted for an item; 0 for an item that cannot stay in the log."""
     if isinstance(item, LogEntry):
         return ITEM_BYTES + len(item.payload or b"") + len(item.table_map)
     if isinstance(item, StatementItem):
@@ -218,7 +219,7 @@ def _can_stay(item: WorkItem) -> bool:
 
 
 def of_left(items: Sequence[tuple[TableName, WorkItem]], name: TableName) -> list[WorkItem]:
-    """Returns, of the items of an entry that was read again, those of a name that were only in the log."""
+    """Returns the items of an entry that was read again: those of a name that were only in the log."""
     return [item for of, item in items if of == name and _can_stay(item)]
 
 

@@ -74,17 +74,17 @@ class TableRecord:
     """A table of the mirror, or the history of one.
 
     `folder`: the table's path below the target, "" if the table has none yet; `server`, `epoch`: the server from which
-    the rows come, and the epoch of the consumer to which they belong; `from_lsn`: entries up to this lsn (number of an
-    entry of the mirror's log) need not be applied, even if the Delta table records a smaller lsn; `signature`: the
-    table's columns as JSON, "" if not known; `reason`: why the table is stopped or partial, or the last error;
-    `handled`: id of the newest handled request that named the table's id; `answered`: ids of handled requests for
-    copies, by the requested name; `names`: former names; `copied_at`: the lsn at which the last copy was equal to the
-    server's table, or an lsn at which its history has to be compared with it after a repair; for a history, the
-    `copied_at` of its table when it was last compared; `conflict`: if the table
-    was copied because the columns of the log and of the table differed, this difference; `metadata`,
-    `deletion_vectors`: which metadata columns the Delta table has, and whether it has deletion vectors; `registered`:
-    the table's name in the catalog; `refused`: why the catalog does not have the wanted name; `history`: True for the
-    record of a history; `generated`: the table's generated columns, None if they are not known.
+    the rows come, and the consumer's epoch to which they belong; `from_lsn`: entries up to this lsn (number of an entry
+    of the mirror's log) need not be applied, even if the Delta table records a smaller lsn; `signature`: the table's
+    columns as JSON, "" if not known; `reason`: why the table is stopped or partial, or the last error; `handled`: id of
+    the newest handled request that named the table's id; `answered`: ids of handled requests for copies, by the
+    requested name; `names`: former names; `copied_at`: for a table, the lsn at which the last copy was equal to the
+    server's table, or, after a repair, the lsn at which the history has to be compared with the table; for a history,
+    the `copied_at` of its table at the last comparison; `conflict`: if the table was copied because its columns
+    differed from those in the log, this difference; `metadata`, `deletion_vectors`: which metadata columns the Delta
+    table has, and whether it has deletion vectors; `registered`: the table's name in the catalog; `refused`: why the
+    catalog does not have the wanted name; `history`: True for the record of a history; `generated`: the table's
+    generated columns, None if they are not known.
     """
 
     table_id: str
@@ -125,8 +125,8 @@ class TableRecord:
 
     @property
     def is_live(self) -> bool:
-        """True if the table's queue applies its entries, or if the settings leave the table out and its rows do not
-        change."""
+        """True if the table's queue applies its entries. Also True if the settings leave the table out, so that its
+        rows do not change."""
         return self.word in LIVE
 
     @property
@@ -135,7 +135,8 @@ class TableRecord:
 
     @property
     def lies_at(self) -> str:
-        """The folder in which the table's rows are. Until a move has ended, this is the folder before the move."""
+        """The folder in which the table's rows are. While a move is not finished, this is the folder before the
+        move."""
         return self.move.source if self.move else self.folder
 
     @property
@@ -153,7 +154,7 @@ def new_table_id() -> str:
 
 
 def forgetting(record: TableRecord) -> TableRecord:
-    """Returns the record without the values that describe rows which the table no longer has."""
+    """Returns the record without those values that describe rows which the table no longer has."""
     return replace(record, conflict="", metadata=())
 
 

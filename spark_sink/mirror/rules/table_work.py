@@ -1,12 +1,12 @@
 """Decides the next action for an item of a table's work. Pure.
 
 A task calls `next_action` repeatedly for one item. Each action changes the table's record, or the facts about its Delta
-table, until the result is `Done` or `Leave`. After a crash, a new task continues in the same way. The order of the
-writes is:
+table. The item is finished when the result is `Done` or `Leave`. After a crash, a new task continues in the same way.
+The order of the writes is:
 
-* rows: the Delta table is created, then the record gets folder and columns, then the rows are committed under their
-  lsn: the commit records the lsn, the number of the last entry. The creation can be repeated; the lsn that the Delta
-  table records shows whether the rows were committed.
+* rows: the Delta table is created, then the record gets folder and columns, then the rows are committed. This commit
+  records the lsn, which is the number of the last entry. The creation can be repeated; the lsn that the Delta table
+  records shows whether the rows were committed.
 * statement: the Delta table is changed under the statement's lsn, then the record is written with `from_lsn` = that
   lsn. After a crash between the two, the statement is read again: the Delta table already has the lsn, so only the
   record is written.
@@ -66,7 +66,7 @@ from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import Deletes, TablePolicy, UnfollowedChange
 
-NO_TABLE_ID = "none"  # the owner of a Delta table that no mirror has made
+NO_TABLE_ID = "none"  # stands for the owner of a Delta table that no mirror has made
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ UNKNOWN = DeltaFacts()
 
 @dataclass(frozen=True, slots=True)
 class MakeTable:
-    """Create the Delta table with the columns of an entry's rows, unless it exists. Refused if it exists with other
-    columns. `replaces`: True to replace an existing Delta table and its rows."""
+    """Create the Delta table with the columns of an entry's rows, unless it exists. The action fails if a Delta table
+    with other columns exists. `replaces`: True to replace an existing Delta table and its rows."""
 
     entry: LogEntry
     replaces: bool = False
@@ -114,7 +114,7 @@ class AddMetadata:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRows:
-    """Delete all rows, or mark them as deleted, under `lsn`."""
+    """Delete all rows, or mark them as deleted, in a commit that records `lsn`."""
 
     lsn: int
     marked: bool = False
@@ -122,7 +122,8 @@ class DeleteRows:
 
 @dataclass(frozen=True, slots=True)
 class ChangeColumns:
-    """Change the columns and their values, under `lsn`. Refused if existing rows cannot follow the change."""
+    """Change the columns and their values, in a commit that records `lsn`. The action is refused if existing rows
+    cannot follow the change."""
 
     lsn: int
     change: SchemaChange
@@ -154,7 +155,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Write a record. `why`: the reason, for a line of the program's log."""
+    """Write a record. `why`: the reason for this, which is logged."""
 
     record: TableRecord
     why: str
@@ -189,11 +190,12 @@ Action = Done | Leave | Ask | Save | ChangeDelta | ApplyRows
 
 @dataclass(frozen=True, slots=True)
 class WorkContext:
-    """The values, besides record and facts, on which actions depend.
+    """The values on which actions depend, in addition to record and facts.
 
     `other_owner`: returns the other consumer that mirrors the table of a name, "" if there is none; `has_left`: returns
-    True if the table with this id no longer needs its rows in this folder; `path`: returns the path of a folder;
-    `snapshot`: for a table without a key, the snapshot of its copy, while the log is replayed on the copy.
+    True if the table with an id (first argument) no longer needs its rows in a folder (second argument); `path`:
+    returns the path of a folder; `snapshot`: for a table without a key, the snapshot of its copy, while the log is
+    replayed on the copy.
     """
 
     situation: Situation
@@ -216,8 +218,8 @@ def next_action(
     """
     assert not isinstance(work, RenameBarrier), "several tables are concerned, see `RenameTask`"
     if record is not None:
-        # After a crash the log is read again. It may contain items of a table that is left out now, under a former name
-        # that the settings do not exclude.
+        # After a crash, the log is read again. It may contain items under a former name of a table. The settings may
+        # leave the table out by now, although they do not exclude its former name.
         if work.lsn <= record.from_lsn or isinstance(record.state, LeftOut):
             return Done()
         if isinstance(work, RowRun) and not (record.is_live or record.is_dropped):
@@ -287,7 +289,7 @@ def _first_rows(
 
 def require_same_history(record: TableRecord, entry: LogEntry) -> None:
     """Raises `BinlogError` HISTORY_DIFFERS if an entry's rows belong to another epoch than the rows of the table."""
-    # A table whose epoch is not known gets the epoch of its next rows, when their columns are compared.
+    # If the epoch of a table is not known, the table gets the epoch of its next rows when their columns are compared.
     if record.epoch and entry.epoch != record.epoch:
         raise BinlogError(
             ErrorKind.HISTORY_DIFFERS,
@@ -329,8 +331,8 @@ def _made(record: TableRecord, facts: DeltaFacts, entry: LogEntry, context: Work
     placed = record if has_folder else replace(record, folder=folder_of(record.name))
     if facts.owner is None:
         return Ask(placed.lies_at)
-    # If the record has no folder, and the former owner of the Delta table at this place no longer needs it, the Delta
-    # table is replaced.
+    # If the record has no folder, and another table owns the Delta table at this place but no longer needs it, the
+    # Delta table is replaced.
     replaces = not has_folder and context.has_left(facts.owner, placed.lies_at)
     if not has_folder and facts.owner and not replaces:
         raise BinlogError(
@@ -340,7 +342,7 @@ def _made(record: TableRecord, facts: DeltaFacts, entry: LogEntry, context: Work
             remedy=remedies.of_other_folder(record.label, record.consumer),
         )
     if has_folder and has_rows(record) and not facts.owner:
-        raise missing_table(context.path(placed.lies_at))  # a new one would lack the rows
+        raise missing_table(context.path(placed.lies_at))  # a new Delta table would lack the rows
     signature = _signature(entry.table_map, now.policy, now.invalid_dates)
     wanted = tuple(map(str, now.policy.extra))
     then = replace(placed, signature=signature, epoch=record.epoch or entry.epoch, metadata=wanted)
@@ -423,8 +425,8 @@ def _statement(
         action = delta_action(after, moved, facts, item.lsn, context)
         if isinstance(action, Ask | Save):
             return action
-        # Only one commit can be made under the lsn. If a statement has several effects on the Delta table, the last is
-        # used.
+        # Only one commit can record the lsn. If a statement has several effects on the Delta table, only the last one
+        # is executed.
         pending = action or pending
         after = moved.record
     if after is None:
@@ -443,13 +445,13 @@ def delta_action(
     lsn: int,
     context: WorkContext,
 ) -> Ask | Save | ChangeDelta | None:
-    """Returns the action that must be executed before a transition's record is written, or in place of this write; None
-    if there is no such action. `before`: the record before the transition."""
+    """Returns the action that has to be executed before a transition's record is written, or instead of this write;
+    None if there is no such action. `before`: the record before the transition."""
     after = moved.record
     if after is None or not after.folder or (moved.work is DeltaWork.NOTHING and not moved.recopy):
         return None
     if facts.applied is not None and facts.applied >= lsn:
-        return None  # this was done before a crash
+        return None  # the change was made before a crash
     if facts.owner is None or (moved.recopy and facts.empty is None):
         return Ask(after.lies_at, rows=moved.recopy != "")
     needs_table = before is not None and has_rows(before) and moved.work is not DeltaWork.DROP

@@ -1,8 +1,8 @@
 """Computes how statements, unknown rows and gaps change the record of a table. Pure.
 
-A transition consists of the new record and of the change of the table's Delta table. A task first changes the Delta
-table, in a commit that records the statement's lsn (its number in the log), and then writes the record. Both writes can
-be repeated.
+A transition consists of the table's new record and a change of its Delta table. A task first changes the Delta table,
+in a commit that records the statement's lsn (its number in the log), and then writes the record. Both writes can be
+repeated.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Transition:
     """The changes that a statement makes to a table's record and Delta table.
 
     `record`: the new record, None if there is none; `change`: the change of columns, for SCHEMA; `recopy`: "" if the
-    values of existing rows are known; otherwise the reason why they are not. The table is then copied again, if it has
-    rows.
+    values of existing rows are known; otherwise the reason why they are not known. In the latter case, the table is
+    copied again if it has rows.
     """
 
     record: TableRecord | None
@@ -79,8 +79,8 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The values, besides the record, on which transitions depend. `server`: the server from which the log was read;
-    `new_id`: returns a new id for a table."""
+    """The values on which transitions depend, in addition to the record. `server`: the server from which the log was
+    read; `new_id`: returns a new id for a table."""
 
     consumer: str
     server: str
@@ -105,8 +105,8 @@ def after_effect(
 
 
 def _once_in_place(record: TableRecord, before: TableRecord | None) -> TableRecord:
-    """Returns the record. Its state is `CatchingUp` in place of `Live` if the table's folder is not in its place
-    yet."""
+    """Returns the record. If its state is `Live`, but the table's folder is not in its place yet, changes the state to
+    `CatchingUp`."""
     if record.move is None or not isinstance(record.state, Live):
         return record
     reason = f"its folder waits until the path {record.folder} is free"
@@ -155,13 +155,13 @@ def _after_effect(
 
 
 def _is_gone(record: TableRecord | None) -> bool:
-    """True if the server certainly has no table with the name. A table without a record may exist, if it is older than
-    the mirror."""
+    """True if the server certainly has no table with the name. If there is no record, the server may have a table that
+    is older than the mirror."""
     return record is not None and record.state == Dropped()
 
 
 def copied_again(record: TableRecord) -> TableRecord:
-    """Returns the record of a table whose copy must begin again."""
+    """Returns the record of a table whose copy has to begin again."""
     return forgetting(replace(record, state=Creating(), signature=""))
 
 
@@ -180,8 +180,8 @@ def in_copy(record: TableRecord, lsn: int) -> bool:
 def _anew(
     name: TableName, record: TableRecord | None, entry: LogEntry, now: Situation
 ) -> TableRecord:
-    """Returns the record of a table that is empty after `entry`. So the table is complete, and its rows are equal to
-    the server's from this entry on. The new record has the id and the folder of `record`."""
+    """Returns the record of a table that is empty after `entry`. So from this entry on, the table is complete, and its
+    rows are equal to the server's. The new record has the id and the folder of `record`."""
     kept = record or TableRecord(now.new_id(), now.consumer, *name)
     empty = replace(
         forgetting(kept),
@@ -208,7 +208,7 @@ def _altered(
 ) -> Transition:
     if not effect.clauses and not effect.copy_reason:
         return Transition(record)
-    # A clause that is not parsed may concern generated columns.
+    # A clause that was not parsed may concern generated columns.
     generated = None if effect.copy_reason else generated_after(record.generated, effect.clauses)
     done = replace(record, from_lsn=entry.lsn, generated=generated)
     if effect.cascades:
@@ -221,7 +221,7 @@ def _altered(
         return Transition(replace(done, signature=""), recopy=effect.copy_reason)
     known = record.generated
     if known is None and record.word is TableState.PARTIAL:
-        known = ()  # the mirror does not claim that the table is equal to the server's
+        known = ()  # it is not known that the table equals the server's
     before, dates = Signature.from_json(record.signature), now.invalid_dates
     change = change_of(before, effect, dates, known, now.policy.omitted, now.policy.rules)
     if isinstance(change, Recopy):
@@ -233,8 +233,8 @@ def _altered(
 
 
 def with_new_column(record: TableRecord, lsn: int) -> TableRecord:
-    """Returns the record of a live table that gets new columns with the next rows, because the log does not show how
-    the ALTER TABLE at `lsn` changed its existing rows."""
+    """Returns the record of a live table that gets new columns together with its next rows, because the log does not
+    show how the ALTER TABLE at `lsn` changed the existing rows."""
     assert isinstance(record.state, Live)
     return replace(record, from_lsn=lsn, state=replace(record.state, new_column=lsn))
 
@@ -249,7 +249,7 @@ def needs_copy(record: TableRecord, reason: str, lsn: int, now: Situation) -> Ta
 
 
 def waiting_for_copy(record: TableRecord, reason: str, lsn: int) -> TableRecord:
-    """Returns the record of a table that waits for a copy. Its entries behind `lsn` are left in the log."""
+    """Returns the record of a table that waits for a copy. The table's entries after `lsn` are left in the log."""
     copied = replace(record, state=Creating(), from_lsn=lsn, reason=reason)
     return forgetting(replace(copied, signature=""))
 
@@ -258,9 +258,9 @@ def conflicting(record: TableRecord, differs: str, lsn: int, now: Situation) -> 
     """Returns the record of a table whose rows in the log, from the entry `lsn` on, have other columns than the table.
     `differs`: the difference.
 
-    If the policy says so, the table is copied, but not a second time for the same difference. A difference that is
-    still there after a copy means that the server describes the columns in another way than its log, so each copy would
-    have it.
+    If the policy wants it, the table is copied, but not a second time for the same difference. If the difference
+    remains after a copy, the server describes the columns in another way than its log, so another copy would have the
+    difference, too.
     """
     reason = f"the log's rows have other columns than the table: {differs}"
     if record.conflict != differs:
@@ -284,12 +284,12 @@ def differing(record: TableRecord, difference: str, lsn: int, *, columns: bool) 
 def faulted(record: TableRecord, fault: BinlogError, lsn: int) -> TableRecord:
     """Returns the record of a table whose entry `lsn` has a fault.
 
-    An entry with rows of another history has no fault itself: a replay applies it when a person confirms that the table
-    has all changes from before these rows.
+    If the entry's rows belong to another history, the entry itself has no fault: a replay applies it after a person has
+    confirmed that the table has all changes from before these rows.
     """
     other_history = fault.kind is ErrorKind.HISTORY_DIFFERS
     text = remedies.of_fault(fault, record.label)
-    # The fault names the table as the entry does. A RENAME behind the entry may have been executed already.
+    # The fault contains the table's name at the entry. A RENAME after the entry may already be executed.
     then = table_label(name_at(record, lsn))
     text = remedies.naming(text, then, record.label)
     return stopped(record, text, lsn - 1, lsn - 1 if other_history else lsn)
@@ -335,7 +335,7 @@ def without_entries(record: TableRecord, reason: str, before: int, last: int) ->
 
 
 def returns_to(record: TableRecord) -> Live:
-    """Returns the state that a table that stops now will have after the stop is resolved."""
+    """Returns the state to which a table that stops now will return after a person has resolved the stop."""
     match record.state:
         case Live(failing=None) as live:
             return live
@@ -353,8 +353,8 @@ def returns_to(record: TableRecord) -> Live:
 def unknown_rows(
     name: TableName, record: TableRecord | None, entry: LogEntry, now: Situation
 ) -> TableRecord:
-    """Returns the record of a table whose first rows are in the log without a CREATE TABLE. `record`: the record of a
-    dropped table with the name, if any."""
+    """Returns the record of a table of which the log has rows, but no CREATE TABLE before them. `record`: the record of
+    a dropped table with the same name, None if there is none."""
     known = replace(
         _anew(name, record, entry, now),
         generated=None,
@@ -370,8 +370,8 @@ def unknown_rows(
 def _without_rows(
     known: TableRecord, lsn: int, now: Situation, partly: str, missing: str
 ) -> TableRecord:
-    """Returns the record of a table of which the log lacks rows. The policy decides whether the table is copied,
-    partial (with the reason `partly`) or stopped at `lsn` (with the reason `missing`)."""
+    """Returns the record of a table some of whose rows are not in the log. The policy decides whether the table is
+    copied, becomes partial (with the reason `partly`), or is stopped at `lsn` (with the reason `missing`)."""
     policy = now.policy.unknown
     if policy is UnknownTables.PARTIAL:
         return replace(known, state=Live(complete=False), reason=partly)
@@ -388,8 +388,8 @@ def unsure(record: TableRecord) -> TableRecord:
 
 
 def left_out(record: TableRecord, lsn: int) -> TableRecord:
-    """Returns the record of a table whose entries after the lsn `lsn` the consumer's `include` and `exclude` leave out.
-    The table's rows do not change."""
+    """Returns the record of a table that the consumer's `include` and `exclude` leave out after the entry `lsn`. From
+    there on, the table's rows do not change."""
     if isinstance(record.state, LeftOut) and record.request is None:
         return record
     # A new `since` must not be smaller: after a crash, entries from before the record was written are read again.
@@ -399,8 +399,8 @@ def left_out(record: TableRecord, lsn: int) -> TableRecord:
 
 
 def taken_in(record: TableRecord, lsn: int, now: Situation) -> TableRecord:
-    """Returns the record of a table that the settings left out, and whose entries after the lsn `lsn` are mirrored
-    again. The table lacks changes, so it is treated like a table that is older than the mirror."""
+    """Returns the record of a table that the settings left out, and that is mirrored again after the entry `lsn`. The
+    table lacks the changes in between, so it is treated like a table that is older than the mirror."""
     assert isinstance(record.state, LeftOut)
     lsn = max(lsn, record.from_lsn, record.state.since)
     missing = f"the settings left this table out since lsn {record.state.since}, so changes of it are missing"
@@ -410,8 +410,8 @@ def taken_in(record: TableRecord, lsn: int, now: Situation) -> TableRecord:
 
 
 def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableRecord:
-    """Returns the record of a table after a gap: the server had purged changes that the log lacks. If the policy says
-    so, the table is copied again; otherwise it is partial."""
+    """Returns the record of a table after a gap: the server had purged changes, so the log lacks them. If the policy
+    wants it, the table is copied again; otherwise it becomes partial."""
     epoch = entry.position.epoch if entry.position else entry.epoch
     reason = f"the server had purged changes before lsn {entry.lsn} before they were read"
     if record.is_dropped:

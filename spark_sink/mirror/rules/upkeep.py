@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, timedelta
 
-SMALL_FILES_MAX = 32  # a table with more files is compacted, if they are small
+SMALL_FILES_MAX = 32  # if a table has more files than this, and they are small, it is compacted
 SMALL_FILE_BYTES = 16 << 20
 
 
@@ -15,7 +15,8 @@ def needs_compaction(size_bytes: int, files: int) -> bool:
 
 
 def days_to_forget(newest_lsn: Mapping[date, int], needed: int, today: date, days: int) -> date:
-    """Returns the day before which the log can be deleted. The log keeps the newest `days` days, and all days from the
-    first one with entries behind the lsn (number of an entry) `needed`. `newest_lsn`: the largest lsn of each day."""
+    """Returns the day before which the log can be deleted. The log keeps the newest `days` days. It also keeps the
+    first day that has an entry with an lsn (number of an entry) greater than `needed`, and all later days.
+    `newest_lsn`: the largest lsn of each day."""
     kept = [day for day, lsn in newest_lsn.items() if lsn > needed]
     return min([today - timedelta(days=days), *kept])

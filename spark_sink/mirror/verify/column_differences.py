@@ -11,8 +11,8 @@ from spark_sink.mirror.values.policies import MetadataColumn
 def column_differences(server: StructType, mirror: StructType) -> str:
     """Returns a text that lists all differences of the columns; "" if the columns are equal.
 
-    The comparison ignores the letter case of names, and the columns that the mirror adds by policy: metadata columns,
-    and old columns of `on_alter: new_column`.
+    The comparison ignores the case of names. It also ignores the columns that the mirror adds by policy: metadata
+    columns, and the old columns that `on_alter: new_column` keeps.
     """
     ours = {field.name.lower(): field for field in server}
     theirs = {

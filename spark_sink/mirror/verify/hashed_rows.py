@@ -1,7 +1,7 @@
-"""Rows as pairs of hashes, one of the row's key and one of the whole row, so that rows in different places can be
-compared without being moved: 16 bytes a row. Pure.
+"""Represents each row by two hashes, one of its key and one of the whole row. They take 16 bytes per row, so rows in
+different places can be compared without moving the rows. Pure.
 
-Two different rows of one key have the same hash with a probability of one in 2^64.
+If two rows of one key differ, their hashes are nevertheless equal with a probability of one in 2^64.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class HashedRows:
         return len(self.keys)
 
     def without(self, keys: U64) -> HashedRows:
-        """Returns the rows of other keys than `keys`."""
+        """Returns the rows whose keys are not among `keys`."""
         kept = ~np.isin(self.keys, keys)
         return HashedRows(self.keys[kept], self.rows[kept])
 

@@ -1,7 +1,7 @@
 """Ranges of a key whose order the mirror knows, as conditions on columns of Spark and of Arrow. Pure.
 
-The server compares a text by the collation of its column, so the mirror cannot tell whether a text is in a range. It
-can for whole numbers, DECIMAL, DATE, and bytes.
+The server compares a text by the collation of its column, so the mirror cannot decide whether a text is in a range. It
+can decide this for whole numbers, DECIMAL, DATE, and bytes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def in_range(
     kinds: Sequence[pa.DataType],
     literal: Callable[[Any, int], Any],
 ) -> Any | None:
-    """Returns the condition that a row is in the range; None if all rows are.
+    """Returns the condition that a row is in the range; None if the range contains all rows.
 
     `columns`: the key's columns, of Spark or of Arrow, whose operators make conditions; `literal`: returns the constant
     for a value and the index of its column in the key.
@@ -78,7 +78,7 @@ def in_range(
 
 
 def _beyond(columns: Sequence[Any], values: Sequence[Any]) -> Any:
-    """Returns the condition that a key is behind a bound, like `(a > 1) | ((a == 1) & (b > 2))`."""
+    """Returns the condition that a key is after a bound, like `(a > 1) | ((a == 1) & (b > 2))`."""
     *before, last = range(len(columns))
     condition = columns[last] > values[last]
     for i in reversed(before):

@@ -37,7 +37,8 @@ APPENDS_MAX = 1_000  # in so many appends entries are searched for a difference
 
 
 class MovedError(Exception):
-    """The table was changed by more than rows, or by too many rows, since the range was read."""
+    """Since the range was read, the table was changed by something other than row changes, or by too many row
+    changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,8 @@ class TableLog:
     policy: TablePolicy
 
     def entries(self, after: int, to: int) -> list[LogEntry]:
-        """Returns the entries with rows behind the lsn `after`, up to the lsn `to`. Raises `MovedError` if a statement
-        among the entries concerns the table, and `LostFileError`."""
+        """Returns the entries with rows after the lsn `after`, up to the lsn `to`. Raises `MovedError` if a statement
+        in this part of the log concerns the table, and `LostFileError`."""
         name, found, cursor = self.record.name, list[LogEntry](), after
         consumer = self.record.consumer
         while entries := self.log.entries(consumer, cursor, before=to + 1, tables=[name]):
@@ -98,9 +99,9 @@ class TableLog:
     def touching(
         self, wanted: U64, schema: pa.Schema, key: Sequence[str], to: int
     ) -> list[dict[str, Any]]:
-        """Returns, of the table's newest entries up to the lsn `to`, those that have changed one of the keys with the
-        hashes `wanted`. The entries are at most `BYTES_MAX`, of at most `APPENDS_MAX` appends. `schema`, `key`: columns
-        and key of the server's table. Entries with another key, or that cannot be read, are left out."""
+        """Returns the entries, up to the lsn `to`, that have changed a key with one of the hashes `wanted`. Searches
+        only the table's newest entries: at most `BYTES_MAX` bytes, in at most `APPENDS_MAX` appends. `schema`, `key`:
+        columns and key of the server's table. Leaves out entries that have another key, or that cannot be read."""
         key_schema = pa.schema([schema.field(name) for name in key])
         entries, ends = self._newest(to)
         found = []
@@ -113,7 +114,8 @@ class TableLog:
         return found
 
     def _newest(self, to: int) -> tuple[Sequence[LogEntry], Mapping[int, Position]]:
-        """Returns the table's newest entries with rows, and the positions at which appends end, by append."""
+        """Returns the table's newest entries with rows, and, by the number of the append, the positions at which
+        appends end."""
         name, consumer, held = self.record.name, self.record.consumer, deque[LogEntry]()
         ends: dict[int, Position] = {}
         cursor = first_lsn(max(0, append_of(to) - APPENDS_MAX)) - 1
@@ -158,7 +160,8 @@ class TableLog:
 
 
 def _place(entry: LogEntry, end: Position | None) -> dict[str, Any]:
-    """Returns where an entry is. `end`: where its append ends in the server's log, None if that is not known."""
+    """Returns the place of an entry. `end`: the position in the server's log at which the entry's append ends, None if
+    it is not known."""
     return {
         "lsn": entry.lsn,
         "before": None if end is None else f"{end.file}:{end.offset}",

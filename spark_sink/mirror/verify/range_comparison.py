@@ -1,5 +1,5 @@
-"""Compares a range of a table that was read from the server with a version of the Delta table, writes the file with a
-difference, and rewrites the rows that differ (works of `rules.tasks.proof_task`)."""
+"""Executes works of `rules.tasks.proof_task`: compares a range that was read from the server with a version of the
+Delta table, writes a difference to a file, and rewrites the rows that differ."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ _HASHES = "key long, row long"
 
 @dataclass
 class ServerRange:
-    """A range that was read. `ranges`: about how many such ranges the table has; `columns`: how the columns differ;
-    `kept`: the rows of suspected keys, all of them if `is_whole`; `confirmed`: hashes of the keys that two readings
-    have shown to differ."""
+    """A range that was read from the server. `ranges`: about how many ranges of this size the table has; `columns`: how
+    the columns differ; `kept`: the rows of suspected keys; `is_whole`: True if `kept` contains all of these rows;
+    `confirmed`: hashes of the keys that two readings have shown to differ."""
 
     work: ReadKeyRange
     source: SourceTable
@@ -111,7 +111,7 @@ class RangeComparison:
 
     def rewrite(self, lsn: int) -> int:
         """Rewrite the rows of the keys that differ, in one commit under `lsn`. Returns the number of these keys. Raises
-        `MovedError` if the table does not show the entries up to `to`, or has others."""
+        `MovedError` if the table does not show exactly the entries up to `to`."""
         held, record = self._held, self._work.record
         present = self._mirror(record)
         if isinstance(present, str) or not record.folder or self._recorded >= lsn:
@@ -130,12 +130,13 @@ class RangeComparison:
         return rewritten_keys(lines)
 
     def _marks(self, record: TableRecord) -> bool:
-        """True if a row that the server does not have is marked as deleted."""
+        """True if a row that is missing on the server has to be marked as deleted instead of being deleted."""
         is_soft = self._options.policy(record.name).deletes is Deletes.SOFT
         return is_soft and str(MetadataColumn.DELETED) in record.metadata
 
     def _form(self, record: TableRecord, bounds: str) -> RewriteForm:
-        """The metadata columns describe the transaction that has written a row last, which is not known here."""
+        """Returns how rows are rewritten. The metadata columns become NULL: they describe the transaction that wrote
+        the row last, and this transaction is not known here."""
         extra = {name: F.lit(None) for name in record.metadata}
         deleted = str(MetadataColumn.DELETED)
         if deleted in extra:
@@ -193,7 +194,7 @@ class RangeComparison:
         return rows if condition is None else rows.filter(condition)
 
     def _has_deleted(self, columns: Sequence[str]) -> bool:
-        """True if the mirror marks rows as deleted, in a column that the server's table does not have."""
+        """True if the mirror marks rows as deleted, in a column that is not one of the server's columns."""
         deleted = str(MetadataColumn.DELETED)
         return deleted in columns and deleted not in self._held.decoder.schema.names
 
@@ -211,8 +212,8 @@ class RangeComparison:
         literal: Callable[[Any, int], Any],
         is_null: Callable[[Any], Any] | None = None,
     ) -> Any | None:
-        """Returns the condition of the range. `is_null`: for the mirror's rows, of which those with NULL in the key
-        belong to the first range."""
+        """Returns the condition of the range. `is_null`: for the mirror's rows, makes the condition that a column is
+        NULL: rows with NULL in the key belong to the first range."""
         chunk = self._held.chunk
         condition = in_range(chunk, columns, self._kinds(), literal)
         if condition is not None and is_null is not None and chunk.lower is None:
@@ -253,7 +254,7 @@ class RangeComparison:
         return TableLog(self._spark, self._log, record, decoding, policy)
 
     def _in_range(self, changes: LogChanges) -> LogChanges:
-        """Returns the changed keys, and of the changed rows those in the range."""
+        """Returns all changed keys, but only those changed rows that are in the range."""
         condition = self._arrow_condition()
         if condition is None:
             return changes
@@ -275,7 +276,7 @@ class RangeComparison:
         }
 
     def _expected(self, changes: LogChanges, wanted: U64) -> pa.Table:
-        """Returns the rows that the keys with the hashes `wanted` have to have."""
+        """Returns the rows that the mirror has to have for the keys with the hashes `wanted`."""
         held = self._held
         kept = pa.Table.from_batches(held.kept, held.decoder.schema)
         unchanged = ~np.isin(_key_hashes(kept, held), _hashes(changes.keys))
@@ -283,7 +284,7 @@ class RangeComparison:
         return pa.concat_tables([server, _of_keys(changes.rows, held, wanted)])
 
     def _present(self, mirror: pa.Table | DataFrame, wanted: U64) -> pa.Table:
-        """Returns the mirror's rows of the keys with the hashes `wanted`."""
+        """Returns the rows that the mirror has for the keys with the hashes `wanted`."""
         held = self._held
         if isinstance(mirror, pa.Table):
             return _of_keys(mirror, held, wanted)

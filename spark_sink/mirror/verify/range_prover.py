@@ -1,8 +1,9 @@
 """Executes the works of a proof (`rules.tasks.proof_task`): reads a range of a table from the server, compares it with
 a version of the Delta table, and rewrites rows that differ.
 
-Of the server's rows, and of the mirror's, only hashes are compared. When a range is read for the second time, the rows
-whose keys differed at the first time are kept, so that a difference can be written into a file, and be corrected.
+Only hashes of the server's rows and of the mirror's rows are compared. When a range is read for the second time, the
+rows of the keys that differed in the first comparison are kept, so that a difference can be written to a file, and
+corrected.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ _COMMIT_S = 5.0  # how long a commit takes at most on MySQL without GTIDs, which
 
 
 class RangeProver:
-    """Executes the proofs of one consumer. It holds the range that it has read last. One thread at a time calls `read`
-    and `compare`."""
+    """Executes the proofs of one consumer. Keeps the range that it has read last. Only one thread at a time may call
+    `read` and `compare`."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class RangeProver:
         self._held: ServerRange | None = None
 
     def stop(self) -> None:
-        """Let a work that waits for the server end."""
+        """End a work that waits for the server."""
         self._ended.set()
 
     # -- the server --------------------------------------------------------------------------------------------
@@ -190,7 +191,7 @@ class RangeProver:
         return replace(answer, seconds=time.monotonic() - began)
 
     def repair(self, work: RepairRows, session: StepSession) -> RowsRepaired:
-        """Rewrite the rows of the range that was read last, and that differ. Raises `BinlogError`."""
+        """Rewrite the rows that differ in the range that was read last. Raises `BinlogError`."""
         began, held = time.monotonic(), self._held
         assert held is not None
         assert held.work.run == work.read, "another range was read meanwhile"
@@ -208,8 +209,8 @@ class RangeProver:
 
 
 def _without_table(work: ReadKeyRange) -> ServerRange:
-    """Returns the range of a table that the server does not have. It differs, unless the log has the reason, such as a
-    DROP TABLE, in which case the result is not used."""
+    """Returns the range of a table that the server does not have. This is a difference. If the log contains the reason,
+    such as a DROP TABLE, the result of the comparison is not used."""
     record = work.record
     source = SourceTable(record.database, record.table, (), (), (), "", "", 0, 0, False)
     decoder = TextDecoder((), source.label)
@@ -221,6 +222,7 @@ def _skipped(work: ReadKeyRange, executed: Position, why: str) -> RangeRead:
 
 
 def _key_text(source: SourceTable) -> str:
-    """Returns the key's columns, with their types and character sets, as one text. Bounds belong to such a key."""
+    """Returns the key's columns, with their types and character sets, as one text. A bound is valid only for the key
+    with the same text."""
     columns = ((source.columns[i], source.charsets[i]) for i in source.key)
     return ", ".join(f"{c.name} {c.type} {c.meta} {charset}" for c, charset in columns)

@@ -33,7 +33,7 @@ def mixed(value: np.uint64) -> np.uint64:
 
 @njit
 def add_words(words: U64, valid: NDArray[np.bool_], width: Int, hashes: U64) -> None:
-    """Update the rows' hashes with one column's values, of `width` words each."""
+    """Update the rows' hashes with the values of one column. Each value has `width` words."""
     for i in range(len(hashes)):
         h = hashes[i] * np.uint64(0x100000001B3)
         if valid[i]:
@@ -46,7 +46,7 @@ def add_words(words: U64, valid: NDArray[np.bool_], width: Int, hashes: U64) -> 
 
 @njit
 def add_bytes(data: U8, offsets: NDArray[np.int64], valid: NDArray[np.bool_], hashes: U64) -> None:
-    """Update the rows' hashes with one column's values, of any length."""
+    """Update the rows' hashes with the values of one column. The values may have any length."""
     for i in range(len(hashes)):
         h = hashes[i] * np.uint64(0x100000001B3)
         if valid[i]:

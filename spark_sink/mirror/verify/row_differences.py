@@ -69,7 +69,7 @@ RowHashes = dict[str, list[int]]
 def _rows_in(
     batch: pa.RecordBatch, key: Sequence[int], wanted: np.ndarray[Any, Any]
 ) -> tuple[list[str], list[int]]:
-    """Returns (key as text, hash as a signed number) of the rows that belong to one of the buckets."""
+    """Returns (key as text, hash as a signed number) for each row that belongs to one of the buckets."""
     chosen = np.flatnonzero(np.isin(bucket_of(batch, key, BUCKETS), wanted))
     part = batch.take(pa.array(chosen))
     hashes = row_hashes(part.columns, part.num_rows).view(np.int64).tolist()

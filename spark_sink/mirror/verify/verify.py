@@ -1,12 +1,12 @@
 """Compares each table of the mirror with the server's table at one position, without writing on the server.
 
 1. `snapshot_at` begins a consistent snapshot on the server and determines its position R. On MySQL, the executed set
-   and the end of the binlog must be equal before and after the snapshot begins. MariaDB itself reports the position of
-   the snapshot.
+   and the end of the binlog must not change while the snapshot begins. MariaDB itself reports the position of the
+   snapshot.
 2. `_version_at` waits for a version of the Delta table that contains all changes of the table up to R and no change
    after R. The mirror's log shows which entries lie before R. If a step of the mirror has applied changes from before
-   and after R together, there is no such version, and `verify` begins another snapshot. After the deadline, the verdict
-   is `moving`.
+   and after R together, there is no such version, and `verify` begins another snapshot. If there is no such version
+   until the deadline, the verdict is `moving`.
 3. `column_differences` compares the columns of snapshot and version: names, types and order.
 4. `row_checksums` assigns the rows of both to buckets by their keys, and compares the checksums of the buckets.
    `row_differences` compares the rows of buckets that differ.
@@ -63,7 +63,8 @@ if TYPE_CHECKING:
 
 _DIFFERENT_BUCKETS_MAX = 16
 _POLL_S = 0.3
-# Errors of one table, after which the other tables are compared. At the server, it may be a view or a sequence now.
+# Errors of one table, after which the comparison continues with the other tables. For example, the server may now have
+# a view or a sequence with the table's name.
 _OF_ONE_TABLE = (
     ErrorKind.UNKNOWN_TABLE, ErrorKind.UNSUPPORTED_CHANGE, ErrorKind.UNSUPPORTED_TYPE,
 )  # fmt: skip
@@ -98,7 +99,7 @@ class TableDifference:
         if self.reason:
             text += f"; {self.reason}"
         lines = [text, *(f"    {key}: {difference}" for key, difference in self.keys)]
-        return "\n".join(map(printable, lines))  # each of them is one line
+        return "\n".join(map(printable, lines))  # each of these is one line
 
 
 def uncounted(_label: str, _rows: int) -> AbstractContextManager[Callable[[int], None]]:
@@ -111,10 +112,10 @@ class VerifyWatch:
     """Functions that `verify` calls while it compares tables.
 
     `verify` calls `report` with the result of each table. It calls `counting` with a table's name and the server's
-    estimate of the table's rows. `counting` returns a context that yields a function. `verify` calls this function with
-    the number of rows that it has read since the last call. `verify` calls `published` for each table that equals the
-    server's; `published` compares an Iceberg table with the mirrored table, and returns "" or a text that describes the
-    difference.
+    estimate of the table's rows. `counting` returns a context manager, which yields a function; `verify` calls this
+    function with the number of rows that it has read since the last call. `verify` calls `published` for each table
+    that equals the server's; `published` compares an Iceberg table with the mirrored table, and returns "" or a text
+    that describes the difference.
     """
 
     report: Callable[[TableDifference], None] = lambda _: None
@@ -162,7 +163,7 @@ def verify(
 
 def compared_records(records: Iterable[TableRecord]) -> dict[TableName, TableRecord]:
     """Returns the records of the tables to compare, by name, without dropped tables. If several records have the same
-    name, returns one in the state `complete` if there is one, and of several such records the newest."""
+    name, prefers records in the state `complete`, and of these the newest."""
 
     def precedence(record: TableRecord) -> tuple[bool, int]:
         return record.word is TableState.COMPLETE, record.serial
@@ -268,8 +269,8 @@ class _Verifier:
         has no folder yet.
 
         `with_own_gtids`: see `_TableEntries`. `applied`: the lsn (number of an entry: rows or a statement of the log)
-        up to which the table was applied before the snapshot. Raises `_Moving` if the mirror has applied changes behind
-        the position.
+        up to which the table was applied before the snapshot. Raises `_Moving` if the mirror has applied changes from
+        after the position.
         """
         entries = _TableEntries(self._log, record, applied, position, with_own_gtids)
         entries.read_to_position(deadline)
@@ -315,10 +316,10 @@ def _same(before: TableDifference, now: TableDifference) -> bool:
 
 
 class _TableEntries:
-    """The log's entries of one table behind `applied`, divided into entries up to a position and entries beyond the
-    position.
+    """The log's entries of one table after the entry `applied`, divided into those up to a position and those beyond
+    it.
 
-    `with_gtids`: returns the position with its GTIDs, which a position of MariaDB lacks.
+    `with_gtids`: returns the position with its GTIDs; the position of a MariaDB snapshot lacks them.
 
     `read_to_position` begins with the first entry of the append that contains the entry `applied`, because only the END
     entry of an append has a position. If `applied` is itself an END entry, as after a copy, the log has no later
@@ -350,7 +351,7 @@ class _TableEntries:
                 time.sleep(_POLL_S)
 
     def beyond(self, lsn: int) -> bool:
-        """True if a version of the Delta table that is applied up to `lsn` contains changes behind the position."""
+        """True if a version of the Delta table that is applied up to `lsn` contains changes from after the position."""
         while self._first_beyond is None and self._cursor < lsn and self._read():
             pass
         return self._first_beyond is not None and self._first_beyond <= lsn

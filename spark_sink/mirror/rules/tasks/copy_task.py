@@ -1,18 +1,18 @@
 """The task that copies a table, until a replay can continue. Pure.
 
-1. S is the newest position that the rules have found in the log. The table's entries (rows or statements, each with a
-   number, the lsn) behind S are left in the log (`Copying`).
+1. S is the newest position that the rules have found in the log. The entries (rows or statements, each with a number,
+   the lsn) that the table has after S are left in the log (`Copying`).
 2. The copier waits until the server has executed S, reads the rows into the copy's folder, and then asks the server for
    its executed position, R (`Copied`).
-3. The task waits until the log has passed R. Then a `ReplayTask` applies the entries from S up to the entry that passed
-   R to the copy (`Replaying`). After this entry, the copy equals the server's table. The steps of the replay are
+3. The task waits until the log has passed R. Then a `ReplayTask` applies entries to the copy, from S up to the entry
+   that passed R (`Replaying`). After this entry, the copy equals the server's table. The steps of the replay are
    MERGEs, because the copy may already show transactions up to R. Rows of a table without a key cannot be merged, so
    the copier reads them in one snapshot (`exact`), and the replay leaves out the transactions that the snapshot shows.
 
-If the table's columns or its name change between S and R, the copy begins again. Before the copy begins, the task waits
-until the table's queue has executed the entries up to S, or has left them in the log, because a RENAME or a DROP may be
-among them. Before the replay begins, it waits in the same way for the entries up to R. The record shows which of the
-three parts have ended, so after a crash at most one part is repeated.
+If the table's columns or its name change between S and R, the copy begins again. A RENAME or a DROP may be among the
+entries before S. So before the copy begins, the task waits until the table's queue has executed the entries up to S, or
+has left them in the log. Before the replay begins, the task waits in the same way for the entries up to R. The record
+shows which of the three parts have ended, so after a crash at most one part is repeated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CopyTask(Task):
     def __init__(self, state: MirrorState, table_id: str) -> None:
         super().__init__(state)
         self.table_id = table_id
-        self._begin: tuple[int, Position] | None = None  # S, before it is in the record
+        self._begin: tuple[int, Position] | None = None  # S, until the record contains it
         self._cleared = False
         self._copied: State | None = None  # the state in which the rows are copied
         self._stopped = False
@@ -63,7 +63,7 @@ class CopyTask(Task):
         if self.state.is_unsaved(self.table_id):
             return
         if record.request is not None:
-            # The request waits until the place of the folder is known, so a move that has begun must continue.
+            # A request waits until the place of the folder is known, so a move that has begun must continue.
             if self.table_id in self.state.unsure and self._is_aside(record):
                 self._place(record)
             return
@@ -103,7 +103,7 @@ class CopyTask(Task):
                 self._tell(_no_position(record))
                 return
             if last_lsn(end.append) < self.state.read_to:
-                # Entries behind this end are lost. A replay from this end would stop the table at these entries.
+                # Entries after this end are lost. A replay from this end would stop the table at the lost entries.
                 self._tell(_no_end(record))
                 return
             self._begin = last_lsn(end.append), end.position
@@ -150,7 +150,7 @@ class CopyTask(Task):
             self.failures, self._copied = 0, None
             now = self.record
             if not answer.complete or now.state != copying:
-                return  # it was stopped, or a statement has begun the copy again
+                return  # the copy was stopped, or a statement has made it begin again
             after = Copied(copying.begin, answer.executed, answer.exact)
             columns = replace(now, signature=answer.signature, generated=answer.generated)
             self.state.save(replace(columns, state=after), why="its rows are copied")
@@ -212,7 +212,7 @@ class CopyTask(Task):
             self._report(failure.text)
 
     def _tell(self, fault: BinlogError) -> None:
-        """Report why the copy cannot continue now. The task tries again after a pause."""
+        """Report why the copy cannot continue now, and try again after a pause."""
         self.failed(Failure(str(fault), fault))
 
     def _report(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Begins a move of folders, which is a work of a task, and updates the records with the result of the move. Pure."""
+"""Begins a move of folders (a move is a work of a task), and updates the records with the result of the move. Pure."""
 
 from __future__ import annotations
 

@@ -1,19 +1,18 @@
 """The task that applies the log to the history of one table. Each history has its own task, which reads the log. Pure.
 
-A history reads rows from the log, entry by entry (an entry is rows of a table, or a statement, and its number is the
-lsn). So a history contains every version, and does not delay its table. A history does not compute what a statement
-does to the rows. When the mirror has executed the statement on the mirrored table, one version of this Delta table
-contains the rows as they were after the statement. The history compares these rows with its own current versions. So a
-history is never ahead of its table: at a statement it waits until the mirror has executed the statement on the table.
-The task makes the same comparison when the history of a table with rows begins, and after a copy or a RENAME. Rows that
-are equal keep their version.
+The task reads rows from the log, entry by entry. An entry is rows of a table, or a statement; its number is the lsn. So
+a history contains every version, and does not delay its table. The task does not compute what a statement does to rows.
+When it comes to a statement, it waits until the mirror has executed the statement on the mirrored table. One version of
+this table's Delta table then contains the rows as they were after the statement, and the task compares these rows with
+the current versions of the history. So a history is never ahead of its table. The task makes the same comparison when
+the history of a table with rows begins, and after a copy or a RENAME. Rows that are equal keep their version.
 
-The steps of the mirrored table do not write the history: otherwise a history that fails would stop the table, and each
-kind of statement would need separate rules for histories.
+The steps of the mirrored table do not write the history. If they did, a history that fails would stop its table, and
+each kind of statement would need separate rules for histories.
 
-Exactly once: a step records its lsn in its Delta commit, as the mirror's steps do. For entries that need no commit,
-`from_lsn` of the record shows that they are done. A history belongs to a name, `database.table`: if another table gets
-the name, the history continues with that table.
+Exactly once: a step records its lsn in its Delta commit, as the mirror's steps do. If entries need no commit, the
+`from_lsn` of the record shows that the task has handled them. A history belongs to a name, `database.table`: if another
+table gets the name, the history continues with that table.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ NEWEST = (1 << 62) - 1  # larger than every lsn
 
 
 def can_begin_with(mirrored: TableRecord | None) -> bool:
-    """True if a mirrored table has rows with which a history can begin."""
+    """True if a history can begin with the present rows of a mirrored table."""
     return mirrored is not None and not mirrored.is_dropped and mirrored.folder != ""
 
 
@@ -78,7 +77,7 @@ class HistoryTask(Task):
         self.name: TableName = state.records[table_id].name
         self.cursor: int | None = None
         self._items: list[WorkItem] = []
-        self._compare_at: int | None = None  # the lsn of the entry after which a comparison is due
+        self._compare_at: int | None = None  # the lsn of the entry at which a comparison is due
 
     @property
     def record(self) -> TableRecord:
@@ -94,8 +93,8 @@ class HistoryTask(Task):
             return
         if record.request is not None:
             self.cursor, self._items, self._compare_at = None, [], None
-            # Begin with the rows that the table has now. A history that begins with older rows might stop at the same
-            # entry again.
+            # Begin with the rows that the table has now: if the history began with older rows, it might stop at the
+            # same entry again.
             anew = replace(handled(record), state=Creating(as_it_is=True))
             self.state.save(replace(anew, reason="the table's rows are read again"))
             return
@@ -109,7 +108,7 @@ class HistoryTask(Task):
             self._follow(record, mirrored, self.cursor)
 
     def _waits(self, mirrored: TableRecord | None) -> bool:
-        """True if the history has to wait, because the queue of its table does not apply entries now."""
+        """True if the history has to wait because the queue of its table does not apply entries now."""
         return mirrored is not None and not (mirrored.is_live or mirrored.is_dropped)
 
     def _ask(self, record: TableRecord) -> None:
@@ -129,7 +128,7 @@ class HistoryTask(Task):
     # -- its beginning -----------------------------------------------------------------------------------------
 
     def _begin_with(self, record: TableRecord, mirrored: TableRecord | None, cursor: int) -> None:
-        """Make the table's rows the current versions of the history. Afterwards, the task applies the log to the
+        """Make the history's current versions equal to the table's rows. Afterwards, the task applies the log to the
         history."""
         if (
             mirrored is None
@@ -158,7 +157,7 @@ class HistoryTask(Task):
         self.begin([table_id], lambda run: AskTable(run, table_id, folder, False), asked)
 
     def _is_lost(self, cursor: int) -> bool:
-        """True if the log no longer has all entries behind `cursor`."""
+        """True if the log no longer has all entries after `cursor`."""
         return append_of(self.state.oldest) > append_of(cursor) + 1
 
     # -- following the log -------------------------------------------------------------------------------------
@@ -179,7 +178,7 @@ class HistoryTask(Task):
             return
         if self._items:
             work, count = next_work(self._items, STEP_BYTES_MAX, ENTRIES_MAX)
-            # After a repair, `copied` may be ahead of the table.
+            # After a repair, `copied` may be larger than the lsn up to which the table is applied.
             self._execute(record, work, count, copied if copied <= to else -1)
             return
         self._read(cursor, min(to, copied) if cursor < copied else to, copied)
@@ -187,8 +186,8 @@ class HistoryTask(Task):
     def _is_copied_here(
         self, record: TableRecord, mirrored: TableRecord | None, cursor: int
     ) -> bool:
-        """True if the history has reached the lsn of the last copy or repair of its table, but has not been compared
-        with the table there yet."""
+        """True if the history has reached the lsn of the last copy or repair of its table, but was not yet compared
+        with the table at this lsn."""
         compared = -1 if record.copied_at is None else record.copied_at
         return compared < cursor == _copied_at(mirrored, self.name)
 
@@ -268,8 +267,8 @@ class HistoryTask(Task):
             self.begin([self.table_id], effect, written)
 
     def _named(self) -> bool:
-        """Write the history's folder into its record before the history gets its first version. So a history whose
-        record has no folder has no versions. Returns False if the record has to be stored first."""
+        """Write the history's folder into its record before the history gets its first version. So if a record names no
+        folder, its history has no versions. Returns False if the caller has to wait until the record is stored."""
         if self.record.folder:
             return True
         self.state.save(replace(self.record, folder=folder_of(self.record.shown_name)))
@@ -319,11 +318,11 @@ class HistoryTask(Task):
     # -- progress ----------------------------------------------------------------------------------------------------
 
     def needed(self) -> int:
-        """Returns the lsn behind which the history needs the log; `NEWEST` if it needs no entry yet."""
+        """Returns the lsn after which the history needs the log; `NEWEST` if it needs no entry yet."""
         return NEWEST if self._waits_for_table() else self.cursor or self.record.from_lsn
 
     def rests(self, goal: int) -> bool:
-        """True if the history has reached the lsn `goal`, or cannot reach it now."""
+        """True if the history has reached the lsn `goal`, or cannot reach this lsn now."""
         if self.run is not None or self.state.is_unsaved(self.table_id):
             return False
         if self._waits(self.mirrored):
@@ -361,7 +360,7 @@ def _changes_rows(effect: object) -> bool:
 
 def history_of(table: TableRecord, state: MirrorState) -> TableRecord:
     """Returns the record of a new history of a table. If the table had no rows when it became live, the history begins
-    without versions at that entry, and so will contain every version. Otherwise the history begins with the table's
+    at that entry, without versions, and so will contain every version. Otherwise, the history begins with the table's
     rows."""
     table_id, consumer = state.options.new_id(), state.options.consumer
     begun = TableRecord(table_id, consumer, *table.name, state=Creating(), history=True)

@@ -1,5 +1,5 @@
-"""Tasks of a whole consumer: finish moves of folders that a crash has interrupted, and read the mirror's log (appends,
-which contain entries, see `rules.plan`) into the queues. Pure."""
+"""Tasks of a whole consumer: one finishes moves of folders that a crash has interrupted, the others read the mirror's
+log into the queues. The log consists of appends, which contain entries (see `rules.plan`). Pure."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ReadTask(Task):
 
     def _leave_out(self, lost: LogLost) -> None:
         """Continue with the entries after the appends that cannot be read. All tables stop before these appends,
-        because each table may have changes in them."""
+        because these may contain changes of any table."""
         state = self.state
         first, last = first_lsn(lost.first), last_lsn(lost.last)
         if lost.before:
@@ -114,8 +114,8 @@ class ReadTask(Task):
 
 
 class LeftTask(Task):
-    """Reads items of one queue from the log again, until the table's share of the memory is used, or no item is left
-    that is only in the log."""
+    """Reads items of one queue from the log again, until the table's share of the memory is used, or until all items of
+    the queue are in memory."""
 
     def __init__(self, state: MirrorState, queue: TableQueue) -> None:
         super().__init__(state)
@@ -158,5 +158,5 @@ class LeftTask(Task):
 
 
 def lasting(failure: Failure, consumer: str) -> BinlogError:
-    """Returns the error for a consumer that is no longer applied, because of many failures in a row."""
+    """Returns the error for a consumer that is no longer applied because of many failures in a row."""
     return BinlogError(ErrorKind.INTERNAL, failure.text, where=f"consumer {consumer}")

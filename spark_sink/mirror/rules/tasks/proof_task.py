@@ -1,22 +1,23 @@
 """The task that compares the consumer's tables with the server, one range at a time, in the background. Pure.
 
 1. The task takes S, the newest position that the rules have found in the log. A work waits until the server has
-   executed S, and reads a range of a table from the server in one statement. The rows show the transactions up to S,
-   and perhaps some of the transactions up to H, the position that the server has executed after the statement.
+   executed S, and reads a range of a table from the server in one statement. The rows show all transactions up to S,
+   and perhaps some of the later ones up to H. H is the position that the server has executed after the statement.
 2. The task waits until the log has passed H, and until the table's queue has executed the entries up to there.
-3. Another work reads the range from a version of the Delta table. For rows that an entry between S and this version
-   has changed, the entry is compared with the Delta table; for all other rows, the server's rows are.
+3. Another work reads the range from a version of the Delta table. It compares each row of this version: with an entry,
+   if an entry between S and this version has changed the row; otherwise with the server's row.
 
-The table's steps go on meanwhile, and no other task waits for these works. If anything but rows has changed the table
-(`proofs.is_same`) before the second work has ended, its result is not used, and the range is read again later. If the
-rows differ, the range is read once more, and only a difference that both readings show is reported.
+Meanwhile, the table's steps continue, and no other task waits for these works. If anything but rows has changed the
+table (`proofs.is_same`) before the second work has ended, its result is not used, and the range is read again later. If
+the rows differ, the range is read once more, and only a difference that both readings show is reported.
 
-If such a difference is to be corrected (`proofs.remedy_for`), the task waits until no other work runs on the table.
-Then the table is copied or stopped, or a work rewrites the rows that differ, in one commit under the lsn that follows
-the one that the Delta table records. The table's queue has executed all entries up to this lsn. So the commit is a step
-of the table like any other, and after a crash it was made or not. Then the range is read again. The table's history has
-to be compared with the table after the commit, so the record says that before the commit. This comparison is due at the
-end of the next append, because the history may have a commit under each lsn up to now.
+If such a difference has to be corrected (`proofs.remedy_for`), the task waits until no other work runs on the table.
+Then the table is copied or stopped, or a work rewrites the rows that differ. The work makes one commit, with the lsn
+that follows the one that the Delta table records. The table's queue has executed all entries up to this lsn, so the
+commit is a step of the table like any other: after a crash, it was made completely or not at all. Then the range is
+read again. After the commit, the table's history has to be compared with the table. The table's record shows this even
+before the commit. The comparison is due at the end of the next append, because the history may already have a commit
+with any lsn up to now.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ _RETRY_S = 2.0  # the first pause of a table whose range could not be compared
 class _Range:
     """A range that is being compared. `record`: the table's record when the range was read; `begin`, `after`: S, and
     the lsn of its entry; `run`: the number of the work that reads the range; `suspects`: see `ReadKeyRange`; `repairs`:
-    how often the range was just repaired; `read`: the answer of this work; `until`: when the task stops waiting for the
-    log."""
+    how often in a row the range was already repaired; `read`: the answer of the work `run`; `until`: when the task
+    stops waiting for the log."""
 
     record: TableRecord
     begin: Position
@@ -86,9 +87,9 @@ class _Range:
 
 @dataclass(frozen=True, slots=True)
 class _Correction:
-    """A difference of the range that is compared now, which is to be corrected. `answer`: what the second reading has
-    found; `to`: the lsn up to which the table was applied then; `until`: when the task stops waiting for the table;
-    `reserved`: the effect without its number, while the table is reserved for it."""
+    """A difference of the present range that has to be corrected. `answer`: what the second reading has found; `to`:
+    the lsn up to which the table was applied at that time; `until`: when the task stops waiting for the table;
+    `reserved`: while the table is reserved for an effect, this effect without its number."""
 
     remedy: Remedy
     answer: RangeCompared
@@ -98,17 +99,19 @@ class _Correction:
 
 
 class ProofTask(Task):
-    """Never ends. `wakes_at`: when the task has to be called at the latest."""
+    """Compares the tables of a consumer. Never ends. `wakes_at`: the time at which the task has to be called at the
+    latest."""
 
     def __init__(self, state: MirrorState, options: ProofOptions) -> None:
         super().__init__(state)
         self._options = options
         self._range: _Range | None = None
-        # A range in which the first reading has found a difference, or that was repaired.
+        # A range that has to be read again, because its first reading has found a difference, or because it was
+        # repaired.
         self._again: _Range | None = None
         self._correction: _Correction | None = None
         self._idle_until = 0.0
-        # By table id: how often in a row a range was given up, and until when the table has to wait.
+        # By table id: how often in a row the task has given up a range, and until when the table has to wait.
         self._later: dict[str, tuple[int, float]] = {}
         self._seen_append = -1  # the append whose position was compared with H
         self._passed: int | None = None  # the lsn at which the log has passed H
@@ -157,7 +160,7 @@ class ProofTask(Task):
         return until <= self.state.now
 
     def _is_asked(self, record: TableRecord) -> bool:
-        """True if a person has asked for a repair of the table, which need not wait for the window."""
+        """True if a person has requested a repair of the table. Such a repair need not wait for the window."""
         proof = self.state.proofs.get(record.table_id)
         return proof is not None and proof.asked and self._may_begin(record)
 
@@ -212,7 +215,7 @@ class ProofTask(Task):
         self.wants_turn = True
 
     def _compare_if_applied(self, compared: _Range) -> None:
-        """Begin to compare a range when the log has passed H, and the table shows the entries up to there."""
+        """Begin to compare a range as soon as the log has passed H, and the table shows the entries up to H."""
         state, record, read = self.state, compared.record, compared.read
         assert read is not None
         if not is_same(record, state.records.get(record.table_id)):
@@ -265,7 +268,7 @@ class ProofTask(Task):
             self._differs(compared, read, answer)
 
     def _equal(self, compared: _Range, read: RangeRead) -> None:
-        """End a range that is equal."""
+        """End the comparison of a range without a difference."""
         proof = self._proof(compared.record)
         self._done(compared, read, proof.after_repair() if compared.repairs else proof)
 
@@ -295,7 +298,7 @@ class ProofTask(Task):
         self.wants_turn = True
 
     def _done(self, compared: _Range, read: RangeRead, proof: Proof, *, columns: str = "") -> None:
-        """End a range. `columns`: how the columns differ; then the round ends."""
+        """End the comparison of a range. `columns`: how the columns differ. If they differ, the round ends, too."""
         state, record = self.state, compared.record
         self._range = None
         upper = None if columns else read.chunk.upper
@@ -355,8 +358,8 @@ class ProofTask(Task):
     def _rewrite(
         self, compared: _Range, record: TableRecord, correction: _Correction, to: int
     ) -> None:
-        """Begin to rewrite rows. If the table has a history, first reserve the table, and write into its record that
-        the history has to be compared with the table."""
+        """Begin to rewrite rows. If the table has a history, first reserve the table, and record that the history has
+        to be compared with the table."""
         state = self.state
         applied = state.facts_of(record).applied
         if applied is None:
@@ -430,7 +433,7 @@ class ProofTask(Task):
         self._later[record.table_id] = count + 1, self.state.now + backoff_s(_RETRY_S, count + 1)
         self.state.prove(replace(self._proof(record), last=self.state.at))
         rows = 0 if self._range is None or self._range.read is None else self._range.read.rows
-        # A request may wait for the table that was reserved, and is answered when the pause ends.
+        # A request may have waited for the reserved table. It is answered when the pause ends.
         least_s = AGAIN_S if self._release() else 0.0
         self._range = self._again = None
         self._rest(rows, busy_s, least_s)
@@ -460,5 +463,5 @@ class ProofTask(Task):
             return
         self._leave(record)
         wait_s = self.pause(failure)
-        if not self.state.stopping:  # a job that ends stops the work
+        if not self.state.stopping:  # a job that is ending stops the work
             self.state.note_retry(failure, wait_s, record.label)

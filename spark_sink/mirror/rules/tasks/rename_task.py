@@ -5,8 +5,7 @@ Order of writes:
 
 1. the statement's other changes to Delta tables, such as the columns of an ALTER TABLE ... RENAME TO. The commits
    record the statement's lsn, its number in the log;
-2. all records in one commit: with their new names and folders, and with the folder in which each table still is
-   (`move`);
+2. all records, in one commit: each gets its new name and folder, and the folder in which the table still is (`move`);
 3. the folders: each moves aside (to _binlog/moving), then to its new place;
 4. the records without `move`.
 
@@ -58,7 +57,7 @@ from spark_sink.mirror.values.names import TableName, table_label
 
 @dataclass(frozen=True, slots=True)
 class DeltaNeed(Exception):
-    """An action on the Delta table of `record` has to precede the write of the records."""
+    """Raised if an action on the Delta table of `record` has to be executed before the records are written."""
 
     record: TableRecord
     action: Ask | ChangeDelta
@@ -102,12 +101,12 @@ class RenameTask(TableTask):
         if changed:
             state.save(*changed, why=f"renamed at lsn {lsn}")
             for record in changed:
-                state.doubt(record.table_id)  # its place has changed, or is another table's
+                state.doubt(record.table_id)  # its place has changed, or belongs to another table
         if not any(any(lsn == former.until for former in record.names) for record in changed):
             self._finish()
 
     def save(self, record: TableRecord, why: str) -> None:
-        """Does nothing: `go` writes all records together, after all Delta tables are changed."""
+        """Does nothing: `go` writes all records together after all Delta tables were changed."""
 
     def refuse(self, record: TableRecord, _: DeltaChange, reason: str) -> None:
         self._refused[record.table_id] = reason
@@ -117,12 +116,12 @@ class RenameTask(TableTask):
         found = {name: self.state.find(name, self.barrier.lsn) for name in self.barrier.names}
         known = {name: record for name, record in found.items() if record is not None}
         lsn = self.barrier.lsn
-        # If the log had lost this statement when it was due, statements after it may have renamed the tables already.
-        # The replays of these tables stop at this statement, see `ReplayTask`.
+        # If the log had lost this statement when it had to be executed, later statements may already have renamed the
+        # tables. The replays of these tables stop at this statement, see `ReplayTask`.
         missed = {n for n, r in known.items() if any(former.until > lsn for former in r.names)}
         self._leave([known[name] for name in missed])
-        # After a crash the entry is read again. By then, tables that were created after the statement may have the
-        # names.
+        # After a crash, the entry is read again. By then, the names may belong to tables that were created after the
+        # statement.
         self._later = missed | {n for n, record in known.items() if record.from_lsn >= lsn}
         return {
             name: record
@@ -192,7 +191,7 @@ class RenameTask(TableTask):
                 records = records_after(tables, effect.pairs, self.barrier.lsn)
                 changed |= {record.table_id: record for record in records}
                 continue
-            # For a table that leaves the mirror, only the deletion of its rows is committed under the statement's lsn.
+            # For a table that leaves the mirror, only the deletion of its rows is committed with the statement's lsn.
             leaving = self._leaving()
             for name in (name for name in effect.tables if name not in leaving):
                 before = tables.get(name)
@@ -203,17 +202,17 @@ class RenameTask(TableTask):
         return [self._without_double(record, changed) for record in changed.values()]
 
     def _dropped_earlier(self, changed: Container[str]) -> Iterator[TableRecord]:
-        """The tables, other than those with the ids `changed`, that were dropped before this statement. Another table
-        may have had the name of such a table since then."""
+        """Yields the tables that were dropped before this statement, except those with the ids `changed`. Another table
+        may have got the name of such a table since then."""
         for record in self.state.tables():
             is_earlier = record.is_dropped and record.from_lsn < self.barrier.lsn
             if is_earlier and record.table_id not in changed:
                 yield record
 
     def _require_rows(self, tables: dict[TableName, TableRecord]) -> None:
-        """Replace, in `tables`, the records of tables whose rows this statement has already deleted. Rows were deleted
-        if the settings left out the table's new name, the job ended before it wrote the records, and then the settings
-        were changed."""
+        """Replace, in `tables`, the records of the tables whose rows an earlier attempt at this statement has deleted.
+        The attempt has deleted them because the settings left out the table's new name. The job then ended before it
+        wrote the records, and the settings were changed."""
         altered = {
             n for e in self.barrier.effects if not isinstance(e, RenameTables) for n in e.tables
         }
@@ -238,8 +237,8 @@ class RenameTask(TableTask):
         return {name for e in renames for name in crossings(e.pairs, excluded).leaving}
 
     def _without_double(self, record: TableRecord, changed: dict[str, TableRecord]) -> TableRecord:
-        """Returns the record; if another record already has its new name, returns `record` marked as dropped. This
-        statement may have created the other record in an earlier attempt, when the settings left out the former
+        """Returns the record; if another record already has its new name, returns `record` marked as dropped. An
+        earlier attempt at this statement may have created the other record, when the settings left out the former
         name."""
         others = (r for r in self.state.tables() if r.table_id not in changed and not r.is_dropped)
         if record.is_dropped or all(other.name != record.name for other in others):
@@ -251,7 +250,7 @@ class RenameTask(TableTask):
     def _after(
         self, name: TableName, before: TableRecord | None, effect: TableEffect
     ) -> TableRecord | None:
-        """Returns the record of a table after an effect that is no RENAME."""
+        """Returns the record of a table after an effect other than a RENAME."""
         situation = self.state.situation(name)
         moved = after_effect(name, before, effect, self.barrier.entry, situation)
         return self._done(name, before, moved)
@@ -288,8 +287,8 @@ class RenameTask(TableTask):
         statement does not rename within the mirror.
 
         A table that gets an excluded name is dropped. A table that loses an excluded name has rows that the log lacks,
-        so it is treated like a table that is older than the mirror. If it gets the name of a table that leaves, the
-        rows of the leaving table can be read until the copy replaces them.
+        so it is treated like a table that is older than the mirror. If it gets the name of a table that leaves the
+        mirror, people can read the rows of the leaving table until the copy replaces them.
         """
         crossed = crossings(effect.pairs, self.state.options.excluded)
         changed = {}
@@ -303,7 +302,7 @@ class RenameTask(TableTask):
                 if arrived is not None:
                     arrived = self._arrived(name, record)
                 else:
-                    tables[name] = record  # another table may get the folder of this table
+                    tables[name] = record  # another table may get this table's folder
             changed[name] = arrived or record
         for name in crossed.arriving:
             if name in self._later or name in changed:

@@ -1,10 +1,10 @@
-"""The task that applies the entries (rows and statements) that were left in the log to one table, after a person has
-resolved a stop, or after a copy. Pure.
+"""The task that applies, to one table, the entries (rows and statements) that were left in the log. It begins after a
+person has resolved a stop, or after a copy. Pure.
 
 While a table is stopped or copied, its entries are left in the log. A replay reads these entries again, for this table
 alone. R is the position that the server had executed when the copy ended (see `copy_task`). After a copy, the replay
-applies the entries up to R in the copy's own folder (`Replaying`), and the entries behind R in the table's place
-(`CatchingUp`). When no entry is left, the task makes the table live again.
+applies the entries up to R while the copy is in its own folder (`Replaying`), and the entries after R when the copy is
+in the table's place (`CatchingUp`). When no entry is left, the task makes the table live again.
 
 After a DROP, TRUNCATE or CREATE, the table has no rows. The table's queue, not the replay, executes these statements.
 Such a statement ends the replay.
@@ -71,7 +71,7 @@ class ReplayTask(TableTask):
         self._moves = False  # True while the running work moves the folder
         self._alone = False
         self._folder = ""
-        self._taken = ""  # the folder, taken by another table, for which this table waits
+        self._taken = ""  # the folder for which this table waits, because another table has it
 
     @property
     def record(self) -> TableRecord:
@@ -86,7 +86,7 @@ class ReplayTask(TableTask):
             case CatchingUp() if record.move is not None:
                 self._move(record)
             case CatchingUp() | Replaying() if not self.state.is_free(self.table_id):
-                return  # a RENAME is moving the folder with the rows that the table had before its copy
+                return  # a RENAME is moving the folder with the rows that are older than the table's copy
             case CatchingUp(goal=goal):
                 self._forward(record, replace(record, state=goal))
             case Replaying(goal=goal):
@@ -96,8 +96,8 @@ class ReplayTask(TableTask):
                 self.ended = True  # the table was dropped, emptied, created anew or stopped
 
     def watch(self) -> None:
-        """End the task, even during a pause, if the table is no longer replayed. End the pause if the table now has
-        another place."""
+        """If the table's state no longer needs a replay, end the task, even during a pause. End the pause if the table
+        has got another place."""
         record = self.record
         if self.run is None and not isinstance(record.state, CatchingUp | Replaying):
             self.ended = True
@@ -120,8 +120,8 @@ class ReplayTask(TableTask):
         self.cursor, self._items, self._alone = None, [], False
 
     def _forward(self, record: TableRecord, view: TableRecord) -> None:
-        """Execute the next action. `view`: the record as it would be if the table were live in the folder in which its
-        rows are now."""
+        """Execute the next action. `view`: the record that the table would have if it was live in the folder in which
+        its rows are now."""
         if view.folder != self._folder:
             self._folder = view.folder
             self._restart()
@@ -146,7 +146,7 @@ class ReplayTask(TableTask):
             self.ended = True
             return
         if _is_drop(work) and self.state.left.get(self.table_id, 0) > work.lsn:
-            # The log had lost the statement when the queue had to execute it. Later entries are of another table.
+            # When the queue had to execute the statement, the log had lost it. Later entries belong to another table.
             situation = self.state.situation(record.name)
             reason = f"a DROP TABLE at lsn {work.lsn} was lost when it was due"
             self._stand(needs_copy(record, reason, work.lsn, situation))
@@ -157,16 +157,16 @@ class ReplayTask(TableTask):
         self._apply(view, work, taken)
 
     def _pass(self, lsn: int) -> None:
-        """Leave out entries up to `lsn`, which the record has passed: this task has applied them, or the queue has
-        executed a statement while the task read the log."""
+        """Leave out entries up to `lsn`, because the record shows a later state: either this task has applied these
+        entries, or the queue has executed a statement while the task read the log."""
         assert self.cursor is not None
         self.cursor = max(self.cursor, lsn)
         if self._items and self._items[0].lsn <= lsn:
             self._items = [item for item in self._items if item.lsn > lsn]
 
     def _read_on(self, record: TableRecord, cursor: int) -> None:
-        """Called when all entries that were read are applied. Read more of the log or, if no entry is left, change the
-        table's state."""
+        """Continue after all entries that were read are applied: read more of the log or, if no entry is left, change
+        the table's state."""
         state, left = self.state, self.state.left.get(self.table_id, 0)
         match record.state:
             case Replaying(passed=passed) if cursor >= passed:
@@ -213,7 +213,7 @@ class ReplayTask(TableTask):
     def _lost(self, lost: LogLost, cursor: int) -> None:
         record = self.record
         if record.from_lsn > cursor:
-            return  # the queue has emptied or dropped the table; the lost entries may be older
+            return  # the queue has emptied or dropped the table; the lost entries may be older than this
         if isinstance(record.state, CatchingUp | Replaying):
             reason = remedies.of_fault(lost.error, record.label)
             self._stand(without_entries(record, reason, cursor, last_lsn(lost.last)))
@@ -257,9 +257,10 @@ class ReplayTask(TableTask):
 
     def failed(self, failure: Failure) -> None:
         if not isinstance(self.record.state, CatchingUp | Replaying):
-            self.ended = True  # a statement of the queue has emptied or dropped the table
+            self.ended = True  # a statement in the queue has emptied or dropped the table
             return
-        # A move that failed may have moved a part of the files, so only a move that succeeds can follow it.
+        # A move that failed may have moved some of the files. So before anything else, the move has to be repeated
+        # until it succeeds.
         if failure.fault is not None and not self._moves:
             self._fault(failure.fault, self._work)
             return
@@ -282,7 +283,7 @@ class ReplayTask(TableTask):
 
 
 def _in_place(record: TableRecord, replaying: Replaying) -> TableRecord:
-    """Returns the record of a table whose copy now moves to the table's place."""
+    """Returns the record of a table whose copy is going to move to the table's place."""
     passed = replaying.passed
     # If the log has lost entries after R, and a person has skipped them, `from_lsn` is larger than `passed`.
     from_lsn = max(passed, record.from_lsn)
@@ -318,8 +319,8 @@ def _is_drop(work: Work) -> bool:
 
 
 def _is_missed(record: TableRecord, work: RenameBarrier) -> bool:
-    """True if the queues did not execute the RENAME when it was due, because the file of the log with the RENAME was
-    lost then. This task can read the RENAME, so a person has restored the file since then."""
+    """True if the queues did not execute the RENAME at its turn, because the log's file with the RENAME was lost at
+    that time. This task can read the RENAME, so a person has restored the file since then."""
     renames = (effect for effect in work.effects if isinstance(effect, RenameTables))
     return any(misses(record, rename.pairs, work.lsn) for rename in renames)
 
@@ -334,7 +335,7 @@ def _not_renamed(record: TableRecord, work: RenameBarrier) -> BinlogError:
 
 
 def _of_table(work: Work) -> Work:
-    """Returns the work without its RENAME, which the queue has already executed."""
+    """Returns the work without its RENAME, because the queue has already executed the RENAME."""
     if isinstance(work, RenameBarrier):
         rest = tuple(effect for effect in work.effects if not isinstance(effect, RenameTables))
         return StatementItem(work.entry, rest)

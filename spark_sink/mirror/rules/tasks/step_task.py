@@ -1,10 +1,10 @@
-"""The task that executes a step of a queue: one item, or adjacent entries of rows, of the table that has the queue's
-name. Pure.
+"""The task that executes a step of a queue on the table that has the queue's name. A step is one item, or adjacent
+entries of rows. Pure.
 
 What happens when the step fails:
 
-* a fault of the table's data: the task applies the step's entries one by one, and stops only this table, at the entry
-  that fails;
+* a fault of the table's data: the task applies the step's entries one by one, and stops the table at the entry that
+  fails; other tables continue;
 * a conflict with another writer of the Delta table: after each of the first 8 conflicts in a row, the step is repeated
   after a short pause;
 * any other failure: the step is repeated with backoff. After `REPORTED_AFTER` failures, the table's record shows the
@@ -46,7 +46,8 @@ class StepTask(TableTask):
         if record is not None and not state.is_free(record.table_id):
             return
         # If the log had lost the entries of a table, the table has no record, and may have been renamed since then.
-        # This task creates no record for the former name: the later entries, under the new name, create one.
+        # This task creates no record for the former name: later entries, which have the new name, create the table's
+        # record.
         if self._stood or (record is None and state.is_named_later(self.name, work.lsn)):
             self._finish(record)
             return
@@ -89,7 +90,8 @@ class StepTask(TableTask):
         self.ended = True
 
     def _was_committed(self, record: TableRecord) -> None:
-        """Handle that the rows of the step were committed before, by a job that has ended, or by a work that failed."""
+        """End the step if its rows are already committed: by a job that has ended, or by a work that was reported as
+        failed."""
         if record.is_live and self.step.work.lsn > record.from_lsn:
             self.state.doubt_rows(record)
 
@@ -106,7 +108,7 @@ class StepTask(TableTask):
 
     def _fault(self, fault: BinlogError) -> None:
         """Stop the table at the first entry with a fault. If the step has several entries, schedule it again with one
-        entry. The entry is left in the log, also for a table that is stopped or copied already."""
+        entry. The entry with the fault is left in the log, even if the table is already stopped or copied."""
         state, work = self.state, self.step.work
         if isinstance(work, RowRun) and len(work.entries) > 1:
             state.queues.again(self.step, state.now, alone=True)

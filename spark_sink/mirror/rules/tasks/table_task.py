@@ -1,4 +1,4 @@
-"""A base class of tasks that execute the actions of `next_action` (`rules.table_work`) on one table. Pure."""
+"""The base class of the tasks that execute the actions of `next_action` (`rules.table_work`) on one table. Pure."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A task executes several works (effects that threads execute and answer), one after the other, until it has ended.
-Pure.
+"""A task lets several works be executed, one after the other, until the task ends. A work is an effect that a thread
+executes and answers. Pure.
 
-`Mirror` calls `go` when no work of the task runs, and the task's pause is over. `go` reads the records, which may have
-changed since its last call. Then it begins one work, changes records, ends the task, or does nothing, in order to wait.
-A task keeps as little state as possible, so that after a crash a new task can continue from the records.
+`Mirror` calls `go` when no work of the task is running, and the task's pause is over. `go` reads the records, which may
+have changed since its last call. Then it begins one work, changes records, or ends the task. If the task has to wait,
+`go` does nothing. A task keeps as little state as possible, so that after a crash a new task can continue from the
+records.
 """
 
 from __future__ import annotations
