@@ -1,4 +1,5 @@
-"""The commands `state dump`, `state backup` and `state move`. The first two read the store beside a running daemon."""
+"""The commands `state dump`, `state backup` and `state move`. The first two read the store, even while a daemon
+runs."""
 
 from __future__ import annotations
 

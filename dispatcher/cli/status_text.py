@@ -132,7 +132,7 @@ def _faults(rows: Sequence[Row]) -> Iterator[RenderableType]:
 
 
 def reader_style(row: Row) -> str:
-    """A reader that is gone is red only if changes wait for it."""
+    """Returns the colour of a reader's state. A reader that is gone is shown in red only if changes wait for it."""
     if row["reader"] == "gone":
         return "red" if row["unacknowledged_bytes"] else "yellow"
     return READER_STYLES.get(row["reader"], "default")

@@ -46,8 +46,8 @@ _SLICE_ROWS = (
 IDLE_S = 8 * 3600.0
 """How long a client may send no command before the front disconnects it, like MySQL's `wait_timeout`."""
 _STATISTICS = b"binlog-dispatcher"
-# Of MariaDB's clients that register, only replicas that read by file call this function. Source: MariaDB, sql/slave.cc,
-# get_master_version_and_clock.
+# Among the clients of MariaDB that register, only replicas that read by file call this function. Source: MariaDB,
+# sql/slave.cc, get_master_version_and_clock.
 _OF_FILE_REPLICA = b"binlog_gtid_pos"
 _DUMPS = (Command.BINLOG_DUMP, Command.BINLOG_DUMP_GTID)
 

@@ -129,8 +129,9 @@ class DumpSession:
         if format_ is None:
             return
         self._has_format = True
-        # The FORMAT_DESCRIPTION is sent without its timestamp, because it may be from another file than that in which
-        # the dump begins. With the timestamp, mysqlbinlog would end if the event is newer than its `--stop-datetime`.
+        # The FORMAT_DESCRIPTION is sent without its timestamp, because it may be from a file other than the one in
+        # which the dump begins. With the timestamp, mysqlbinlog would end if the event is newer than its
+        # `--stop-datetime`.
         for packets in self._relay.packets([MAGIC, made_events.without_time(format_)]):
             await self._send(packets)
         await self._send(self._relay.arrive(after.file, after.offset))

@@ -26,7 +26,7 @@ from dispatcher.settings.front import FrontSettings
 
 _QUIT_BYTES_MAX = 1 << 10
 _PROGRAM_MAX = 80  # the longest name of a program, in characters
-# A replica of MySQL adds up the sizes of the events that it gets to count its offset. If events are left out, the
+# To count its offset, a replica of MySQL adds up the sizes of the events that it gets. If events are left out, the
 # offset that the replica stores is too low, so after a lost connection it would apply transactions twice.
 _MYSQL_REPLICA = "mysqld"
 _BY_FILE_REFUSED = (

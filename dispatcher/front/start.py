@@ -42,10 +42,10 @@ def beginning(
 ) -> Beginning:
     """Return where the session of a dump begins. The source must have accepted the client's request.
 
-    `held`: the range that the consumer's queue contains, None if the consumer has failed, or if the source's log is
-    another one; `executed`: the source's executed GTIDs, None in a dump by file. GTIDs that the client has, but the
-    source has not executed, are ignored, because a replica may have transactions of its own: with MySQL single GTIDs,
-    with MariaDB whole domains.
+    `held`: the range that the consumer's queue contains, None if the consumer has failed, or if the source's log is not
+    the one that the consumer has read; `executed`: the source's executed GTIDs, None in a dump by file. GTIDs that the
+    client has, but the source has not executed, are ignored, because a replica may have transactions of its own: with
+    MySQL single GTIDs, with MariaDB whole domains.
     """
     match wanted:
         case AfterPlace(file, offset):

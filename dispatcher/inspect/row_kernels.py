@@ -378,8 +378,8 @@ def _put_labels(number: Int, line: Int, tables: RowTables, out: U8, o: Int) -> I
 
 @part
 def _put_number(buf: U8, p: Int, form: Int, width: Int, out: U8, o: Int) -> Int:
-    """Write an integer. If the log does not say whether the column is signed and the signed value is negative, write
-    the signed and the unsigned number."""
+    """Write an integer. If the log does not show whether the column is signed, and the number would be negative in a
+    signed column, write the signed and the unsigned number."""
     value = _number(buf, p, width, form != UNSIGNED)
     if form == UNSIGNED:
         return number_format.unsigned(np.uint64(value), out, o)

@@ -301,8 +301,8 @@ class Leadership:
         self._holder = event.holder
 
     def _may_exit(self, state: Leaving) -> bool:
-        """True if the process may exit. It may not exit before the answer to a request that can change the lease: a
-        campaign, for example, may take the lease."""
+        """True if the process may exit. The process may not exit while a request that can change the lease has no
+        answer: a campaign, for example, may take the lease."""
         if self._open is not None and not isinstance(self._open.request, ReadLease):
             return False
         return state.release is None or state.sent

@@ -1,5 +1,5 @@
-"""The lease, and the rules by which it changes. The lease is one row of the state store's database that says which
-daemon leads.
+"""The lease, and the rules by which it changes. The lease is one row of the state store's database, and names the
+daemon that leads.
 
 Each transaction that changes this row, or writes anything else into the store, first locks the row. To change the row,
 the functions of this module compute the new row from the locked row. Any other write is accepted only if the locked row

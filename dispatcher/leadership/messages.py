@@ -132,7 +132,7 @@ class Lead:
 class Resign:
     """End everything that runs in this term: queues, connections and the store. A `Resigned` follows.
 
-    `orderly`: True if this daemon still has the lease, so that it first stores the queued writes.
+    `orderly`: True if this daemon still has the lease. Then it stores the queued writes first.
     """
 
     term: int

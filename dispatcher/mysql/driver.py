@@ -112,8 +112,8 @@ class Driver(_Base):
             super().close()
 
     def _create_ssl_ctx(self, given: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
-        """Replace PyMySQL's own context for preferred TLS, which loads the system's authorities but does not use
-        them."""
+        """Return the context for TLS. For preferred TLS, PyMySQL's own method would load the system's authorities,
+        which are then not used."""
         return given if isinstance(given, ssl.SSLContext) else trusting_context()
 
 

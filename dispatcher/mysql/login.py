@@ -185,7 +185,7 @@ def _pinned_key(endpoint: Endpoint) -> bytes | None:
 
 
 def _keep_alive(connection: Connection) -> None:
-    """Let the kernel detect a dead peer, also while the daemon does not read the connection."""
+    """Let the kernel detect a dead peer even while the daemon does not read the connection."""
     sock = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE.items():

@@ -34,8 +34,8 @@ _NET_WRITE_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The identity that a replica tells the server. If two replicas have the same identity, the server ends the dump of
-    the replica that connected first. MySQL compares the uuid, MariaDB compares the id."""
+    """The identity that a replica reports to the server. If two replicas have the same identity, the server ends the
+    dump of the replica that connected first. MySQL compares the uuid, MariaDB compares the id."""
 
     server_uuid: UUID
     server_id: int

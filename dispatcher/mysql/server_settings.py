@@ -1,4 +1,5 @@
-"""Finds what prevents complete replication from a server, and how each of its settings is changed there.
+"""Finds everything that prevents complete replication from a server, and describes how each of the server's settings is
+changed.
 
 `needed_changes` is the one list of the settings. `check` and the daemon show it as errors (`findings`), and `init`
 carries out what SQL can change.

@@ -1,4 +1,4 @@
-"""Recognises the service or cluster that runs a server, and says how settings are changed there.
+"""Recognises the service or cluster that runs a server, and describes how its settings are changed.
 
 A managed server refuses SET GLOBAL: its settings belong to a parameter group or to flags, and some services purge
 binlogs by rules of their own. `SERVICES` is a table with one row for each service: the variables by which the service

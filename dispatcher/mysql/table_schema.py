@@ -205,7 +205,7 @@ def _definition_at(connection: Connection, name: TableName, mariadb: bool) -> Sc
 
 
 def _permanent_fault(error: BinlogError, label: str) -> BinlogError:
-    """Return the error for a permanent fault, which says why the server does not show the table's columns. Raises
+    """Return the error for a permanent fault. Its text says why the server does not show the table's columns. Raises
     `BinlogError` for every other error."""
     error_number = number_of(error)
     if error_number == _LOCK_WAIT_TIMEOUT:

@@ -180,8 +180,8 @@ def _written(value: Any, *, size: bool) -> str:
 
 
 def format_size(value: int) -> str:
-    """Returns a size as text, such as 64MiB for 67108864. A size that is no multiple of a unit is returned as a number
-    of bytes."""
+    """Returns a size as text, such as 64MiB for 67108864. A size that is not a multiple of a unit is returned as a
+    number of bytes."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if value and value % 1024**power == 0:
             return f"{value // 1024**power}{unit}"

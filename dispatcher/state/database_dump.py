@@ -1,4 +1,4 @@
-"""Reads the state in a database, also while a daemon uses it."""
+"""Reads the state in a database, even while a daemon uses the database."""
 
 from __future__ import annotations
 

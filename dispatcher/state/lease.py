@@ -111,8 +111,8 @@ class LeaseTable:
 
 
 def answer_time_s(settings: StateSettings) -> float:
-    """Open a session and read the lease. Returns after how many seconds the database has answered, also if the rules
-    would not have waited so long. Raises BinlogError (STATE_STORE)."""
+    """Open a session and read the lease. Returns how many seconds the database took to answer, even if the rules would
+    not have waited so long. Raises BinlogError (STATE_STORE)."""
     with contextlib.closing(LeaseTable(settings, _MEASURED_S)) as table:
         table.read()  # at the first start this creates the tables, which takes longer than any later request
     begun_s = time.monotonic()
@@ -122,8 +122,8 @@ def answer_time_s(settings: StateSettings) -> float:
 
 
 def lease_row(db: Statements, *, lock: bool = False) -> LeaseRow:
-    """Returns the row of the lease, also on a server that is read-only. `lock`: keep the row locked until the end of
-    the transaction."""
+    """Returns the row of the lease, even if the server is read-only. `lock`: keep the row locked until the end of the
+    transaction."""
     return _read(db, lock=lock)[0]
 
 

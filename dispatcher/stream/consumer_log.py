@@ -78,7 +78,7 @@ class ConsumerLog:
 
     `allocated` counts the bytes of whole segments in memory, including dropped segments of which a reader still has
     views. `spilled` counts the bytes of the segments in files. The bytes at and after logical offset `committed` belong
-    to an incomplete transaction. `rollback()` drops these bytes, also after `allocate` has raised an error.
+    to an incomplete transaction. `rollback()` drops these bytes, even after `allocate` has raised an error.
 
     Bounds: an `append` of n bytes begins segments in memory of at most 2 * n + `segment_max` bytes in total, because
     the unused rest of a segment is smaller than the unit that begins the next segment. If the log has an `allocate`,

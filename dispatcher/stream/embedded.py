@@ -53,8 +53,8 @@ class EmbeddedTransaction:
         return None if plain is None else plain + len(self.last)
 
     def whole(self) -> U8:
-        """Returns all events. Raises `BinlogError` if the payload cannot be decompressed, or has another size than its
-        field says."""
+        """Returns all events. Raises `BinlogError` if the payload cannot be decompressed, or if its size differs from
+        the size in the event's field."""
         return np.frombuffer(transaction_payload.decompress(self.rows) + self.last, dtype=np.uint8)
 
     def chunks(self) -> Iterator[bytes]:

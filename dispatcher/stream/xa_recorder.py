@@ -129,8 +129,8 @@ class XaRecorder:
         return None
 
     def clear_mariadb_flags(self, gtid: MariadbGtid) -> None:
-        """Change the GTID event for which the kernel returned to the GTID event of a plain transaction, which implies a
-        BEGIN."""
+        """The kernel has returned for a GTID event. Turn this event into the GTID event of a plain transaction, which
+        implies a BEGIN."""
         st, buf = self._builder.state, self._buffer.bytes
         off, stop = int(st[k.OFF]), int(st[k.STOP])
         flags = gtid.flags & ~(STANDALONE | DDL | PREPARED_XA | COMPLETED_XA)

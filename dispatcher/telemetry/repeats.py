@@ -2,7 +2,7 @@
 
 A warning or error repeats an earlier line if level, event and fields are equal. The field `retry_s`, how long the
 daemon waits until it tries again, is not compared. The first line is written, and its repetitions are counted in a
-window of time. At the end of the window, one line says how often the line was repeated (`repeated`, `in_s` and
+window of time. At the end of the window, one line reports how often the first line was repeated (`repeated`, `in_s` and
 `last_at`). The next window is twice as long, up to an hour. After a window without a repetition, the next such line is
 written again.
 

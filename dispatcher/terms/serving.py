@@ -22,8 +22,8 @@ from dispatcher.terms.standby import Standby
 
 @dataclass(slots=True)
 class Serving:
-    """`standby`: None if the state is in a file; `leader`: None while this daemon stands by; `kernels`: returns what is
-    being done to load the kernels, "" once they are loaded."""
+    """`standby`: None if the state is in a file; `leader`: None while this daemon is a standby; `kernels`: returns what
+    is being done to load the kernels, "" once they are loaded."""
 
     standby: Standby | None = None
     leader: Leader | None = None

@@ -36,7 +36,7 @@ _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 class InvalidYaml(Exception):
-    """The text is no valid YAML. `line` counts from 1."""
+    """The text is not valid YAML. `line` counts from 1."""
 
     def __init__(self, problem: str, line: int) -> None:
         super().__init__(problem)

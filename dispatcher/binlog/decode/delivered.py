@@ -219,8 +219,8 @@ def decode_table(
 
 
 def read_ddl(index: Index, line: int) -> Ddl | None:
-    """Returns the statement at an index of the events array, None for transaction control and for a DDL
-    that did not take effect, see `LoggedStatement.kind`. Raises `BinlogError`."""
+    """Returns the statement at an index of the events array, None for transaction control and for a DDL that did not
+    take effect, see `query_event.logged_kind`. Raises `BinlogError`."""
     offset, end, _, number, txn = index.events[line, :5].tolist()
     header = EventHeader.read(index.buf[offset : offset + HEADER_SIZE].tobytes())
     body = index.buf[offset + HEADER_SIZE : end].tobytes()

@@ -242,7 +242,7 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
 
 def parse_mariadb_gtid_list(body: bytes) -> tuple[MariadbGtid, ...]:
     """Parse a MariaDB GTID_LIST event. Returns the last GTID of each domain and server in the files before this one,
-    with flags 0. Of the entries of one domain, the last is the domain's newest GTID."""
+    with flags 0. The last entry of a domain is the domain's newest GTID."""
     cursor = ByteCursor(type_name(EventType.MARIADB_GTID_LIST), body)
     count = cursor.number(4) & 0x0FFFFFFF  # the other bits are flags
     gtids = []

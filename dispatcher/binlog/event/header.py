@@ -1,9 +1,9 @@
 """The 19-byte header of every event, and the events that begin and end a file: FORMAT_DESCRIPTION and ROTATE.
 
 The splitter's kernel reads the frequent events (rows, table maps, GTIDs, BEGIN, XID). The modules of this package parse
-all other events in Python, one at a time. A parser reads the event's body, without header and checksum unless its
-docstring says otherwise. A parser has no state, and raises a `BinlogError` (MALFORMED_EVENT) that names the missing
-field.
+all other events in Python, one at a time. A parser reads the event's body, without header and checksum, unless the
+parser's docstring says otherwise. A parser has no state, and raises a `BinlogError` (MALFORMED_EVENT) that names the
+missing field.
 
 Sources: MySQL source, libs/mysql/binlog/event/binlog_event.h and control_events.cpp; MariaDB, sql/log_event.h.
 """

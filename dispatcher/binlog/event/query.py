@@ -35,7 +35,7 @@ class AlterPhase(IntFlag):
 
     @classmethod
     def of(cls, flags: int) -> AlterPhase:
-        """`flags`: the extra flags, of which other bits are ignored."""
+        """`flags`: the extra flags. Bits of other flags are ignored."""
         return cls(flags & (cls.START | cls.ENDS))
 
 

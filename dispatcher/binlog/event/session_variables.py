@@ -11,10 +11,10 @@ class SessionVariables:
     """The variables of a session on which the meaning of its statement depends. If the event lacks a variable, the
     field is None, or 0 for ids and flags.
 
-    `sql_mode`: MySQL's bit mask. `client`, `connection`, `server`: collation ids of `character_set_client`, in which
-    the statement's text is, of `collation_connection` and of `collation_server`. `database_collation`: id of
-    `collation_database`. `time_zone`: the text of `time_zone`. `unknown_variable`: the code of the first status
-    variable that the parser does not know; the variables after it are not read.
+    `sql_mode`: MySQL's bit mask. `client`: a collation id of `character_set_client`, the character set of the
+    statement's text. `connection`, `server`: the ids of `collation_connection` and `collation_server`.
+    `database_collation`: id of `collation_database`. `time_zone`: the text of `time_zone`. `unknown_variable`: the code
+    of the first status variable that the parser does not know; the variables after it are not read.
     """
 
     sql_mode: int = 0

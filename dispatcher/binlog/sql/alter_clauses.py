@@ -156,7 +156,7 @@ Apply = Callable[[ParsedAlter, Found], None]
 
 
 def _nothing(parsed: ParsedAlter, found: Found) -> None:
-    """For clauses that change neither columns nor rows."""
+    """Do nothing: the effect of a clause that changes neither columns nor rows."""
 
 
 def _may_lack(found: Found) -> bool:
@@ -262,7 +262,7 @@ def _convert_charset(parsed: ParsedAlter, found: Found) -> None:
 
 
 def _copied(reason: str) -> Apply:
-    """For clauses that change rows in a way that the log does not show."""
+    """Returns the effect of a clause that changes rows in a way that the log does not show."""
 
     def apply(parsed: ParsedAlter, found: Found) -> None:  # noqa: ARG001
         parsed.copy(reason)

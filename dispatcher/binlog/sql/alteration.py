@@ -4,9 +4,9 @@ All clauses refer to the columns before the statement. Changed columns keep thei
 them. After that, added and moved columns are placed in the order of the clauses, and AFTER names a column by its new
 name. This follows MySQL's source, sql/sql_table.cc (mysql_prepare_alter_table); MariaDB has the same rules.
 
-The functions decide which columns the table has, their order, and which definition each one gets. What the definition
-means for the type, the character set or the values of a column is decided by the callers, whose own columns (`C`) the
-functions pass through.
+The functions decide which columns the table has, their order, and which definition each one gets. The callers decide
+what the definition means for the type, the character set or the values of a column. The functions pass the callers' own
+columns (`C`) through.
 """
 
 from __future__ import annotations

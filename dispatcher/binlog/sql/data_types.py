@@ -1,9 +1,9 @@
 """Parses a column's data type to the text that information_schema shows for it: `INTEGER(11) UNSIGNED` becomes `int
 unsigned`.
 
-A synonym of a type becomes the name of the type, also if the meaning of the synonym depends on sql_mode. Display widths
-are left out, because they affect no value.
-Sources: MySQL 9.7 manual, "Data Types"; MariaDB knowledge base, "Data Types", "SQL_MODE=ORACLE"; sql_yacc.yy of both.
+A synonym of a type becomes the name of the type, even if the meaning of the synonym depends on sql_mode. Display widths
+are left out, because they affect no value. Sources: MySQL 9.7 manual, "Data Types"; MariaDB knowledge base, "Data
+Types", "SQL_MODE=ORACLE"; sql_yacc.yy of both.
 """
 
 from __future__ import annotations
@@ -234,8 +234,8 @@ def quoted_label(label: str) -> str:
 
 
 def _charset(tokens: SqlTokens) -> tuple[str, bool]:
-    """Consume the attributes after a text type. Return the character set, "" if the attributes do not contain it, and
-    True if they contain BINARY, for the binary collation of the character set."""
+    """Consume the attributes after a text type. Return the character set ("" if the attributes do not contain it), and
+    True if they contain BINARY, which means the binary collation of the character set."""
     charset, binary = "", False
     while True:
         if tokens.accept("CHARACTER", "SET") or tokens.accept("CHAR", "SET") or tokens.accept("CHARSET"):  # fmt: skip

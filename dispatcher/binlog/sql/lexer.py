@@ -312,7 +312,7 @@ class SqlTokens:
         return token.text
 
     def at(self, *words: str, n: int = 0) -> bool:
-        """True if the tokens that begin with the one of `peek(n)` are these words (or signs)."""
+        """True if the token that `peek(n)` returns and the tokens after it are these words (or signs)."""
         for i, word in enumerate(words, n):
             token = self.peek(i)
             if token is None or token.keyword != word:

@@ -16,9 +16,9 @@ class SessionFacts(SessionVariables):
 
     `thread_specific`: True if the event has LOG_EVENT_THREAD_SPECIFIC_F, the flag of statements that may have used a
     temporary table. `takes_effect`: False for the START ALTER and ROLLBACK ALTER of MariaDB, see `logged_kind`.
-    `error`: the number of the error with which the statement ended, 0 without an error; a server logs a statement that
-    failed if it had changed something before. `lower_case_table_names`: the server's setting, 0, 1 or 2. `mariadb`:
-    True if MariaDB wrote the log.
+    `error`: the number of the error with which the statement ended, 0 without an error; a server logs a failed
+    statement if the statement had changed something before it failed. `lower_case_table_names`: the server's setting,
+    0, 1 or 2. `mariadb`: True if MariaDB wrote the log.
     """
 
     thread_specific: bool = False

@@ -280,7 +280,7 @@ _SLOTS = SLOTS | {
 
 
 def _kind(kind: DdlKind) -> Make:
-    """For statements that touch the tables or databases that they name, and nothing else."""
+    """Returns the function for statements that touch only the tables and databases that they name."""
 
     def make(tokens: SqlTokens, found: Found) -> ParsedStatement:  # noqa: ARG001
         routines = [database for database, _ in found.all("routine") if database]

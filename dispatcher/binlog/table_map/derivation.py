@@ -1,6 +1,6 @@
 """Derives the definitions of tables from the statements of the log.
 
-A derived definition has the form of a looked-up one (`source.mysql.table_schema`), with these differences:
+A derived definition has the form of a looked-up one (`mysql.table_schema`), with these differences:
 
     "derived"    True
     "primary"    None if the statements do not show which key the server uses as the primary key
@@ -130,7 +130,7 @@ def _created(
     if create.selects:
         return {}
     if create.if_not_exists:
-        # Servers log the statement also if it had no effect.
+        # Servers log the statement even if it had no effect.
         there = known(table)
         return {} if there is None else {table: there}
     if create.like is not None:

@@ -46,7 +46,7 @@ from dispatcher.binlog.table_map.wire import (
 from dispatcher.model.errors import SEEK, BinlogError, ErrorKind, full_metadata
 
 Definition = Mapping[str, Any]
-"""A table as `source.mysql.table_schema` describes it."""
+"""A table as `mysql.table_schema` describes it."""
 
 
 class IncompleteError(BinlogError):

@@ -65,8 +65,8 @@ def _is_row_time(code: int, meta: int) -> bool:
 
 
 def sequence_definition(database: str, table: str) -> dict[str, Any]:
-    """Returns the definition of a sequence, in the form of `source.mysql.table_schema`. (A sequence that was created
-    with AS has other integer types.)"""
+    """Returns the definition of a sequence, in the form of `mysql.table_schema`. (A sequence that was created with AS
+    has other integer types.)"""
     return {
         "database": database,
         "table": table,

@@ -55,7 +55,8 @@ class Field(IntEnum):
 class RawTableMap:
     """The parts of a TABLE_MAP's body, not interpreted. `types`: (type code, metadata) of each column, where ENUM and
     SET have their own codes in place of STRING. `fields`: value of each optional field by type, in the event's order.
-    `start`, `end`: offsets in the body, of the number of columns and of the first optional field."""
+    `start`: the offset in the body at which the number of columns begins; `end`: the offset of the first optional
+    field."""
 
     table_id: int
     database: str

@@ -92,7 +92,7 @@ class Assignment:
         self, dispatchers: Iterable[Dispatcher], now: float
     ) -> tuple[list[Dispatcher], set[int]]:
         """Returns the dispatchers that may be able to merge, and the numbers of those that have changed since the last
-        call. For two dispatchers that have not changed, `may_merge` returns the same as before."""
+        call. For two dispatchers that have not changed, `may_merge` returns the same result as after the last call."""
         states = {
             d: self._state(d) for d in dispatchers if _reads(d) and _unhindered(d.attached, now)
         }

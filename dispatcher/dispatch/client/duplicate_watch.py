@@ -23,8 +23,8 @@ class DuplicateWatch:
         self._seen: dict[str, float] = {}  # the time at which each connection was first seen
 
     def compare(self, duplicates: Iterable[str], label: str, now: float) -> list[Effect]:
-        """Compare the connections that a poll has found with those that the polls before it have found. `label`: the
-        label of the client."""
+        """Compare the connections that a poll has found with those that earlier polls have found. `label`: the label of
+        the client."""
         self._seen = {name: self._seen.get(name, now) for name in duplicates}
         lasting = [name for name, since in self._seen.items() if now - since >= CONFIRMED_S]
         before, self.error = self.error, None

@@ -89,7 +89,7 @@ class Continuity:
 
         The stream becomes `anchored` when it has passed all transactions of the set at which it began. If `_may_skip`
         is False, the stream has passed them when it reaches its first new transaction. Otherwise the stream has passed
-        them when it reaches the point where the log ended when the stream began.
+        them when it reaches the place that was the end of the log at the beginning of the stream.
         """
         if not self._may_skip and gtids.count:
             self.anchored = True
@@ -118,8 +118,8 @@ class Continuity:
         return HeadVerdict.FOLLOWS
 
     def confirm(self, batch: Batch, sizes: dict[str, int]) -> bool:
-        """True if the previous file has the size that was read, if the server no longer has that file, or if the same
-        head was doubted before.
+        """True if the previous file has the size that was read, if the server no longer has that file, or if the
+        dispatcher has doubted the same head before.
 
         `sizes`: the present sizes of the server's files.
         """

@@ -164,8 +164,8 @@ def continuation(mode: Mode, server: str, executed: ExecutedPosition) -> AtGtid 
     follows them; None if the mode needs no search.
 
     MySQL's set names its transactions: a server that has executed the set has these transactions. MariaDB's position
-    names one transaction of each domain, and a server that has executed a transaction with a higher number may lack
-    this one.
+    names one transaction of each domain, and a server that has executed a transaction with a higher number may lack the
+    named transaction.
     """
     if mode is not Mode.DOMAINS:
         return None

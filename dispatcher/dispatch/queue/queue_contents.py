@@ -59,7 +59,7 @@ _seq = attrgetter("seq")
 class FoundPosition(NamedTuple):
     """A position that was returned to a reader, and its place in the queue.
 
-    `executed`: of the executed positions that the queue has recorded, the last whose seq is at most the position's seq.
+    `executed`: the last executed position that the queue has recorded with a seq of at most the position's seq.
     `number`: the number of the first transaction after the position. `offset`: the logical offset of the position.
     """
 
@@ -162,8 +162,8 @@ class QueueContents:
         """Drop everything that is not acknowledged. The daemon reads the dropped transactions from the server again,
         starting at the covered position.
 
-        Positions that were returned to readers stay valid: their ranges are unavailable until the daemon has read the
-        transactions again. Do not call this while a transaction is being read.
+        Positions that were returned to readers stay valid, but their ranges are unavailable until the daemon has read
+        the transactions again. Do not call this while a transaction is being read.
         """
         self.queued = self.covered
         self._drop_all()
@@ -298,8 +298,8 @@ class QueueContents:
     def take(
         self, format_: FormatDescription, gtids: BatchGtids, copying: CopiedShares, lane: int
     ) -> None:
-        """Count the transactions that `copying` has appended to the log as its `lane`; there is at least one. Call this
-        while `queued` is still the position before the batch."""
+        """Count the transactions that `copying` has appended to this queue's log, which is its lane number `lane`;
+        there is at least one. Call this while `queued` is still the position before the batch."""
         count, _, events, commit_us, kept = copying.totals[lane]
         if not (kept and self._index.extend(gtids, count)):
             self._add(gtids, copying.appended(lane))

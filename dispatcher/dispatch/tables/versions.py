@@ -6,9 +6,9 @@ may alter the table between the event and the point of the fetch. A *version* is
 in which it is valid.
 
 A point of the log is a `LogPosition`: a file and an offset. Such points have the order in which the server wrote the
-log. GTIDs do not have this order: a dump skips some transactions, and GTIDs do not say where the skipped ones lie among
-the transactions that the dump sends. A `LogPosition` lies between two transactions. The version at a `LogPosition` is
-the version for the transaction that begins there.
+log. GTIDs do not have this order: a dump skips some transactions, and GTIDs do not show where the skipped transactions
+lie among the transactions that the dump sends. A `LogPosition` lies between two transactions. The version at a
+`LogPosition` is the version for the transaction that begins there.
 
 * A fetch asks the server for the definition at one point. It also reads from the log every statement between the event
   that needed the definition and that point. These statements divide this range of the log into segments; within a
@@ -44,7 +44,7 @@ from dispatcher.model.errors import SEEK, BinlogError, ErrorKind
 from dispatcher.model.position import LogPosition as LogPosition  # noqa: PLC0414 - part of this module's interface
 
 Name = tuple[str, str]  # database, table
-Definition = Mapping[str, Any]  # see `source.mysql.table_schema`
+Definition = Mapping[str, Any]  # see `mysql.table_schema`
 
 VERSIONS_MAX = 64  # per table; the oldest are dropped first
 DERIVED_MAX = (
@@ -83,8 +83,8 @@ class Version:
         for own in (self.start, self.end):
             if own.file == at.file and own.created and at.created and own.created != at.created:
                 return False
-        # A file between those of `start` and `end` was created after the former and before the latter, unless the log
-        # was reset.
+        # A file between the files of `start` and `end` was created after the file of `start` and before the file of
+        # `end`, unless the log was reset.
         low, high = self.start.created, self.end.created
         return not at.created or (low <= at.created and (not high or at.created <= high))
 

@@ -251,8 +251,8 @@ class BatchGtids:
         return None
 
     def all_after(self, mode: Mode, executed: ExecutedPosition) -> bool:
-        """True if the whole batch lies after `executed`; with positions by GTID always True. If a dump without GTIDs
-        begins at the start of a file, part of a batch may lie before `executed`."""
+        """True if the whole batch lies after `executed`. For positions by GTID, the result is always True. If a dump
+        without GTIDs begins at the start of a file, part of a batch may lie before `executed`."""
         if mode.by_gtid or not len(self.end):
             return True
         return bool(_packed(self.file, self.end[:1])[0] > executed.seq)

@@ -1,8 +1,8 @@
 """The questions that the front answers, as values.
 
 Names of system variables, functions and columns are in lower case. Names of databases and tables are as the client has
-written them. Of the client's other text, a question contains only constants, names of user variables, and names for
-columns of the answer.
+written them. Apart from these names, a question contains only these parts of the client's text: constants, names of
+user variables, and names for columns of the answer.
 """
 
 from __future__ import annotations

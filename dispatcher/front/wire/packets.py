@@ -96,5 +96,5 @@ def lenenc_int(value: int) -> bytes:
 
 
 def lenenc_text(text: bytes) -> bytes:
-    """Return the length of the bytes as a length-encoded integer, and the bytes after it."""
+    """Return the length of `text` as a length-encoded integer, followed by `text`."""
     return lenenc_int(len(text)) + text

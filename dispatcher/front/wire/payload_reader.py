@@ -41,7 +41,7 @@ class PayloadReader:
         return self.fixed(self.left) if end < 0 else self.until_nul()
 
     def lenenc_text(self) -> bytes:
-        """Read a length-encoded integer, and return that number of the bytes after it."""
+        """Read a length-encoded integer n, and return the n bytes after it."""
         first = self.integer(1)
         sizes = {0xFC: 2, 0xFD: 3, 0xFE: 8}
         if first < 0xFB:

@@ -1,5 +1,5 @@
-"""Limits the look-ups on the server that readers and the front ask for. A client uses at most `CONNECTIONS_MAX`
-connections at a time for these look-ups. It uses no connection if it can reuse a recent answer.
+"""Limits the look-ups that readers and the front ask for, and that the daemon makes on the server. A client uses at
+most `CONNECTIONS_MAX` connections at a time for these look-ups. It uses no connection if it can reuse a recent answer.
 
 An answer about a consumer's table, or to a statement, is reused only if nothing was put into the asking consumer's
 queue since the look-up began. So a reader that has seen an ALTER TABLE never gets the columns from before the ALTER

@@ -1,9 +1,9 @@
 """Examines a server for `check`: finds everything that is wrong, or probably wrong, for its consumers.
 
-An *error* is a fault because of which a consumer does not get its declared tables: missing privileges, the server's
-settings, names that do not exist, a start that the log does not contain. A *warning* names something that may be
-intended: patterns that match nothing yet, tables without a key, cascades and generated columns that the log lacks, a
-short retention, clocks that differ.
+An *error* is a fault that keeps a consumer from getting its declared tables: missing privileges, the server's settings,
+names that do not exist, a start that the log does not contain. A *warning* names something that may be intended:
+patterns that match nothing yet, tables without a key, cascades and generated columns that the log lacks, a short
+retention, clocks that differ.
 """
 
 from __future__ import annotations

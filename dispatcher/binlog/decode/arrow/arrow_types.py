@@ -131,7 +131,7 @@ def value_type(column: Column, invalid_dates: InvalidDates) -> pa.DataType:
 
 
 def _text_type(column: Column) -> pa.DataType:
-    """Returns the Arrow type of CHAR, VARCHAR, TEXT and their binary forms, also if MariaDB compressed them. Raises
+    """Returns the Arrow type of CHAR, VARCHAR, TEXT and their binary forms, even if MariaDB compressed them. Raises
     `Unsupported`."""
     if column.charset == BINARY:
         return pa.binary()

@@ -1,4 +1,4 @@
-"""Masks the values of a column. All readers use this one function.
+"""Masks the values of a column. All readers use the function `masked`.
 
 The function masks the text form of a value: a text as it is, a number or a date as SQL shows it, bytes as hexadecimal
 digits. So a value that a copy has read from the server and the same value in the log have the same mask.

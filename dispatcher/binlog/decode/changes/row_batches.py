@@ -77,7 +77,7 @@ def walked_rows(
     """Find the cells of rows events of one layout, in the batches of `decoded_rows`. The arrays of `cells` are valid
     until the next batch is built.
 
-    Of a system-versioned table, only the changes of current rows are returned, unless its table map is
+    For a system-versioned table, only the changes of current rows are returned, unless `table_map` was made by
     `TableMap.with_all_versions`. Raises `BinlogError` MALFORMED_EVENT, ROW_IMAGE, and METADATA_MISSING if the kind of
     the table is in doubt.
     """

@@ -247,7 +247,7 @@ def _strings(buf: Bytes, at: Offsets, prefix: int, least: int, target: pa.DataTy
 
 
 def _text_decoder(column: Column, target: pa.DataType) -> Decode:
-    """Returns the decoder of CHAR, VARCHAR, TEXT and their binary forms, also if MariaDB compressed them."""
+    """Returns the decoder of CHAR, VARCHAR, TEXT and their binary forms, even if MariaDB compressed them."""
     prefix = -cell_width(column.type, column.meta)
     # A row image omits the trailing zero bytes of BINARY(n); SELECT shows them.
     least = column.meta if column.type == Type.STRING and column.charset == BINARY else 0

@@ -4,10 +4,10 @@ The kernel is one loop without recursion: a stack of at most 100 frames contains
 value. The kernel writes into the caller's buffer and stops before a document that may not fit. The text of a document
 of n bytes has at most TEXT_FACTOR * n + TEXT_MORE bytes.
 
-The kernel uses each byte of a document at most once. All documents that a server writes allow this (a document that was
-changed in place has holes, but no overlaps). For malformed documents the rule bounds time and memory: if offsets point
-to the same value, or form a cycle, the document has no unused bytes left at some point. So no value may be longer than
-the number of bytes that are still unused.
+The kernel uses each byte of a document at most once. All documents that a server writes satisfy this rule (a document
+that was changed in place has holes, but no overlaps). For malformed documents the rule bounds time and memory: if
+offsets point to the same value, or form a cycle, the document has no unused bytes left at some point. So no value may
+be longer than the number of bytes that are still unused.
 """
 
 from __future__ import annotations
