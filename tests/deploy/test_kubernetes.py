@@ -23,7 +23,10 @@ from deploy import manifests
 from deploy.manifests import CHART, COPIES, MANIFESTS, RENDERED
 from dispatcher.model.errors import BinlogError
 from dispatcher.settings.load import load_settings
+from dispatcher.yaml_settings.section import parse_listen
 from spark_sink.mirror.values.settings import load_mirror_settings
+from tests.daemon.harness import Daemon, Reader, until
+from tests.servers import Server
 from tests.support.prometheus import promtool
 
 DEPLOY = RENDERED.parent
@@ -273,6 +276,7 @@ def test_the_values_are_described_by_their_schema() -> None:
 
 
 COMPOSE, COMPOSE_TWO = "compose.yaml", "compose-two-daemons.yaml"
+QUICKSTART = "compose.quickstart.yaml"
 
 
 def compose(file: str) -> Object:
@@ -297,6 +301,50 @@ def test_the_settings_in_the_compose_file_are_valid(tmp_path: Path) -> None:
     promtool("check", "config", str(tmp_path / "prometheus.yaml"))
 
 
+def test_the_settings_of_the_quickstart_fit_together(tmp_path: Path) -> None:
+    settings = settings_of(config("dispatcher", QUICKSTART), tmp_path)
+    file = tmp_path / "mirror.yaml"
+    file.write_text(config("mirror", QUICKSTART), encoding="utf-8")
+    mirror = load_mirror_settings([file], environment=SECRETS)
+    assert mirror.consumers.keys() < settings.consumers.keys() == {"changes", "mirror"}
+    services = compose(QUICKSTART)["services"]
+    assert f"127.0.0.1:{parse_listen(mirror.metrics).port}" in services["mirror"]["ports"][0]
+    for name in ("dispatcher", "mirror"):
+        mounted = {used["target"] for used in services[name]["configs"]}
+        assert (
+            f"/etc/binlog-{name}/{name}.yaml" in mounted and f"/etc/binlog-{name}/token" in mounted
+        )
+    (token,) = settings.api.tokens
+    assert token.token.get_secret_value() == config("token", QUICKSTART)
+
+
+@pytest.mark.deep
+def test_the_rows_of_the_quickstart_change_by_themselves(mysql97: Server, tmp_path: Path) -> None:
+    mysql97.execute(*re.findall(r"[^;]+(?=;)", config("sample", QUICKSTART)))
+    settings = yaml.safe_load(
+        config("dispatcher", QUICKSTART).replace("${REPL_PASSWORD}", "example-repl")
+    )
+    for consumer in settings["consumers"].values():
+        consumer["mysql"] = f"repl@{mysql97.host}:{mysql97.port}"
+    daemon = Daemon(tmp_path, {"consumers": settings["consumers"]})
+    try:
+        daemon.start()
+        reader = Reader(daemon, "changes").open()
+
+        def counts() -> list[int]:
+            reader.step(wait_ms=1000)
+            kinds = "SUM(status = 'new'), SUM(status = 'paid'), SUM(status = 'sent')"
+            return [
+                int(count or 0) for count in mysql97.execute(f"SELECT {kinds} FROM shop.orders")[0]
+            ]
+
+        until(lambda: all(counts()), "there are rows in all states")
+        assert any(reader.chunks)
+    finally:
+        daemon.close()
+        mysql97.execute("DROP DATABASE shop", "DROP USER 'repl'@'%'")
+
+
 def test_the_two_daemons_of_compose_advertise_the_ports_that_are_published(tmp_path: Path) -> None:
     services = compose(COMPOSE_TWO)["services"]
     text = config("dispatcher", COMPOSE_TWO)
@@ -307,7 +355,7 @@ def test_the_two_daemons_of_compose_advertise_the_ports_that_are_published(tmp_p
         assert settings.state.mysql.address.host in services
 
 
-@pytest.mark.parametrize("file", [COMPOSE, COMPOSE_TWO])
+@pytest.mark.parametrize("file", [COMPOSE, COMPOSE_TWO, QUICKSTART])
 def test_the_compose_file_publishes_on_the_loopback_and_mounts_what_exists(file: str) -> None:
     document = compose(file)
     for name, service in document["services"].items():
@@ -549,7 +597,7 @@ class TestRendering:
     def test_wrong_values_are_refused(self, arguments: tuple[str, ...], words: str) -> None:
         assert words in refused(*arguments)
 
-    @pytest.mark.parametrize("file", [COMPOSE, COMPOSE_TWO])
+    @pytest.mark.parametrize("file", [COMPOSE, COMPOSE_TWO, QUICKSTART])
     def test_the_compose_file_follows_the_specification(self, file: str) -> None:
         checker = ROOT / ".cache/bin/compose-spec"
         done = subprocess.run(
