@@ -126,7 +126,7 @@ test: servers jars sparks
 
 DEEP_MINUTES ?= 10
 test-deep: servers jars sparks kernels
-	@deploy/setup.sh moto readers docs maven postgres
+	@deploy/setup.sh moto readers notebook docs maven postgres
 	DEEP_MINUTES=$(DEEP_MINUTES) $(PY) -m pytest -s tests/differential -k many_minutes $(PYTEST_ARGS)
 	$(PY) -m pytest -s -m deep --durations=0 $(PYTEST_ARGS)
 
@@ -193,6 +193,7 @@ lock: setup
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group fuzz -o deploy/fuzz.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group bench -c requirements.lock -o deploy/bench.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group docs -o deploy/docs.lock
+	$(subst pyproject.toml,,$(UV_COMPILE)) --group notebook -c requirements.lock -o deploy/notebook.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group moto -o deploy/moto.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group readers -o deploy/readers.lock
 	for line in 40 41 43; do \

@@ -179,12 +179,15 @@ need_moto() { need_folder moto; }
 # Readers of Delta and Iceberg tables without Spark.
 need_readers() { need_folder readers; }
 
+# Executes notebooks.
+need_notebook() { need_folder notebook; }
+
 # Makes a web site of the documentation.
 need_docs() { need_folder docs; }
 
 for name in "$@"; do
     case $name in
-    venv | java | npm | mirror | systemd | helm | compose | chromium | debootstrap | moto | readers | docs | maven | postgres) "need_$name" ;;
-    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose, chromium, debootstrap, moto, readers, docs, maven or postgres" ;;
+    venv | java | npm | mirror | systemd | helm | compose | chromium | debootstrap | moto | readers | notebook | docs | maven | postgres) "need_$name" ;;
+    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose, chromium, debootstrap, moto, readers, notebook, docs, maven or postgres" ;;
     esac
 done

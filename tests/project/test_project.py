@@ -65,7 +65,10 @@ def test_the_lock_holds_every_declared_requirement() -> None:
     names = {re.split(r"[^A-Za-z0-9.-]", one)[0].lower().replace(".", "-") for one in declared}
     locks = (
         "requirements.lock",
-        *(f"deploy/{name}.lock" for name in ("fuzz", "bench", "docs", "moto", "readers")),
+        *(
+            f"deploy/{name}.lock"
+            for name in ("fuzz", "bench", "notebook", "docs", "moto", "readers")
+        ),
     )
     pinned = {re.split(r"==", requirement)[0] for lock in locks for requirement in pins(lock)}
     assert names <= pinned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 SIZE_MAX = 300_000  # bytes
 KINDS = {
     *(".py", ".md", ".txt", ".yaml", ".yml", ".toml", ".json", ".jsonl", ".lock", ".xml", ".tpl"),
-    *(".sh", ".js", ".mjs", ".java", ".css", ".html", ".svg", ".png", ".typed"),
+    *(".sh", ".js", ".mjs", ".java", ".ipynb", ".css", ".html", ".svg", ".png", ".typed"),
     *(".service", ".properties", ".binlog", ".zst", ".sql", ".LICENSE"),
 }
 NAMES = {"Dockerfile", "LICENSE", "Makefile"}
@@ -36,6 +37,14 @@ def is_known(file: str) -> bool:
 
 def test_each_tracked_file_is_of_a_known_kind() -> None:
     assert [file for file in tracked() if not is_known(file)] == []
+
+
+def test_a_notebook_is_kept_without_outputs() -> None:
+    notebooks = [ROOT / file for file in tracked() if file.endswith(".ipynb")]
+    cells = [cell for file in notebooks for cell in json.loads(file.read_text("utf-8"))["cells"]]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) > 5
+    assert [cell for cell in code if cell["outputs"] or cell["execution_count"]] == []
 
 
 def test_no_tracked_file_is_large() -> None:
