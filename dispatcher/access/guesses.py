@@ -1,10 +1,10 @@
 """Delays clients that guess tokens, and logs their wrong tokens.
 
 Wrong tokens are counted for each network: an IPv4 address, or the /64 of an IPv6 address. After `FREE` wrong tokens,
-the network may send `PER_S` requests with a token per second; each request waits for its turn, at most `WAIT_MAX_S`. A
-request with a right token waits as long as a request with a wrong token, because otherwise the time of the answer would
-show which token is right. But a right token waits only once, and is never refused. So the wrong tokens of one client
-delay only the first request with each right token from the same network.
+the network may send `PER_S` requests per second that contain a token; each request waits for its turn, at most
+`WAIT_MAX_S`. A request with a right token waits as long as a request with a wrong token, because otherwise the time of
+the answer would show which token is right. But a right token waits only once, and is never refused. So the wrong tokens
+of one client delay only the first request with each right token from the same network.
 
 The module counts at most `NETWORKS_MAX` networks separately, so memory is bounded. All further networks share one
 count.

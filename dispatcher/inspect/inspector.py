@@ -85,8 +85,8 @@ class Inspection:
                 self._write(text.encode("utf-8", "backslashreplace"))
 
     def _event_texts(self) -> EventTexts | None:
-        """Returns the fast writer, which makes no Python object per event. Returns None if it cannot be used: if the
-        options select only some events, or an output other than text without hexdump."""
+        """Returns the fast writer, which makes no Python object per event. Returns None if the options select only some
+        events, an output other than text, or the hexdump, because this writer supports none of them."""
         options, output = self._options, self._output
         if options.summary or options.hexdump or not self._filter.selects_all:
             return None

@@ -63,8 +63,8 @@ def printable_values(value: Any) -> Any:
 
 
 def json_escaped(json_text: str) -> str:
-    """Returns JSON text of the same value without characters that control a terminal. Line feeds between values are not
-    replaced."""
+    """Returns JSON text of the same value in which escapes replace the characters that control a terminal. Line feeds
+    between values are not replaced."""
     return json_text if json_text.isprintable() else _BUT_LINES.sub(_json_escape, json_text)
 
 

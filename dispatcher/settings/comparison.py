@@ -38,8 +38,8 @@ def digests_of(settings: Settings) -> Digests:
 
 
 def differences(leader: Mapping[str, Mapping[str, str]], own: Digests) -> dict[str, str]:
-    """Return a description of each difference between the settings of the leader and of this daemon, by the part of the
-    settings (a key of the digests). Empty if nothing differs."""
+    """Return a description for each key of the digests at which the settings of the leader and of this daemon differ.
+    Empty if nothing differs."""
     found = {}
     for name in sorted(leader.keys() | own.keys()):
         if name not in own:

@@ -241,8 +241,8 @@ def _check_names(
     consumers: Mapping[str, ConsumerSettings],
     sources: Mapping[str, SourceSettings],
 ) -> None:
-    """Report a consumer of the settings if tokens may declare a consumer of its name, because such a consumer may exist
-    already."""
+    """Report a consumer of the settings if tokens may declare a consumer with its name, because such a declared
+    consumer may exist already."""
     for name in consumers:
         for source, settings in sources.items():
             if NamePatterns(settings.names).match(name):

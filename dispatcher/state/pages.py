@@ -5,8 +5,8 @@ A row may contain positions of some MB. So the module reads the sizes of the nex
 
 All pages must show the same moment, so no other process may write the rows while they are read. So the caller must have
 the lease, or must have locked the store, or must read all pages in one transaction whose statements see the same
-moment. If another daemon takes the lease during the read, the term of this daemon is over, and it does not use what it
-has read.
+moment. If another daemon takes the lease during the read, the term of this daemon is over, and this daemon does not use
+the rows that it has read.
 """
 
 from __future__ import annotations

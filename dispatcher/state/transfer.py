@@ -199,8 +199,8 @@ def _database(state: StateSettings, *, new: bool) -> Iterator[_Place]:
                 what = "the database holds a state already"
                 remedy = "name an empty database; if it holds the copy of a move that was interrupted, drop its tables"
                 raise UserError(ErrorKind.SETTINGS, what, where=state.label, remedy=remedy)
-            # A cluster compares only changed rows, so change the row of the lease: another daemon cannot take the
-            # lease.
+            # A cluster compares only changed rows. So change the row of the lease: then another daemon cannot take the
+            # lease meanwhile.
             db.execute("UPDATE lease SET writes = writes + 1")
             yield _Place(
                 db,

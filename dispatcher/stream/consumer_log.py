@@ -143,8 +143,9 @@ class ConsumerLog:
         `route_mask`: one byte per route, 1 = the consumer reads at least one table of the route. `already_executed`:
         one byte per transaction, 1 = the consumer already has the transaction. `seq`: the seq of the last transaction
         before the batch. `packed`: True if the seq of a transaction is made of the file's number and the offset, False
-        if it is counted. `gains`: by how much each transaction increases the count, None if each by 1. Raises the
-        errors of `allocate`. After such an error `committed` is unchanged, and the caller must call `rollback()`.
+        if it is counted. `gains`: by how much each transaction increases the count, None if each transaction increases
+        it by 1. Raises the errors of `allocate`. After such an error `committed` is unchanged, and the caller must call
+        `rollback()`.
         """
         flags = batch.tx.flags
         counted = (flags & (OPEN | ABORTED)) == 0

@@ -1,9 +1,9 @@
 """The places where the transactions of a log may be cut, so that readers can read a transaction in parts.
 
 A part that begins inside a transaction must be decodable without the parts before it. So a transaction may be cut only
-before a rows event. A cut point records where the earlier bytes lie that a reader needs for the part: the transaction's
-beginning (record, GTID, BEGIN) and the table maps in force. The statement's text (ROWS_QUERY_EVENT) is not repeated: no
-row depends on it, and it may be as large as the rows.
+before a rows event. A cut point records the places of the earlier bytes that a reader needs to decode the part: the
+transaction's beginning (record, GTID, BEGIN) and the table maps in force. The statement's text (ROWS_QUERY_EVENT) is
+not repeated: no row depends on it, and it may be as large as the rows.
 
 A transaction has a cut point about every `cut_bytes`, at places that depend only on its delivered bytes. So the cut
 points are the same when the daemon reads the transaction from the server again, into other buffers and segments.

@@ -123,7 +123,7 @@ class DroppedSegments:
 
 
 def release_pages(view: U8 | memoryview | bytes) -> None:
-    """Give the resident pages of a segment that is mapped to a file back to the system. `view`: a view of the segment;
+    """Give back to the system the resident pages of a segment that is mapped to a file. `view`: a view of the segment;
     any other view is ignored.
 
     The bytes stay readable, from the system's cache or the file. So the call is safe while other views are in use.

@@ -1,4 +1,4 @@
-"""Tells a standby whether it would serve other consumers than the leader after a takeover.
+"""Detects whether this standby, after a takeover, would serve consumers other than those of the present leader.
 
 The leader stores digests of its settings in the state's database, and again after each reload that changes them. A
 standby reads and compares them regularly.

@@ -322,8 +322,8 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _refuse(self, status: int, what: str) -> None:
-        """Close the connection. Before that, answer the newest request with the refusal, unless nothing of a request
-        has arrived, the answer to the request has begun, or earlier requests are not answered yet."""
+        """Close the connection. Before that, answer the newest request with the refusal. Do not answer it if nothing of
+        a request has arrived, if the answer to the request has begun, or if earlier requests are not answered yet."""
         if self._refused:
             return
         self._refused = True

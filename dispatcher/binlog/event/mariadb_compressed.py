@@ -39,8 +39,8 @@ def is_compressed(kind: int) -> bool:
 
 
 def plain_event(event: bytes, *, checksum: bool) -> bytes:
-    """Decompress a whole event; return an event that is not compressed unchanged. `checksum`: True if the event ends in
-    a CRC32. Then the function verifies this CRC32, and the result ends in a new one.
+    """Decompress a whole event. If the event is not compressed, return it unchanged. `checksum`: True if the event ends
+    in a CRC32. Then the function verifies this CRC32, and the result ends in a new one.
 
     Raises `BinlogError`: MALFORMED_EVENT, CHECKSUM_MISMATCH.
     """

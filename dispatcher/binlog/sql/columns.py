@@ -182,8 +182,8 @@ def skip_default(tokens: SqlTokens) -> None:
 
 
 def _literal(tokens: SqlTokens) -> Literal | None:
-    """Consume a constant. Returns None for any other expression, of which a part may have been consumed. (A constant in
-    brackets is treated as such an expression.)"""
+    """Consume a constant. Returns None for any other expression. A part of such an expression may have been consumed.
+    (A constant in brackets is treated as such an expression.)"""
     following = tokens.peek()
     if following is None:
         raise NotUnderstoodError

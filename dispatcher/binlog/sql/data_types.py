@@ -49,8 +49,8 @@ _ESCAPES = {"\\": r"\\", "\0": r"\0", "\n": r"\n", "\r": r"\r"}
 
 class DataType(NamedTuple):
     """`text`: the form in information_schema. `charset`: "" if the type does not contain it. `serial`: True for the
-    synonym SERIAL. `binary`: True if a text type has the attribute BINARY: the binary collation of its character
-    set."""
+    synonym SERIAL. `binary`: True if a text type has the attribute BINARY, which means the binary collation of the
+    type's character set."""
 
     text: str
     charset: str = ""

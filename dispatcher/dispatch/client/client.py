@@ -224,7 +224,7 @@ class Client:
 
     def offsets_to_poll(self) -> list[tuple[str, int]]:
         """Begin a poll. Returns the files and offsets of the present positions of two kinds of consumers: those of open
-        dispatchers, and those that failed on another server than their own."""
+        dispatchers, and those that failed on a server other than their own."""
         self._history.take_snapshot(POLL)
         self._surveyed = recovery.positions_to_survey(self.consumers.values())
         failed = [(position.file, position.offset) for position in self._surveyed.values()]

@@ -1,11 +1,11 @@
 """Decides to which position a reader or an administrator moves a consumer, before anything is changed or stored.
 
-A reader whose position lies outside of its consumer's queue *seeks*: back, to read again, or forward, because its own
-checkpoint is newer than the stored position. An administrator *relocates* a consumer to a start, in an epoch that was
-never used before. Only the server knows whether it has the position. So, after either kind of request has come, the
-daemon asks the server for a `ServerView`, and passes both to this module. If the view does not prove that the server
-has the position, this module refuses the request with an error and changes nothing. The proof depends on the kind of
-position:
+A reader whose position lies outside of its consumer's queue *seeks*: it seeks back to read again, or forward because
+its own checkpoint is newer than the stored position. An administrator *relocates* a consumer to a start, in an epoch
+that was never used before. Only the server knows whether it has the position. So, after either kind of request has
+come, the daemon asks the server for a `ServerView`, and passes both to this module. If the view does not prove that the
+server has the position, this module refuses the request with an error and changes nothing. The proof depends on the
+kind of position:
 
 * MySQL's GTIDs: the set contains everything that was purged, and the server has executed all of the set. A set means
   the same on all replicas. The position's file and offset are only a hint: they are dropped if the server does not list
@@ -45,7 +45,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.gtid import GtidSet, MariadbGtids
 from dispatcher.model.position import EPOCH_MAX, MARIADB_SERVER, Position
 
-# The errors after which a set of GTIDs, or a file and offset, may name other transactions than in the queue.
+# The errors after which a set of GTIDs, or a file and offset, may name transactions other than those in the queue.
 _DOUBTS = (ErrorKind.HISTORY_DIFFERS, ErrorKind.STORED_POSITION)
 _SEEK_REFUSED = (
     "nothing was changed: a session without a position continues at the stored one (Spark: a new checkpoint with"
@@ -97,7 +97,8 @@ def relocation_target(consumer: Consumer, start: Start, view: ServerView, epoch_
     epoch = max(epoch_min, 0 if present is None else present + 1)
     created = view.created.get(executed.file, 0)
     # If the start is a file and offset, the server's log shows which transactions lie before it. If the start is a GTID
-    # set, only the administrator claims that the set's transactions lie before a certain place in the log.
+    # set, nothing but the administrator's claim shows that the set's transactions lie before a certain place in the
+    # log.
     anchored = not isinstance(start, AtGtid)
     return Target(view.server, view.mode, epoch, executed, created, anchored)
 

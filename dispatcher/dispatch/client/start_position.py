@@ -25,7 +25,7 @@ def establish(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]
     """Give a consumer its position in this server's log, or check the position that it has. Raises BinlogError.
 
     The returned effects store a new position. The caller puts them before the effect that starts the dump, so the
-    position is stored before any transaction after it is delivered.
+    position is stored before the daemon delivers any transaction that follows it.
     """
     try:
         effects = _in_history(consumer, view, new_epoch)
@@ -140,8 +140,8 @@ def _restore(consumer: Consumer, stored: Progress, view: ServerView) -> Executed
 def _skip_purged(
     consumer: Consumer, view: ServerView, error: BinlogError, new_epoch: Callable[[], int]
 ) -> list[Effect]:
-    """Let the consumer continue at the end of the log, in a new epoch. The consumer never gets the transactions before
-    this point that it has not read."""
+    """Let the consumer continue at the end of the log, in a new epoch. The consumer skips the transactions before this
+    point that it has not read."""
     queue = consumer.queue
     if not consumer.started:
         stored = consumer.progress

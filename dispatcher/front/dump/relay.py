@@ -279,10 +279,10 @@ class Relay:
         """Send a ROTATE to a place, and the FORMAT_DESCRIPTION that is valid there. `begins_file`: False if this place
         is only used because the real place is not known.
 
-        A dump by MySQL's GTIDs begins each file at its beginning, as a server does, whatever the place is. If a
-        connection was lost within a transaction, the worker threads of a replica roll the transaction back only at a
-        FORMAT_DESCRIPTION that has a position. (Source: sql/rpl_replica.cc, exec_relay_log_event.) MariaDB begins a
-        dump by GTIDs within a file.
+        In a dump by MySQL's GTIDs, the relay begins each file at the file's beginning, as a server does, whatever the
+        place is. If a connection was lost within a transaction, the worker threads of a replica roll the transaction
+        back only at a FORMAT_DESCRIPTION that has a position. (Source: sql/rpl_replica.cc, exec_relay_log_event.)
+        MariaDB begins a dump by GTIDs within a file.
         """
         options = self._options
         checksum = self._checksum

@@ -121,8 +121,8 @@ def client_decl(
 
 
 def _shared_decl(settings: Settings, names: list[str], installation: UUID) -> ClientDecl:
-    """Return the declaration of the client of consumers with equal connection settings, or of one consumer that does
-    not share its connection."""
+    """Return the declaration of one client: the client of the consumers with equal connection settings, or that of one
+    consumer that does not share its connection."""
     first = settings.consumers[names[0]]
     consumers = ((name, settings.consumers[name]) for name in names)
     declared = (

@@ -38,7 +38,7 @@ async def look_up(server: SchemaServer, order: FetchSchema) -> SchemaFetched:
 
 
 def look_up_failed(order: FetchSchema, error: BinlogError) -> SchemaFetched:
-    """Return the answer with which the rules learn that a look-up has failed, and that a repetition would fail, too."""
+    """Return the answer that tells the rules that a look-up has failed, and that a repetition would fail, too."""
     return SchemaFetched(
         order, tuple(FetchedDefinition(name, order.start, error) for name in order.tables), ()
     )

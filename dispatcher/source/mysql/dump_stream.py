@@ -51,7 +51,7 @@ _TURN_S = 0.01
 
 
 def blocking_findings(errors: Sequence[BinlogError]) -> list[BinlogError]:
-    """Return the findings because of which the server refuses a dump, or sends statements instead of rows."""
+    """Return the findings that make the server refuse a dump, or send statements instead of rows."""
     return [
         error
         for error in errors

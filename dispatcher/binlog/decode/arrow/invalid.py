@@ -26,7 +26,7 @@ class Invalid(Exception):
 
 class InvalidCell(NamedTuple):
     """A cell that became NULL because it is invalid for its type. `row`: its row in the batch; `why`: the reason;
-    `data`: its bytes, for a date the text that the server shows; b"" if the column is masked."""
+    `data`: the cell's bytes or, for a date, the text that the server shows; b"" if the column is masked."""
 
     column: str
     row: int
