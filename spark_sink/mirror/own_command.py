@@ -1,7 +1,7 @@
 """Adds the options with which this process was started to the commands that the process prints in messages.
 
-The printed commands do not contain `--conf`, because a value of `--conf` may be a secret. Users write settings of
-`--conf` that the commands need into the settings file.
+The printed commands do not contain `--conf`, because a value of `--conf` may be a secret. If the commands need settings
+of `--conf`, users write these settings into the settings file.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ class BinlogListener(StreamingQueryListener):
         self._lock = threading.Lock()
         self._totals: dict[tuple[str, str], StreamTotals] = {}
         self._active: dict[str, bool] = {}
-        self._runs: dict[str, str] = {}  # the newest run by query
-        self._queries: dict[str, str] = {}  # the query's name by run
+        self._runs: dict[str, str] = {}  # by query: its newest run
+        self._queries: dict[str, str] = {}  # by run: the query's name
 
     def totals(self) -> dict[tuple[str, str], StreamTotals]:
         """Returns the totals of each pair of query and consumer."""

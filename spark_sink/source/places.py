@@ -23,7 +23,7 @@ FORMS = "a position as JSON, a GTID set, a time like 2026-11-21T12:00:00Z, or a 
 _MARIADB = re.compile(r"\d+-\d+-\d+(?:\s*,\s*\d+-\d+-\d+)*\Z", re.ASCII)
 _MYSQL = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-", re.ASCII | re.IGNORECASE)
 _FILE = re.compile(r"([^/{}\s]+\.\d{1,18}):(\d{1,18})\Z", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)  # also a GTID of MariaDB in JSON: 2026-11-21
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)  # a MariaDB GTID of this form is given in JSON
 _MILLISECONDS = re.compile(r"\d{1,15}\Z", re.ASCII)
 _OFFSET_MIN = 4  # where the first event of a file begins
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from spark_sink.source.http.client import ConsumerClient, SliceCut
 from spark_sink.source.options import PARTITIONS_MAX, SourceOptions
 from spark_sink.source.slices import Slice
 
-SLICE_BYTES_MIN = 1 << 20  # for fewer bytes, one more task costs more time than it saves
+SLICE_BYTES_MIN = 1 << 20  # with fewer bytes, a further task costs more time than it saves
 
 
 def slice_count(options: SourceOptions, size: int) -> int:

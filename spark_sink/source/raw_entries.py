@@ -20,7 +20,7 @@ class EntryKind(StrEnum):
 
     ROWS = "rows"  # row changes of one table in one layout
     STATEMENT = "statement"
-    END = "end"  # the last entry of each append: the position at which the append ends
+    END = "end"  # the last entry of each append, with the position at which the append ends
     CLAIM = "claim"  # first entry of each run of a consumer's query; `BinlogLog.entries` omits it
 
 

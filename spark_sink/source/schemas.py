@@ -1,7 +1,7 @@
 """The schemas of streams and batches: raw, JSON and typed.
 
-Only the schema of a typed stream needs pyarrow, and no schema needs kernels: the driver asks for the schema before
-anything else.
+Spark asks for the schema before anything else, so this must be fast: only the schema of a typed stream needs pyarrow,
+and no schema needs kernels.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def expected_type(kind: DataType) -> pa.DataType:
 
 
 def in_utc(convert: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Returns Spark's conversion into Arrow with timestamps in UTC. Before Apache Spark 4.2, the conversion uses UTC by
-    default; since 4.2, the time zone is an argument."""
+    """Returns Spark's function that converts to Arrow, set to UTC for timestamps. Before Apache Spark 4.2, the
+    conversion uses UTC by default; since 4.2, the time zone is an argument."""
     named = {"timezone": "UTC"} if "timezone" in signature(convert).parameters else {}
     return lambda converted: convert(converted, **named)

@@ -122,8 +122,8 @@ class HistorySteps:
             history.end_all(session, lsn, at)
 
     def _moment(self, lsn: int) -> datetime:
-        """Returns the time at which the newest transaction up to `lsn` was committed; the present time if the last
-        `MOMENT_APPENDS` appends have no transaction."""
+        """Returns the time at which the newest transaction up to `lsn` was committed; the present time if none of the
+        last `MOMENT_APPENDS` appends has a transaction."""
         after = max(0, first_lsn(append_of(lsn) - MOMENT_APPENDS)) - 1
         entries = self.binlog_log.entries(
             self.consumer, after, appends_max=MOMENT_APPENDS + 1, before=lsn + 1

@@ -45,8 +45,8 @@ def data_file(
 ) -> DataFile:
     """Returns the Iceberg data file for Delta's `add` action of a file below `folder`.
 
-    `columns`: ids of the top-level columns by their names in the files. Raises `BinlogError` UNSUPPORTED_TYPE if a
-    deletion vector marks rows of the file as deleted, or if the number of the file's rows is not known.
+    `columns`: ids of the top-level columns, by the columns' names in the files. Raises `BinlogError` UNSUPPORTED_TYPE
+    if a deletion vector marks rows of the file as deleted, or if the number of the file's rows is not known.
     """
     stats = json.loads(add.get("stats") or "{}")
     if add.get("deletionVector") or "numRecords" not in stats:

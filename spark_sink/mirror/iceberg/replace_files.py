@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
 
 _MANIFEST_BYTES = 8 << 20  # Iceberg's default of commit.manifest.target-size-bytes
-_MERGED_FROM = 20  # manifests
+_MERGED_FROM = 20  # with this many manifests, small ones are merged
 
 
 class ReplaceFiles(_OverwriteFiles):

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKPOINT_COMMITS = 200  # a table gets a checkpoint this many commits after its last one
-# The n of the mirror's tables: Delta still writes checkpoints if maintenance does not run. The number is a property of
-# the table, so other writers use it, too.
+# The n of the mirror's tables. It is finite, so that Delta writes checkpoints even if maintenance does not run. The
+# number is a property of the table, so other writers use it, too.
 BACKSTOP = {"delta.checkpointInterval": "10000"}
 
 

@@ -53,7 +53,7 @@ _LEGACY = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
 _SPARK_VERSION = "org.apache.spark.version"
 _INDEXED_COLUMNS = 32  # Delta's default of delta.dataSkippingNumIndexedCols
 _STATS_CHARS = 32  # Delta truncates longer texts
-FILE_BYTES_MAX = 128 << 20  # of rows in memory; the file has a tenth to a third of this size
+FILE_BYTES_MAX = 128 << 20  # bytes of rows in memory; the file has a tenth to a third of this size
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,5 +142,5 @@ def property_in_commits(files: FileSystem, path: str, name: str) -> str:
                 if "metaData" in action:
                     return str(action["metaData"]["configuration"].get(name, ""))
         except (ValueError, TypeError, AttributeError, KeyError):
-            continue  # this commit is damaged
+            continue  # this commit is damaged: look at the one before it
     return ""

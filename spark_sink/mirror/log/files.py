@@ -1,9 +1,9 @@
 """Finds which files of the log contain which entries (see `binlog_log`). The list of files is read once from the
 table's state, and then updated from the table's commits.
 
-A query on a Delta table that has changed computes the table's state with Spark jobs, which takes seconds. The commits
-since the last read name the new files and their smallest and largest lsn (number of an entry). Such a commit has a few
-kilobytes.
+If a Delta table has changed, a query on it first computes the table's state with Spark jobs, which takes seconds. The
+commits since the last read name the new files and their smallest and largest lsn (number of an entry). Such a commit
+has a few kilobytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spark_sink.mirror.values.entries import append_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# At most so many files of a consumer are kept in memory. If older files are needed, the table's state is read again.
+# At most this many files of a consumer are kept in memory. If older files are needed, the table's state is read again.
 FILES_MAX = 100_000
 _LSN_MAX = (1 << 63) - 1
 

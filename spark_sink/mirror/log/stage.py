@@ -55,9 +55,9 @@ log = logging.getLogger("spark_sink.mirror")
 BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 60.0
 OPERATOR_RETRY_S = 60.0
 HEALTHY_S = 120.0  # after a longer run, the next backoff is short again
-BATCHES_KEPT = 100  # `rows` knows the number of changed rows for so many of the newest batches
+BATCHES_KEPT = 100  # for this many of the newest batches, the number of changed rows is kept
 FENCED_MAX = 4  # the stage fails if other readers end this many sessions in quick succession
-ATTEMPTS_TO_THE_END = 6  # with available_now, the stage fails after so many attempts
+ATTEMPTS_TO_THE_END = 6  # with available_now, the stage fails after this many attempts
 _CLAIMING = threading.Lock()
 # Kinds of faults that mean that the consumer cannot continue at the position at which the log ends.
 _LOST = (

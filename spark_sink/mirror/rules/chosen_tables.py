@@ -80,7 +80,8 @@ def resolvable(rows: ControlRows, patterns: Sequence[str], wish: Wish) -> list[T
 def repairable(records: Iterable[TableRecord], patterns: Sequence[str]) -> list[TableRecord]:
     """Returns the tables that fit a pattern and whose rows can be repaired.
 
-    Raises `UserError` for a pattern that no table fits, and if no table is complete, or stopped because it differs.
+    Raises `UserError` for a pattern that no table fits, and if no table that fits is complete, or is stopped because it
+    differs.
     """
     chosen = [record for record in selected(records, patterns) if _may_repair(record)]
     if not chosen:
@@ -106,7 +107,8 @@ def _tables_and_histories(rows: ControlRows, patterns: Sequence[str]) -> list[Ta
 def without_complete(
     names: Sequence[TableName], patterns: Sequence[str], records: Iterable[TableRecord]
 ) -> list[TableName]:
-    """Returns the names without those of complete tables, except a table whose whole name is one of the patterns."""
+    """Returns the names, without those of complete tables. A complete table is kept if one of the patterns is its whole
+    name."""
     complete = {record.name for record in records if record.word is TableState.COMPLETE}
     return [name for name in names if name not in complete or table_label(name) in patterns]
 

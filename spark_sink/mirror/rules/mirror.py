@@ -71,7 +71,7 @@ from spark_sink.mirror.values.names import TableName, table_label
 
 COPIES = 2  # how many tables are copied at the same time
 REPLAYS = 2  # how many tables are replayed at the same time
-LEFTS = 2  # for how many tables entries are read again at the same time
+LEFTS = 2  # how many tables' entries are read again from the log at the same time
 
 
 class Mirror:

@@ -31,9 +31,9 @@ from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.values.policies import OnDifference
 from spark_sink.source.table_rows.chunks import Bound, Chunk
 
-NO_TABLE = "the server has no such table"  # how the columns differ then
+NO_TABLE = "the server has no such table"  # `columns` of a difference in this case
 REPAIRS_MAX = 2  # how often in a row a range is repaired; docs/proof.md has this number, too
-_FEW_RANGES = 3  # a table with fewer ranges is not copied because of their number
+_FEW_RANGES = 3  # with fewer ranges, it does not matter how many of them differ
 
 
 class Remedy(StrEnum):
@@ -160,7 +160,7 @@ class Proof:
         return replace(self, difference=replace(difference, keys=self.found + difference.keys))
 
     def counting(self) -> Proof:
-        """Returns the proof after the difference of the range was counted, because it is not corrected now."""
+        """Returns the proof with the difference of the range counted. Called if the difference is not corrected now."""
         assert self.difference is not None
         return replace(self, found=self.difference.keys or 1, differing=self.differing + 1)
 

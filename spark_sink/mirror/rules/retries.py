@@ -8,9 +8,9 @@ from spark_sink.mirror.rules.states import Failing, Live
 from spark_sink.mirror.rules.table_record import TableRecord
 
 BACKOFF_MAX_S = 60.0
-CONFLICTS_MAX = 8  # only a short pause follows each of the first conflicts in a row
-REPORTED_AFTER = 3  # after so many failures in a row, the record shows them
-LASTING_AFTER = 2 * REPORTED_AFTER  # after so many, --available-now ends without the table
+CONFLICTS_MAX = 8  # after each of the first 8 conflicts in a row, the pause is short
+REPORTED_AFTER = 3  # after this many failures in a row, the record shows them
+LASTING_AFTER = 2 * REPORTED_AFTER  # after this many, --available-now ends without the table
 
 
 def backoff_s(first_s: float, failures: int) -> float:

@@ -33,7 +33,7 @@ class TableState(StrEnum):
     CREATING = "creating"  # a copy is asked for and has not begun
     COPYING = "copying"  # its rows are being copied, or the log is being replayed on the copy
     COMPLETE = "complete"  # equal to the server's table as of its applied lsn
-    PARTIAL = "partial"  # rows are missing, as a policy or a person allowed
+    PARTIAL = "partial"  # rows are missing; a policy or a person has permitted this
     STOPPED = "stopped"  # `reason` says why; its entries wait in the log
     DROPPED = "dropped"
 

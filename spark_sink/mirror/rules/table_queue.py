@@ -28,7 +28,7 @@ from spark_sink.mirror.rules.plan import (
 from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.names import TableName
 
-ENTRIES_MAX = 10_000  # most entries of one step
+ENTRIES_MAX = 10_000  # the most entries of one step
 ITEM_BYTES = 1 << 10  # memory of an item without its payload and its texts
 
 

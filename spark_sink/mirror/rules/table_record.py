@@ -32,7 +32,7 @@ class Wish(StrEnum):
     SKIP = "skip"  # the mirror leaves out the entry; the table is partial from then on
     RETRY = "retry"  # the mirror applies the entry again
     RECOPY = "recopy"  # the table is copied again, even if a copy is running
-    PARTIAL = "partial"  # entries are applied to a table that is older than the mirror, without its older rows
+    PARTIAL = "partial"  # the table is older than the mirror; entries are applied, its older rows stay missing
     COPY = "copy"  # the table is copied, if it is not being copied already
     REPAIR = "repair"  # the table is compared with the server, and rows that differ are rewritten
 

@@ -403,7 +403,8 @@ def _difference(signature: str, table_map: bytes, policy: TablePolicy, dates: In
 
 @lru_cache(4096)
 def _ordered(signature: str, table_map: bytes) -> str:
-    """Returns the signature, whose columns are those of the TABLE_MAP, with the TABLE_MAP's omitted columns."""
+    """Returns the signature with the order of all columns of the TABLE_MAP, including the omitted ones. The mirrored
+    columns of both must already be the same."""
     before = Signature.from_json(signature)
     after = before.in_order(column.name for column in TableMap.parse(table_map).columns)
     return signature if after == before else after.to_json()

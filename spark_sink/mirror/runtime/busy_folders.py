@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 
 class BusyFolders:
-    """The folders below the target, of all consumers of a job, that threads use."""
+    """The folders below the target that the threads of a job use, for all consumers of the job."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -18,7 +18,7 @@ from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.step_clock import StepPhase
 from spark_sink.source.raw_entries import EntryKind
 
-# At most so many tables have separate counts; the steps of all other tables are counted together.
+# At most this many tables have separate counts; the steps of all other tables are counted together.
 TABLES_MAX = 200
 OTHER_TABLES = ""
 

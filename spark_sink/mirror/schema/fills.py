@@ -43,8 +43,8 @@ _DIGITS = Context(prec=70)
 # As the default of a DECIMAL, MySQL converts a literal such as b'01' or x'41' to 2^63 - 1 if its value is this number
 # or a larger one. It ignores the bytes before the last eight.
 _BYTES_NUMBER_LIMIT = 1 << 63
-_EXACT_DIGITS = 15  # a DOUBLE represents so many decimal digits exactly
-_LONG_TEXT_MAX = 63  # so many characters fit into a TINYTEXT in any character set
+_EXACT_DIGITS = 15  # a DOUBLE represents this many decimal digits exactly
+_LONG_TEXT_MAX = 63  # this many characters fit into a TINYTEXT in any character set
 # All servers have the times between these two, in each time zone.
 _FIRST_TIMESTAMP, _NO_TIMESTAMP = (
     datetime(1970, 1, 2, tzinfo=UTC),
@@ -266,7 +266,7 @@ def _datetime(default: Literal | None, column: Column, rules: ValueRules) -> Fil
 
 def _timestamp(default: Literal | None, column: Column, rules: ValueRules) -> FillValue:
     if default is None:
-        # With explicit_defaults_for_timestamp=OFF the first such column has the present time as default.
+        # With explicit_defaults_for_timestamp=OFF, the first such column of a table has the present time as default.
         raise _UnknownFillError("a TIMESTAMP without DEFAULT")
     if _is_zero(default) or (_is_time(default) and default.text.startswith("0000-00-00")):
         return _datetime(default, column, rules)

@@ -119,7 +119,7 @@ def _added(clauses: Sequence[ColumnClause]) -> list[str]:
 
 
 def _renamed(column: GeneratedColumn, names: dict[str, str]) -> GeneratedColumn:
-    """`names`: new names by old names in lower case."""
+    """`names`: the new names, by the old names in lower case."""
     sources = column.sources
     if sources is not None:
         sources = tuple(names.get(name, name).lower() for name in sources)

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from spark_sink.mirror.tables.delta import MirroredTable
 
-FILES_MAX = 200  # files of a table
-READ_BYTES_MAX = 64 << 20  # compressed bytes of the files that are read
-UNPACKED_BYTES_MAX = 512 << 20  # bytes of the rows in these files
+FILES_MAX = 200  # the most files of a table
+READ_BYTES_MAX = 64 << 20  # the most compressed bytes of the files that are read
+UNPACKED_BYTES_MAX = 512 << 20  # the most bytes of the rows in these files
 READ_ROWS_MAX = 2_000_000
 # Only one step at a time may read more bytes than this, because a step holds all rows that it reads in the driver's
 # memory.

@@ -427,7 +427,7 @@ def _reduce(
     snapshot: Snapshot | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Decode payloads, each into the last event of each of its keys. Runs on the executors."""
+    """Decode payloads, and reduce each payload to the last event of each key. Runs on the executors."""
     import pyarrow as pa  # noqa: PLC0415
 
     for batch in batches:

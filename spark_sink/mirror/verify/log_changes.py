@@ -32,8 +32,8 @@ from spark_sink.source.raw_entries import EntryKind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BYTES_MAX = 64 << 20  # payloads of so many bytes are decoded for one range
-APPENDS_MAX = 1_000  # in so many appends entries are searched for a difference
+BYTES_MAX = 64 << 20  # for one range, at most this many bytes of payloads are decoded
+APPENDS_MAX = 1_000  # how many appends are searched for the entries of a difference
 
 
 class MovedError(Exception):

@@ -43,9 +43,9 @@ from spark_sink.source.table_rows.text_rows import TextDecoder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SUSPECTS_MAX = 100_000  # so many differing keys of a range can be rewritten
-EVIDENCE_MAX = 1_000  # so many keys are in the file with a difference
-DRIVER_BYTES_MAX = 16 << 20  # files of so many bytes are read by the driver itself
+SUSPECTS_MAX = 100_000  # the most differing keys of a range that can be rewritten
+EVIDENCE_MAX = 1_000  # the most keys in the file with a difference
+DRIVER_BYTES_MAX = 16 << 20  # the driver itself reads files of at most this many bytes
 
 _HASHES = "key long, row long"
 

@@ -51,9 +51,9 @@ from spark_sink.source.table_rows.table_server import (
 )
 from spark_sink.source.table_rows.text_rows import TextDecoder
 
-WHOLE_ROWS_MAX = 1_000_000  # rows of a table that is read as one range
-KEPT_BYTES_MAX = 128 << 20  # of the rows of these keys
-_COMMIT_S = 5.0  # how long a commit takes at most on MySQL without GTIDs, which does not tell
+WHOLE_ROWS_MAX = 1_000_000  # the most rows of a table that is read as one range
+KEPT_BYTES_MAX = 128 << 20  # the most bytes of rows that are kept for a second comparison
+_COMMIT_S = 5.0  # the longest commit that is assumed for MySQL without GTIDs
 
 
 class RangeProver:

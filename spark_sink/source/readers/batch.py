@@ -71,7 +71,8 @@ class BinlogBatchReader(DataSourceReader):
         options = self._options
         start = _position(client, None if options.start == EARLIEST else options.start)
         end = _position(client, None if options.end == LATEST else options.end)
-        # The session is opened last, so that its head is not older than the positions of the places.
+        # Open the session last, so that its head is not older than the positions that the daemon has determined for
+        # `start` and `end`.
         session = client.open_session(None, read_only=True)
         first = self._first(start or session.position, session)
         if end is not None and (

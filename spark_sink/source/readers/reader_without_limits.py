@@ -51,9 +51,9 @@ class ReaderWithoutLimits(BinlogStreamReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._after: Position | None = None  # where the next batch begins; None: not known yet
-        self._is_new = False  # True: the reader has assumed that the query has no checkpoint
-        self._initial_asked_for = False  # True: Spark has asked for the initial offset
-        self._first = True  # the next batch is the first one of this run
+        self._is_new = False  # True if the reader has assumed that the query has no checkpoint
+        self._initial_asked_for = False  # True if Spark has asked for the initial offset
+        self._first = True  # True if the next batch is the first one of this run
 
     def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
         self._initial_asked_for = True

@@ -76,7 +76,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )  # when the last batch with data was planned, by the monotonic clock
         self._gap_at: Position | None = None  # the position after the newest gap
         self._initial: Position | None = None  # the position of the place that the options name
-        self._paused = False  # the answer to the newest poll: the delivery is paused
+        self._paused = False  # True if the newest poll has answered that the delivery is paused
 
     def __getstate__(self) -> dict[str, Any]:
         # The pickled reader contains the options, but neither this process's connection nor its session.

@@ -65,9 +65,9 @@ class SnapshotState:
 
     `table`: the table that is being read, None before the first table; `key`: the table's key when its first chunk was
     planned; `after`: the table's rows up to this key are read, None if no row is read; `whole`: True if all rows of the
-    table are read; `chunk`: the chunk after `after` if it is planned but not settled; `rows`: True if the batch that
-    ends with this state consists of the rows of `chunk`; `until`: when all tables are read, the place at which the
-    snapshot ends.
+    table are read; `chunk`: the chunk that begins after `after`, None unless it is planned and not settled; `rows`:
+    True if the batch that ends with this state consists of the rows of `chunk`; `until`: when all tables are read, the
+    place at which the snapshot ends.
     """
 
     table: TableName | None = None
@@ -239,7 +239,7 @@ def is_over(state: SnapshotState, order: tuple[int, int]) -> bool:
 
 
 class Delivers(Enum):
-    """Which changes of a table a stream delivers if this does not depend on the row's key."""
+    """Which changes of a table a stream delivers, if the answer is the same for every row."""
 
     NONE = auto()
     ALL = auto()

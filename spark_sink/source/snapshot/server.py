@@ -96,7 +96,7 @@ class SnapshotServer:
         assert options.snapshot is not None
         self._options = options
         self._filter = TableFilter(selected_tables(options))
-        self._lower_case: int | None = None  # lower_case_table_names, once the server was asked
+        self._lower_case: int | None = None  # lower_case_table_names; None until known
         self.server = table_server(options.snapshot)
 
     def check(self) -> list[TableName]:

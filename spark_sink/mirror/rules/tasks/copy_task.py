@@ -1,7 +1,7 @@
 """The task that copies a table, until a replay can continue. Pure.
 
-1. S is the newest position that the rules have found in the log. The entries (rows or statements, each with a number,
-   the lsn) that the table has after S are left in the log (`Copying`).
+1. S is the newest position that the rules have found in the log. An entry is rows or a statement, and has a number, the
+   lsn. The table's entries after S are left in the log (`Copying`).
 2. The copier waits until the server has executed S, reads the rows into the copy's folder, and then asks the server for
    its executed position, R (`Copied`).
 3. The task waits until the log has passed R. Then a `ReplayTask` applies entries to the copy, from S up to the entry
@@ -136,7 +136,7 @@ class CopyTask(Task):
     def _clear(self) -> None:
         def cleared(_: Answer) -> None:
             self._cleared = True
-            self.state.doubt(self.table_id)  # the facts about an earlier copy
+            self.state.doubt(self.table_id)  # forget the facts about an earlier copy
 
         self.begin([], lambda run: ClearCopy(run, self.table_id), cleared)
 

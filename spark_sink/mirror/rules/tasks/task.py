@@ -98,8 +98,8 @@ def table_failed(state: MirrorState, name: TableName, lsn: int, failure: Failure
 
 
 def pause_s(first_s: float, failures: int, failure: Failure) -> float:
-    """Returns how many seconds a task waits after `failures` failures in a row. The time is short after a conflict, if
-    there are at most `CONFLICTS_MAX` failures. Otherwise it doubles with each failure."""
+    """Returns how many seconds a task waits after `failures` failures in a row. After a conflict, the time is short as
+    long as there are at most `CONFLICTS_MAX` failures. Otherwise, the time doubles with each failure."""
     if failure.conflict and failures <= CONFLICTS_MAX:
         return first_s * failures
     return backoff_s(first_s, failures)
