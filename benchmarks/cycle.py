@@ -2,8 +2,8 @@
 
 A daemon, started by its command line, reads a real server. Three things are measured:
 
-* the daemon's CPU time for a cycle. The log is queued before a reader reads it, one transaction at a time, so that the
-  daemon does nothing else. If `perf` is installed, also the instructions in user space, which vary less than times;
+* the daemon's CPU time for a cycle. First the log is queued. Then a reader reads it, one transaction at a time, so the
+  daemon only answers. If `perf` is installed, also the instructions in user space, which vary less than times;
 * the latency from the commit, whose time is in the GTID event, to the last byte at the reader, while one program writes
   at a given rate; and the daemon's CPU time in this period;
 * the start: the seconds and CPU seconds until `/readyz` answers, with compiled kernels.

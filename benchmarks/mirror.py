@@ -70,7 +70,7 @@ class Commit:
 
 
 def commits_of(table: Path) -> list[Commit]:
-    """Returns the commits of a Delta table that record a version, oldest first."""
+    """Returns the commits of a Delta table that have an action `txn`, oldest first."""
     found = []
     for file in sorted(table.glob("_delta_log/*.json")):
         actions = [json.loads(line) for line in file.read_text().splitlines()]
@@ -92,7 +92,7 @@ class Entry:
 
 
 def entries_of(target: Path) -> list[Entry]:
-    """Returns the entries with rows of the log, in order."""
+    """Returns the log's entries of kind `rows`, by lsn."""
     names = ["lsn", "kind", "table", "first_seq", "last_seq", "rows"]
     files = [str(path) for path in (target / "_binlog" / "log").rglob("*.parquet")]
     if not files:

@@ -46,9 +46,9 @@ def serve_metrics(
 
 
 def _with_page(metrics: WSGIApplication, page: WebPage, *, local_only: bool) -> WSGIApplication:
-    """Returns an application that serves the page beside the metrics. `local_only`: True if a request must name a
-    loopback address. Otherwise the page of another site could read the answers by DNS rebinding: the site lets its own
-    name resolve to the job's address."""
+    """Returns an application that serves the page beside the metrics. `local_only`: True if the Host
+    header of a request must be a loopback address. Otherwise the page of another site could read the answers by DNS
+    rebinding: the site lets its own name resolve to the job's address."""
 
     def application(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")

@@ -144,8 +144,8 @@ class Kernels:
         release_compiler()
 
     def _begin(self) -> None:
-        """Start the child processes. Each child takes the number of its next load from a pipe, until the pipe is
-        empty."""
+        """Start the child processes. Each child reads from a pipe which function it calls next, as an index of
+        `_loads`, until the pipe is empty."""
         self._tell(logging.INFO, COMPILING, done=0, of=self.total)
         orders, give = os.pipe()
         os.write(give, bytes(range(len(self._loads))))

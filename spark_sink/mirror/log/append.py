@@ -1,9 +1,9 @@
 """Appends claims and micro-batches to the mirror's log. Each append is one commit of the log's Delta table. The commit
 records the number of the append.
 
-A run is one start of a consumer's streaming query. It begins with `claim`, which appends one entry under the next
-number. From then on, `LogAppender` refuses every append of an older run, because the log's newest number is no longer
-the one that the older run expects. The checkpoint of a query is not used for this decision.
+Each start of a consumer's streaming query begins a *run*. A run first calls `claim`, which appends one entry under the
+next number. From then on, `LogAppender` refuses every append of an older run, because the log's newest number is no
+longer the one that the older run expects. The checkpoint of a query is not used for this decision.
 """
 
 from __future__ import annotations

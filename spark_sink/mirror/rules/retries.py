@@ -29,8 +29,8 @@ def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
 
 
 def says_so(record: TableRecord) -> bool:
-    """True if the record already shows that a step fails, or if the table is not live, so that the record shows
-    something else."""
+    """True if nothing about a failing step has to be written into the record: it shows that a step fails, or the
+    table is not live, and the record shows the state that it is in."""
     return not isinstance(record.state, Live) or record.state.failing is not None
 
 

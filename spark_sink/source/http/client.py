@@ -214,7 +214,8 @@ class ConsumerClient:
         max_transactions: int | None = None,
     ) -> PolledRange:
         """Acknowledge everything up to `after`, then wait up to `wait_ms` for changes after `after`. With `min_bytes`,
-        the daemon waits until the range has at least this number of bytes, or cannot grow any more."""
+        the daemon waits until the range has at least this number of bytes, or cannot grow any more,
+        but not longer than `wait_ms`."""
         body = {
             "session": session,
             "after": after.as_dict(),

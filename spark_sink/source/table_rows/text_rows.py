@@ -125,7 +125,7 @@ def quoted_name(name: str) -> str:
 
 
 def select_expression(column: Column) -> str:
-    """Returns the SQL expression whose text determines the stored value of a column exactly."""
+    """Returns the SQL expression whose result, as text, determines the stored value of a column exactly."""
     name = quoted_name(column.name)
     if column.type in (Type.FLOAT, Type.DOUBLE):
         # The server writes the result of a multiplication with all digits, and writes -0 with its sign.

@@ -71,8 +71,8 @@ class Layouts:
 def log_parts(
     index: Index, layouts: Layouts, statement: Callable[[Index, int], T | None]
 ) -> Iterator[Part | T]:
-    """Yields the parts in stream order. Between the parts, yields the values that `statement` returns for the lines of
-    queries, except None. The rows of sequences are left out: a sequence is not a table."""
+    """Yields the parts in stream order. Between the parts, yields what `statement` returns for each QUERY event of the
+    index, unless it is None. The rows of sequences are left out: a sequence is not a table."""
     events = index.events
     queries = np.flatnonzero(events[:, row_walk.TYPE] == EventType.QUERY)
     found = {line: statement(index, line) for line in queries.tolist()}
