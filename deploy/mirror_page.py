@@ -81,7 +81,7 @@ def scene() -> Iterator[str]:
         writer.start()
         stack.callback(writer.join)
         stack.callback(stop.set)
-        until(lambda: "is at http" in job.log, "the page is served", timeout_s=READY_S)
+        until(lambda: "page and metrics are at" in job.log, "the page is served", timeout_s=READY_S)
         job.until_copied("shop", *TABLES)
         silent = "UPDATE shop.stock SET note = 'counted again' WHERE id IN (3, 4)"
         server.execute("SET SESSION sql_log_bin = 0", silent)

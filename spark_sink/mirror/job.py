@@ -161,7 +161,7 @@ class Job:
                 listen.port,
                 mirror,
                 StreamCollector(listener),
-                page=self._page(applier, listener),
+                page=self._page(applier, listener) if self._settings.serves_page else None,
             )
         except OSError as error:
             raise BinlogError(
@@ -170,11 +170,8 @@ class Job:
                 remedy="set metrics to an address of this host with a free port",
             ) from None
         host = f"[{listen.host}]" if ":" in listen.host else listen.host
-        log.info(
-            "the page of this job is at http://%s:%d/, its metrics at /metrics",
-            host,
-            server.server_port,
-        )
+        served = "page and metrics are" if self._settings.serves_page else "metrics are"
+        log.info("%s at http://%s:%d/", served, host, server.server_port)
         try:
             yield
         finally:

@@ -486,7 +486,14 @@ class MirrorSettings(SettingsSection):
     spark: SparkSettings = SparkSettings()
     metrics: str | None = Field(
         default=None,
-        description="Serve Prometheus metrics and [a page](mirror-page.md) at this address, such as `127.0.0.1:9464`",
+        description="Serve Prometheus metrics at this address, such as `127.0.0.1:9464`",
+    )
+    page: bool | None = Field(
+        default=None,
+        description=(
+            "Serve [a page](mirror-page.md) without a login beside the metrics; by default only if the address of"
+            " `metrics` is a loopback address"
+        ),
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Lines of this level and of more severe ones are written"
@@ -664,10 +671,16 @@ class MirrorSettings(SettingsSection):
             "userAgent": self._user_agent(),
         }
 
+    @property
+    def serves_page(self) -> bool:
+        if self.metrics is None:
+            return False
+        return parse_listen(self.metrics).loopback if self.page is None else self.page
+
     def _user_agent(self) -> str:
         """Returns the text by which the daemon shows this reader. It contains the port of the job's page, to which the
         daemon's status page links."""
-        port = 0 if self.metrics is None else parse_listen(self.metrics).port
+        port = parse_listen(self.metrics).port if self.metrics and self.serves_page else 0
         return f"binlog-mirror (page :{port})" if port else "binlog-mirror"
 
 

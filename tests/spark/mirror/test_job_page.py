@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.web.assets import SHARED
 from spark_sink.metrics_server import serve_metrics
 from spark_sink.mirror import page as page_package
@@ -27,8 +27,10 @@ from spark_sink.mirror.rules.states import Creating, Dropped, Failing, LeftOut, 
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.runtime.consumer import ConsumerSnapshot
 from spark_sink.mirror.runtime.progress import ConsumerProgress, ProvedTables, TableSteps
+from spark_sink.mirror.values.settings import MirrorSettings
 from spark_sink.mirror.values.step_clock import StepPhase
 from spark_sink.source.listener import BinlogListener
+from spark_sink.source.options import SourceOptions
 from tests.support.hostile_text import HOSTILE, SHOWN
 from tests.support.stream_reports import progress_report, query_reported
 
@@ -209,11 +211,28 @@ def test_the_page_is_served_beside_the_metrics() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("given", "serves", "agent"),
+    [
+        ({"metrics": "127.0.0.1:9464"}, True, "binlog-mirror (page :9464)"),
+        ({"metrics": "[::1]:0"}, True, "binlog-mirror"),
+        ({"metrics": "0.0.0.0:9464"}, False, "binlog-mirror"),
+        ({"metrics": "0.0.0.0:9464", "page": True}, True, "binlog-mirror (page :9464)"),
+        ({"metrics": "127.0.0.1:9464", "page": False}, False, "binlog-mirror"),
+        ({}, False, "binlog-mirror"),
+    ],
+)
+def test_the_page_is_served_at_loopback_addresses_unless_the_settings_say_otherwise(
+    given: dict[str, Any], serves: bool, agent: str
+) -> None:
+    needed = {"url": "http://h:1", "consumers": ["c"], "target": "/t"}
+    settings = MirrorSettings.model_validate(needed | given)
+    assert settings.serves_page is serves
+    assert SourceOptions.parse(settings.source_options("c")).address.user_agent == agent
+
+
 @pytest.mark.parametrize("text", ["", " x", "é", "a\nb", "x" * 201])
 def test_the_name_of_a_reader_is_short_printable_text(text: str) -> None:
-    from dispatcher.model.errors import UserError  # noqa: PLC0415
-    from spark_sink.source.options import SourceOptions  # noqa: PLC0415
-
     given = {"url": "http://h:1", "consumer": "c"}
     assert (
         SourceOptions.parse(given | {"userAgent": "x (page :1)"}).address.user_agent
