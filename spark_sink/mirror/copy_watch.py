@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from dispatcher.model.sizes import duration_text, size_text
 from dispatcher.terminal.output import say, say_progress
-from spark_sink.mirror.copy.progress import CopyProgress
+from spark_sink.mirror.copy.progress import CopyProgress, remaining_s
 from spark_sink.mirror.request_commands import RequestTable, request_copies
 from spark_sink.mirror.rules.control_rows import ControlRows
 from spark_sink.mirror.rules.states import TableState
@@ -33,12 +33,14 @@ class CopyWatch:
 
     settings: MirrorSettings
     names: list[TableName] = field(default_factory=list)
+    rows_estimated: int = 0  # the server's estimate of the rows of these tables
     began: float = field(default_factory=time.monotonic)
+    _first: tuple[float, int] | None = None  # when rows were seen first, and how many
 
     def begin(self, control: RequestTable) -> None:
         """Request a copy of each of the server's tables of which the mirror lacks rows. Raises `UserError`."""
         asked = request_copies(control, self.settings, ["*.*"])
-        self.names = asked.chosen
+        self.names, self.rows_estimated = asked.chosen, asked.rows_estimated
         complete = f"; {len(asked.complete)} tables are complete" if asked.complete else ""
         say_progress(f"copying {len(self.names)} tables{complete}")
 
@@ -79,10 +81,18 @@ class CopyWatch:
         ended: Sequence[CopyProgress],
         running: Sequence[CopyProgress],
     ) -> str:
-        """Returns one line of progress."""
+        """Returns one line of progress: all tables, and the tables whose copies run."""
         done = sum(record.word in _ENDED for record in records)
-        rows = sum(copy.rows for copy in (*ended, *running))
-        total = f"{done} of {len(self.names)} tables, {rows} rows"
+        rows, size = _copied(*ended, *running)
+        total = f"{done} of {len(self.names)} tables, {rows} rows, {size_text(size)}"
+        now = time.monotonic()
+        if self._first is None and rows:
+            self._first = now, rows
+        at, before = self._first or (now, 0)
+        speed = (rows - before) / (now - at) if now > at else 0.0
+        rest = remaining_s(rows, self.rows_estimated, speed)
+        if rest is not None:
+            total += f", {speed:.0f} rows/s, about {duration_text(rest)} left"
         return "; ".join([total, *map(str, running)])
 
     def _summary(self, records: Sequence[TableRecord], ended: Sequence[CopyProgress]) -> int:
@@ -91,10 +101,10 @@ class CopyWatch:
             say(f"{record.label} is stopped: {record.reason}")
         complete = [record for record in records if record not in stopped]
         took = duration_text(time.monotonic() - self.began)
-        size = size_text(sum(copy.bytes for copy in ended))
-        rows = sum(copy.rows for copy in ended)
+        rows, size = _copied(*ended)
         say(
-            f"{len(complete)} tables are complete: {rows} rows, {size} copied in {took}, in {self.settings.target}"
+            f"{len(complete)} tables are complete: {rows} rows, {size_text(size)} copied in {took}, in"
+            f" {self.settings.target}"
         )
         if complete:
             for line in reading_lines(f"{self.settings.target.rstrip('/')}/{complete[0].folder}"):
@@ -102,15 +112,22 @@ class CopyWatch:
         return 1 if stopped else 0
 
 
+def _copied(*copies: CopyProgress) -> tuple[int, int]:
+    """Returns the rows and bytes of copies."""
+    return sum(copy.rows for copy in copies), sum(copy.bytes for copy in copies)
+
+
 def reading_lines(path: str) -> list[str]:
-    """Returns commands that read a table, for DuckDB, polars and Spark."""
-    escaped = path.replace("'", "''")
-    programs = [
-        f"import duckdb; duckdb.sql('''FROM delta_scan('{escaped}') LIMIT 10''').show()",
-        f"import polars; print(polars.read_delta({path!r}).head(10))",
-    ]
-    lines = [f"python -c {_shell_quoted(code)}" for code in programs]
-    return [*lines, f"in pyspark: spark.read.format('delta').load({path!r}).show(10)"]
+    """Returns commands that read a table, each behind the name of its program and what to install for it."""
+    sql = path.replace("'", "''")
+    s3 = "s3=True" if path.startswith("s3a:") else ""
+    programs = {
+        "DuckDB (pip install duckdb)": f"import duckdb; duckdb.sql('''FROM delta_scan('{sql}') LIMIT 10''').show()",
+        "polars (pip install polars deltalake)": f"import polars; print(polars.read_delta({path!r}).head(10))",
+        "Spark": "from pyspark.sql import SparkSession as S; from spark_sink.jars import delta_settings as d;"
+        f" S.builder.config(map=d({s3})).getOrCreate().read.format('delta').load({path!r}).show(10)",
+    }
+    return [f"{name}: python -c {_shell_quoted(code)}" for name, code in programs.items()]
 
 
 def _shell_quoted(code: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dispatcher.model.names import folded_name
-from dispatcher.mysql.answers import ask, text_value
+from dispatcher.mysql.answers import Row, ask, number_value, text_value
 from dispatcher.mysql.server_facts import lower_case_table_names
 from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.rules.chosen_tables import (
@@ -26,10 +26,15 @@ from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.settings import MirrorSettings, copy_section
 
 _TABLES = """
-SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
+SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES
 WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
 AND TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')
 """
+
+
+def _name_and_rows(row: Row) -> tuple[str, str, int]:
+    """Returns an answer of `_TABLES`, with the server's estimate of the rows."""
+    return text_value(row[0]), text_value(row[1]), 0 if row[2] is None else number_value(row[2])
 
 
 class RequestTable(Protocol):
@@ -63,10 +68,11 @@ def request_repair(control: RequestTable, patterns: Sequence[str]) -> list[Table
 @dataclass(frozen=True, slots=True)
 class RequestedCopies:
     """`chosen`: the tables whose copies were requested; `complete`: the tables that were left out because they are
-    complete."""
+    complete; `rows_estimated`: the server's estimate of the rows of the chosen tables."""
 
     chosen: list[TableName]
     complete: list[TableName]
+    rows_estimated: int
 
 
 def request_copies(
@@ -90,8 +96,12 @@ def request_copies(
     server = CopyServer.of_settings(copy_section(settings))
     with server.session() as connection:
         value = lower_case_table_names(connection)
-        shown = ask(connection, _TABLES, lambda row: (text_value(row[0]), text_value(row[1])))
-    names = [(folded_name(database, value), folded_name(table, value)) for database, table in shown]
+        shown = ask(connection, _TABLES, _name_and_rows)
+    estimates = {
+        (folded_name(database, value), folded_name(table, value)): rows
+        for database, table, rows in shown
+    }
+    names = list(estimates)
     settings = settings.with_server_names(dict.fromkeys(settings.consumers, value))
     patterns = [folded_name(text, value) for text in patterns]
     records = [record for record in control.rows().records.values() if not record.is_dropped]
@@ -102,4 +112,5 @@ def request_copies(
         control.request_copies(
             [(owners.get(name) or consumer or consumer_of(settings, name), name) for name in chosen]
         )
-    return RequestedCopies(chosen, [name for name in named if name not in chosen])
+    complete = [name for name in named if name not in chosen]
+    return RequestedCopies(chosen, complete, sum(estimates[name] for name in chosen))

@@ -123,9 +123,14 @@ class LogAppender:
         log.warning(
             "%s: %s (%s): continues without the lost entries", consumer, loss.what, loss.where
         )
-        goes_on = behind_loss()
-        self.append_entries([end_row(goes_on, 0, gap=True)], consumer, number + 1)
-        return LogEnd(number + 1, goes_on)
+        return self.append_end(consumer, number + 1, behind_loss(), gap=True)
+
+    def append_end(
+        self, consumer: str, number: int, position: Position, *, gap: bool = False
+    ) -> LogEnd:
+        """Append an END entry, at which the run then continues. Raises the `BinlogError` of `append`."""
+        self.append_entries([end_row(position, 0, gap=gap)], consumer, number)
+        return LogEnd(number, position)
 
     def _append_claim(self, consumer: str, needed: int) -> int:
         """Append a claim with a number greater than `needed`, even if the log has no append with the number `needed`.

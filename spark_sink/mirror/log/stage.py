@@ -225,12 +225,16 @@ class LogStage:
 
     def _claim(self) -> LogEnd:
         """Begin a run. If the log's end is lost, raises `BinlogError` or, if the settings allow it, continues the log
-        after the loss."""
+        after the loss. If the log has no position yet, append the one at which the run begins: a copy begins at a
+        position of the log, and a server without transactions delivers none."""
         applied = self._job.applied()
         behind_loss = None if self._settings.fail_on_data_loss else self._stored_position
         # One at a time: the first claim of a target creates the log.
         with _CLAIMING:
-            return self._appender.claim(self.consumer, applied=applied, behind_loss=behind_loss)
+            end = self._appender.claim(self.consumer, applied=applied, behind_loss=behind_loss)
+        if end.position is None:
+            end = self._appender.append_end(self.consumer, end.append + 1, self._stored_position())
+        return end
 
     def _stored_position(self) -> Position:
         """Returns the position that the daemon has stored for the consumer. This call fences no reader."""

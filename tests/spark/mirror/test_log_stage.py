@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 import pytest
 
@@ -104,3 +104,12 @@ def test_a_query_is_not_started_without_a_claim() -> None:
     stage = Stage(lost=True)
     stage.stage._start()
     assert stage.stage.state is StageState.FAILED
+
+
+def test_a_log_without_a_position_begins_at_that_of_the_consumer() -> None:
+    stage = Stage().stage
+    stage._appender = appender = MagicMock()
+    appender.claim.return_value = LogEnd(1, None)
+    with patch.object(stage, "_stored_position", return_value=position(7)):
+        assert stage._claim() is appender.append_end.return_value
+    appender.append_end.assert_called_once_with("shop", 2, position(7))
