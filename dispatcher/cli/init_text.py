@@ -73,13 +73,16 @@ class Files:
         return mode if tls.ca is None else f"{mode}, ca_file: {_file(tls.ca)}"
 
     def commands(self) -> list[str]:
-        """The next three commands."""
+        """The next commands."""
+        mirror = f"binlog-mirror run --config {MIRROR_FILE}"
         return [
             f"binlog-dispatcher check --config {SETTINGS_FILE}",
             f"binlog-dispatcher run --config {SETTINGS_FILE}",
-            f"binlog-mirror run --config {MIRROR_FILE}"
-            if self.target
-            else f"binlog-dispatcher read {CONSUMER} --url {URL}",
+            *(
+                (f"{mirror} --until-copied", mirror)
+                if self.target
+                else (f"binlog-dispatcher read {CONSUMER} --url {URL}",)
+            ),
         ]
 
 

@@ -16,6 +16,7 @@ from dispatcher.library.binlogs import Binlog
 from dispatcher.library.transactions import joined
 from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError
 from dispatcher.model.position import Position
+from dispatcher.runtime.consumer_sessions import NOT_REACHED
 from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.terminal.output import say_progress
 
@@ -54,7 +55,8 @@ class DaemonConsumer:
     """A consumer of a running daemon.
 
     `acknowledges`: False to read without acknowledging, beside the consumer's own reader. After the first answer, the
-    source repeats a call that failed for a temporary reason (the daemon restarts, another daemon takes over).
+    source repeats a call that failed for a temporary reason (the daemon restarts, another daemon takes over). It also
+    waits for a daemon that has not reached the server yet.
     """
 
     def __init__(
@@ -73,10 +75,10 @@ class DaemonConsumer:
         """Open a reading session. Raises `BinlogError`."""
         after = None
         if self._start is not None:
-            answer = await self._answer("resolve", {"to": self._start})
+            answer = await self._repeated("resolve", {"to": self._start}, _is_early)
             after = answer["position"]
         body = {"after": after, "read_only": not self._acknowledges}
-        answer = await self._answer("session", body)
+        answer = await self._repeated("session", body, _is_early)
         self._session, self._after = answer["session"], answer["position"]
         self._end = self._after
         self.lower_case_table_names = answer["lower_case_table_names"] or 0
@@ -88,7 +90,7 @@ class DaemonConsumer:
             "wait_ms": self._wait_ms,
             "max_bytes": RANGE_BYTES,
         }
-        answer, data = await self._repeated("read", body)
+        answer, data = await self._repeated("read", body, _passes)
         if answer["gap"]:
             say_progress("the server has purged changes that were not read; continuing after them")
         self._end = answer["end"]
@@ -108,17 +110,24 @@ class DaemonConsumer:
     async def _answer(self, operation: str, body: dict[str, Any]) -> Any:
         return await in_thread(operation, partial(self._call, operation, body))
 
-    async def _repeated(self, call: str, body: dict[str, Any]) -> Any:
+    async def _repeated(
+        self, call: str, body: dict[str, Any], passes: Callable[[BinlogError], bool]
+    ) -> Any:
         pause_s = 1.0
         while True:
             try:
                 return await self._answer(call, body)
             except BinlogError as error:
-                if not _passes(error):
+                if not passes(error):
                     raise
                 say_progress(f"waiting {pause_s:g} s: {error}")
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+
+def _is_early(error: BinlogError) -> bool:
+    """True if the daemon compiles kernels, or connects to the server for the first time."""
+    return error.kind is ErrorKind.RANGE_UNAVAILABLE and NOT_REACHED in error.what
 
 
 def _passes(error: BinlogError) -> bool:

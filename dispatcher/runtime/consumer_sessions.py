@@ -46,6 +46,7 @@ from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.settings.model import StartSettings
 
 RANGE_WAIT_S = 30.0
+NOT_REACHED = "the server was not reached yet"  # the error before the first connection
 
 Refusal = Callable[[], BinlogError]
 """A function that makes the error with which a call is refused."""
@@ -571,7 +572,7 @@ class ConsumerSessions:
         while not condition(session := self.get(name)):
             session.raise_failed()
             if unreachable(session) or self._closing or time.monotonic() >= deadline:
-                error = session.consumer.error or "the server was not reached yet"
+                error = session.consumer.error or NOT_REACHED
                 what = str(error) if reason is None else reason(session)
                 raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what, where=session.where)
 

@@ -33,14 +33,17 @@ class CopyWatch:
 
     settings: MirrorSettings
     names: list[TableName] = field(default_factory=list)
-    rows_estimated: int = 0  # the server's estimate of the rows of these tables
+    rows_estimated: dict[str, int] = field(default_factory=dict)  # by the tables' labels
     began: float = field(default_factory=time.monotonic)
-    _first: tuple[float, int] | None = None  # when rows were seen first, and how many
+    _copying_since: float | None = None
 
     def begin(self, control: RequestTable) -> None:
         """Request a copy of each of the server's tables of which the mirror lacks rows. Raises `UserError`."""
         asked = request_copies(control, self.settings, ["*.*"])
-        self.names, self.rows_estimated = asked.chosen, asked.rows_estimated
+        self.names = asked.chosen
+        self.rows_estimated = {
+            f"{database}.{table}": rows for (database, table), rows in asked.rows_estimated.items()
+        }
         complete = f"; {len(asked.complete)} tables are complete" if asked.complete else ""
         say_progress(f"copying {len(self.names)} tables{complete}")
 
@@ -85,12 +88,16 @@ class CopyWatch:
         done = sum(record.word in _ENDED for record in records)
         rows, size = _copied(*ended, *running)
         total = f"{done} of {len(self.names)} tables, {rows} rows, {size_text(size)}"
-        now = time.monotonic()
-        if self._first is None and rows:
-            self._first = now, rows
-        at, before = self._first or (now, 0)
-        speed = (rows - before) / (now - at) if now > at else 0.0
-        rest = remaining_s(rows, self.rows_estimated, speed)
+        if self._copying_since is None and rows:
+            before_s = max(copy.seconds for copy in (*ended, *running))
+            self._copying_since = time.monotonic() - before_s
+        speed = 0.0
+        if self._copying_since is not None:
+            speed = rows / max(1.0, time.monotonic() - self._copying_since)
+        # An estimate is replaced by the newer one that the table's copy has made, and then by the number of rows.
+        estimates = self.rows_estimated | {copy.label: copy.rows_estimated for copy in running}
+        estimates |= {copy.label: copy.rows for copy in ended}
+        rest = remaining_s(rows, sum(estimates.values()), speed)
         if rest is not None:
             total += f", {speed:.0f} rows/s, about {duration_text(rest)} left"
         return "; ".join([total, *map(str, running)])
@@ -121,8 +128,11 @@ def reading_lines(path: str) -> list[str]:
     """Returns commands that read a table, each behind the name of its program and what to install for it."""
     sql = path.replace("'", "''")
     s3 = "s3=True" if path.startswith("s3a:") else ""
+    rows = f"FROM delta_scan('{sql}') LIMIT 10"
     programs = {
-        "DuckDB (pip install duckdb)": f"import duckdb; duckdb.sql('''FROM delta_scan('{sql}') LIMIT 10''').show()",
+        "DuckDB (pip install duckdb; it downloads its extension for Delta)": (
+            f"import duckdb; duckdb.sql('''{rows}''').show()"
+        ),
         "polars (pip install polars deltalake)": f"import polars; print(polars.read_delta({path!r}).head(10))",
         "Spark": "from pyspark.sql import SparkSession as S; from spark_sink.jars import delta_settings as d;"
         f" S.builder.config(map=d({s3})).getOrCreate().read.format('delta').load({path!r}).show(10)",

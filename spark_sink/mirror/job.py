@@ -20,7 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from dispatcher.model.api_addresses import parse_addresses
-from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.yaml_settings.section import parse_listen
 from spark_sink.mirror.session import spark_session
 
@@ -40,7 +40,7 @@ log = logging.getLogger("spark_sink.mirror")
 
 CHECK_S = 0.2
 CLAIMS_S = 1.0  # time between two checks for a newer claim of another job
-EXIT_TAKEN_OVER = 3
+EXIT_INPUT, EXIT_TAKEN_OVER = 2, 3
 APPLIER_STOP_S = 120.0
 
 
@@ -112,8 +112,6 @@ class Job:
                 stages_of(settings.stages),
             )
             claims.take()
-            if self._copy_watch is not None:
-                self._copy_watch.begin(claims.control)
             log.info("this job now has the consumers %s", ", ".join(settings.consumers))
             applier = self._make_applier(spark, settings, claims) if self._make_applier else None
             with self._watched(spark) as listener, self._metrics(applier, listener):
@@ -222,15 +220,26 @@ class Job:
         return max(failed, self._applied or 0, self._watched_code)
 
     def _watch_copies(self, watch: CopyWatch, applier: ApplyStage, claims: Claims) -> None:
-        """End the job when the copies have ended."""
+        """Ask for the copies when they can begin, and end the job when they have ended."""
         self._watched_code = 1
         try:
+            while not self._stop.is_set() and not self._can_copy():
+                self._stop.wait(CHECK_S)
+            watch.begin(claims.control)
             self._watched_code = watch.run(claims.control.rows, applier.progress, self._stop)
+        except UserError as error:
+            self._watched_code = EXIT_INPUT
+            log.error("%s", error)
         except BinlogError as error:
             log.error("the copies cannot be watched: %s", error)
         except Exception:
             log.exception("the copies cannot be watched")
         self._stop.set()
+
+    def _can_copy(self) -> bool:
+        """True if the log of each consumer that works has a position."""
+        stages = self._stages
+        return bool(stages) and all(stage.has_position or not stage.works for stage in stages)
 
     def _apply(self, applier: ApplyStage) -> None:
         self._applied = 1

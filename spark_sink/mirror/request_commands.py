@@ -68,11 +68,11 @@ def request_repair(control: RequestTable, patterns: Sequence[str]) -> list[Table
 @dataclass(frozen=True, slots=True)
 class RequestedCopies:
     """`chosen`: the tables whose copies were requested; `complete`: the tables that were left out because they are
-    complete; `rows_estimated`: the server's estimate of the rows of the chosen tables."""
+    complete; `rows_estimated`: for each chosen table, the server's estimate of its rows."""
 
     chosen: list[TableName]
     complete: list[TableName]
-    rows_estimated: int
+    rows_estimated: dict[TableName, int]
 
 
 def request_copies(
@@ -113,4 +113,4 @@ def request_copies(
             [(owners.get(name) or consumer or consumer_of(settings, name), name) for name in chosen]
         )
     complete = [name for name in named if name not in chosen]
-    return RequestedCopies(chosen, complete, sum(estimates[name] for name in chosen))
+    return RequestedCopies(chosen, complete, {name: estimates[name] for name in chosen})

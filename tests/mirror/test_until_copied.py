@@ -67,6 +67,7 @@ def test_the_printed_commands_read_what_was_copied(job: MirrorJob, tmp_path: Pat
     with job.stack:
         assert job.start("shop", now=False).wait(TIMEOUT_S) == 0, job.log
         assert job.differences("shop") == []
+        assert "WARNING retry" not in job.log  # no copy was asked for before it could begin
         lines = job.log.splitlines()
         assert any(line.endswith(f"copying {TABLES} tables") for line in lines), job.log
         (summary,) = (line for line in lines if "tables are complete: " in line)

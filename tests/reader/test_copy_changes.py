@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -16,6 +16,7 @@ from dispatcher.reader.change_lines import ChangeLines
 from dispatcher.reader.change_sources import DaemonConsumer, ReadRange
 from dispatcher.reader.outputs import CommandOutput, LineOutput, Lines, StreamOutput
 from dispatcher.reader.read import copy_changes
+from dispatcher.runtime.consumer_sessions import NOT_REACHED
 from tests.support.rows_encoder import Delivered
 
 
@@ -127,10 +128,11 @@ async def test_a_command_need_not_read_everything() -> None:
 
 
 class Daemon:
-    """Answers the calls of one consumer. `failures`: raised by the next calls of `read`."""
+    """Answers the calls of one consumer. `failures`: raised by the next calls of `read`; `early`: by the next calls of
+    `session`."""
 
-    def __init__(self, *failures: BinlogError) -> None:
-        self.failures = list(failures)
+    def __init__(self, *failures: BinlogError, early: Sequence[BinlogError] = ()) -> None:
+        self.failures, self.early = list(failures), list(early)
         self.calls: list[tuple[str, object]] = []
 
     def __call__(self, operation: str, body: dict[str, object]) -> object:
@@ -138,6 +140,8 @@ class Daemon:
         match operation:
             case "resolve":
                 return {"position": position(1)}
+            case "session" if self.early:
+                raise self.early.pop(0)
             case "session":
                 return {
                     "session": 4,
@@ -215,6 +219,14 @@ async def test_another_fault_ends_the_command(error: BinlogError) -> None:
     with pytest.raises(BinlogError) as raised:
         await source.read()
     assert raised.value is error
+
+
+async def test_a_daemon_that_has_just_started_is_waited_for() -> None:
+    early = BinlogError(ErrorKind.RANGE_UNAVAILABLE, f"503 {NOT_REACHED} (consumer c)")
+    refused = BinlogError(ErrorKind.RANGE_UNAVAILABLE, "503 access denied (consumer c)")
+    await consumer(Daemon(early=[early, early])).open()
+    with pytest.raises(BinlogError, match="access denied"):
+        await consumer(Daemon(early=[early, refused])).open()
 
 
 def test_a_call_that_waits_does_not_keep_the_program_running() -> None:

@@ -144,6 +144,11 @@ class LogStage:
             self.restarts and self.state in (StageState.WAITING, StageState.STARTING)
         )
 
+    @property
+    def has_position(self) -> bool:
+        """True if the log has a position, at which copies can begin."""
+        return self._run_began is not None
+
     def check(self) -> None:
         """Start the query if it is due, or find out why it has ended."""
         if self.state is StageState.WAITING and self._clock() >= self._due:

@@ -13,6 +13,7 @@ from dispatcher.model.errors import UserError
 from dispatcher.mysql.server_address import secret_of_options
 from dispatcher.yaml_settings.validation import SettingsError
 from spark_sink.mirror.assembly import iceberg_options
+from spark_sink.mirror.session import _standalone
 from spark_sink.mirror.values.settings import MirroredConsumer, MirrorSettings, load_mirror_settings
 from spark_sink.source.options import SourceOptions
 
@@ -258,3 +259,10 @@ def test_one_file_gives_the_mirror_and_read_one_secret(tmp_path: Path) -> None:
 def test_keyed_masks_need_a_secret(more: dict[str, str]) -> None:
     with pytest.raises(ValidationError, match="16 characters"):
         masked(**more)
+
+
+def test_the_log_settings_of_java_are_a_file() -> None:
+    values = {"url": "http://127.0.0.1:8085", "target": "/t", "consumers": ["shop"]}
+    given = _standalone(MirrorSettings.model_validate(values))
+    url = given["spark.driver.extraJavaOptions"].partition("log4j2.configurationFile=file://")[2]
+    assert Path(url).is_file()
