@@ -168,7 +168,7 @@ def test_the_program_is_python() -> None:
 
 
 def test_the_mirror_has_the_options_of_its_commands() -> None:
-    lines = re.findall(r"^    python -m spark_sink (.+)$", README, re.MULTILINE)
+    lines = re.findall(r"^    binlog-mirror (.+)$", README, re.MULTILINE)
     group = get_command(app)
     assert isinstance(group, TyperGroup)
     for line in lines:

@@ -313,6 +313,32 @@ def _local_lines(
 
 
 @app.command()
+def check(
+    *, config: Config = None, url: Url = None, consumer: Consumers = None, target: Target = None
+) -> None:
+    """Check the settings, and what they name.
+
+    Example: binlog-mirror check --config mirror.yaml
+
+    The command asks the daemon and the server of the copies, without Spark. It names the masked columns, and where the
+    target has their values unmasked.
+    """
+    with faults_as_exit_codes():
+        settings = settings_of(config, url=url, consumers=consumer or None, target=target)
+        from spark_sink.mirror.check_command import check_mirror  # noqa: PLC0415
+
+        found = check_mirror(settings)
+    for line in (*(f"warning: {text}" for text in found.warnings), *found.errors):
+        say_lines(line, err=True)
+    if found.errors:
+        raise typer.Exit(EXIT_INPUT)
+    if found.masked:
+        say(f"masked: {', '.join(found.masked)}")
+    count = len(settings.consumers)
+    say(f"OK: {count} consumer{'s' if count != 1 else ''} checked, no errors")
+
+
+@app.command()
 def tables(
     tables: Annotated[
         list[str] | None, typer.Argument(help="Tables, or patterns like 'shop.*'. Default: all.")
