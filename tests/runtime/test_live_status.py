@@ -116,7 +116,7 @@ def test_the_timeline_passes_every_line_on() -> None:
 def test_every_event_of_the_timeline_is_one_of_the_log_and_has_a_colour() -> None:
     root = Path(dispatcher.__file__).parent
     files = [*root.glob("*.py")]
-    for folder in ("dispatch", "leadership", "runtime", "state"):
+    for folder in ("dispatch", "leadership", "runtime", "state", "terms"):
         files += (root / folder).rglob("*.py")
     code = "".join(file.read_text(encoding="utf-8") for file in files if file.name != "timeline.py")
     assert [event for event in KINDS if f'"{event}"' not in code] == []
