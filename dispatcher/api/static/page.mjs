@@ -88,8 +88,8 @@ function App() {
       ${consumers.length === 0 && html`<p class="waiting">${snapshot.role?.role === "standby"
         ? "This daemon stands by: the consumers are on the leader's page."
         : html`The settings declare no consumer that this token may see. Add one to the section <code>consumers</code> of the settings and reload the daemon (SIGHUP),
-          for example <code>${"consumers: {shop: {mysql: \"repl@db1:3306\", password_file: repl.password, databases: [shop]}}"}</code>; or declare one over the <a href="docs">API</a>. <code>binlog-dispatcher init</code>
-          prepares a server and writes the settings.`}</p>`}
+          for example <code>${"consumers: {shop: {mysql: \"repl@db1:3306\", password_file: repl.password, databases: [shop]}}"}</code>; or declare one over the <a href="docs">API</a>. <code>binlog-dispatcher init</code> prepares
+          a server and writes the settings.`}</p>`}
       ${connections.map((connection, at) => html`<${ConnectionView} key=${`${connection.name} ${at}`} connection=${connection} rows=${rows} />`)}
       <${TimelineView} events=${events} now=${time} />
     </main>
