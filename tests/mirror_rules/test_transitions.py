@@ -258,8 +258,10 @@ def test_a_stopped_table_says_why_what_it_was_and_on_which_copy_it_goes_on(
 ) -> None:
     after = stopped(record(state), "why; what to do", 8, 9)
     assert (after.state, after.reason, after.from_lsn) == (expected, "why; what to do", 8)
-    lost = without_entries(record(state), "lost", 8, 12)
-    assert lost.state == dataclasses.replace(expected, failed=12, lost=12)
+    for applied in (8, 9):
+        lost = without_entries(record(state), "lost", 8, 12, applied)
+        is_ahead = applied > 8
+        assert lost.state == dataclasses.replace(expected, failed=12, lost=12, ahead=is_ahead)
 
 
 def test_a_fault_has_the_remedies_of_the_mirror_in_place_of_the_daemons() -> None:

@@ -452,6 +452,37 @@ _LOG = (
         Drop("state.queues.add(name, LostItem(first, last, lost.error))"),
     ),
     _mutant(
+        "columns of lost entries are forgotten",
+        "a stop says that the Delta table shows lost entries",
+        "transitions.without_entries",
+        Replace("applied > before", "False"),
+        tests=_LOST
+        + "test_columns_that_only_the_delta_table_shows_are_those_that_the_next_rows_must_have",
+    ),
+    _mutant(
+        "a skip keeps columns of lost entries",
+        "the columns of a table that shows lost entries are those of the next rows",
+        "requests._resumed",
+        If("stopped.ahead", "False"),
+        tests=_LOST
+        + "test_columns_that_only_the_delta_table_shows_are_those_that_the_next_rows_must_have",
+    ),
+    _mutant(
+        "a gap keeps columns of lost entries",
+        "the columns of a table that shows lost entries are those of the next rows",
+        "transitions.after_gap",
+        Replace("record.state.copy or record.state.ahead", "record.state.copy"),
+        tests=_LOST
+        + "test_columns_that_only_the_delta_table_shows_are_those_that_the_next_rows_must_have",
+    ),
+    _mutant(
+        "a replay forgets columns of lost entries",
+        "a replay that stops says that the Delta table shows lost entries",
+        "tasks.replay_task.ReplayTask._forward",
+        Drop("self._applied = applied"),
+        tests=_LOST + "test_a_replay_knows_that_the_delta_table_shows_an_entry_that_was_lost",
+    ),
+    _mutant(
         "a replay skips lost entries",
         "a replay stops before entries that the log has lost",
         "tasks.replay_task.ReplayTask._lost",

@@ -131,3 +131,41 @@ def test_a_change_of_the_columns_that_was_lost_begins_a_copy_again() -> None:
     made(stage, "add a b=5", "append", "lose 2", "work ReadLog", "restore")
     made(stage, "work CopyTable CopyTable", "works")
     assert table(stage, "a").word == "complete"
+
+
+AHEAD = (
+    "settings purged=partial",
+    "start",
+    "create a",
+    "insert a 1=1",
+    "append",
+    "works",
+    "add a b=5",
+    "append",
+    "work ReadLog ChangeTable",
+    "kill",
+    "lose 2",
+    "start",
+    "works",
+)
+
+
+@pytest.mark.parametrize(
+    "moves", [("ask a skip",), ("wait 60", "purge", "gap")], ids=["skip", "gap"]
+)
+def test_columns_that_only_the_delta_table_shows_are_those_that_the_next_rows_must_have(
+    moves: tuple[str, ...],
+) -> None:
+    """The job is killed between the change of the Delta table and the record of it, and then the log loses the ALTER
+    TABLE."""
+    stage = staged(*AHEAD)
+    state = table(stage, "a").state
+    assert isinstance(state, Stopped) and state.ahead
+    made(stage, *moves, "works", "insert a 2=2", "append", "works")
+    assert table(stage, "a").word == "partial" and ids(stage, "a") == {1, 2}
+
+
+def test_a_replay_knows_that_the_delta_table_shows_an_entry_that_was_lost() -> None:
+    stage = staged(*AHEAD, "restore", "ask a retry", "work StoreRecords", "lose 2", "works")
+    state = table(stage, "a").state
+    assert isinstance(state, Stopped) and state.ahead

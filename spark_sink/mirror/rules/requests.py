@@ -52,6 +52,8 @@ def _resumed(record: TableRecord, stopped: Stopped, wish: Wish) -> TableRecord:
         goal = replace(goal, exact_from=None)
     elif wish is Wish.SKIP:
         record = replace(record, from_lsn=stopped.failed)
+        if stopped.ahead:  # as above
+            record = replace(record, signature="")
     if wish in (Wish.SKIP, Wish.PARTIAL):
         goal = Live(complete=False)
     if stopped.copy is not None:

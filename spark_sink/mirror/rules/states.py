@@ -132,7 +132,8 @@ class Stopped:
 
     `failed`: the last lsn that could not be applied; `was`: the state to which the table returns; `lost`: the last lsn
     of entries that the log has lost, if any; `copy`: the replay that the stop interrupted, if any; `differs`: True if
-    the table is stopped because its rows differ from the server's.
+    the table is stopped because its rows differ from the server's; `ahead`: True if the Delta table shows some of the
+    entries that the log has lost, so that it may have other columns than the record says.
     """
 
     failed: int
@@ -140,6 +141,7 @@ class Stopped:
     lost: int | None = None
     copy: Replaying | None = None
     differs: bool = False
+    ahead: bool = False
 
     @property
     def word(self) -> TableState:

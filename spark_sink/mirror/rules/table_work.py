@@ -225,7 +225,7 @@ def next_action(
         if isinstance(work, RowRun) and not (record.is_live or record.is_dropped):
             return Leave()
         if isinstance(work, UnclearItem | GapItem | LostItem) and not record.is_live:
-            return _doubtful(record, work, context.situation)
+            return _doubtful(record, work, context.situation, facts.applied)
         if not record.folder:
             facts = replace(facts, applied=-1)
         if facts.applied is None:
@@ -238,7 +238,8 @@ def next_action(
         case StatementItem():
             return _statement(name, record, facts, work, context)
         case UnclearItem() | GapItem() | LostItem():
-            return Done() if record is None else _doubtful(record, work, context.situation)
+            now = context.situation
+            return Done() if record is None else _doubtful(record, work, now, facts.applied)
     assert_never(work)
 
 
@@ -482,8 +483,13 @@ def _delta_change(moved: Transition, lsn: int, now: Situation) -> DeltaChange | 
 
 
 def _doubtful(
-    record: TableRecord, work: UnclearItem | GapItem | LostItem, now: Situation
+    record: TableRecord,
+    work: UnclearItem | GapItem | LostItem,
+    now: Situation,
+    applied: int | None,
 ) -> Action:
+    """Returns the next action. `applied`: the lsn up to which the Delta table shows the entries; not None for a live
+    table."""
     if isinstance(record.state, Dropped):
         if not record.state.unsure:
             return Save(unsure(record), f"changes up to lsn {work.lsn} are not known")
@@ -497,9 +503,10 @@ def _doubtful(
             return Save(copied_again(record), f"gap before lsn {work.lsn}")
         case LostItem() if record.is_live:
             reason = remedies.of_fault(work.error, record.label)
+            assert applied is not None
             # Some of the entries may have been applied before they were lost.
             before = max(record.from_lsn, work.first - 1)
-            halted = without_entries(record, reason, before, work.lsn)
+            halted = without_entries(record, reason, before, work.lsn, applied)
             return Save(halted, f"lost entries from lsn {work.first}")
     return Leave()
 

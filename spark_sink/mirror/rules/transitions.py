@@ -326,12 +326,14 @@ def in_its_place(record: TableRecord) -> TableRecord:
     return replace(moved, state=replace(state, reason_before=None), reason=state.reason_before)
 
 
-def without_entries(record: TableRecord, reason: str, before: int, last: int) -> TableRecord:
+def without_entries(
+    record: TableRecord, reason: str, before: int, last: int, applied: int
+) -> TableRecord:
     """Returns the record of a table that is stopped because the log has lost its entries after the lsn `before`, up to
-    `last`."""
-    standing = stopped(record, reason, before, last)
-    assert isinstance(standing.state, Stopped)
-    return replace(standing, state=replace(standing.state, lost=last))
+    `last`. `applied`: the lsn up to which the Delta table shows the entries."""
+    after = stopped(record, reason, before, last)
+    assert isinstance(after.state, Stopped)
+    return replace(after, state=replace(after.state, lost=last, ahead=applied > before))
 
 
 def returns_to(record: TableRecord) -> Live:
@@ -419,8 +421,8 @@ def after_gap(record: TableRecord, entry: LogEntry, now: Situation) -> TableReco
     after = replace(record, epoch=epoch, reason=reason, from_lsn=entry.lsn, generated=None)
     if now.can_copy and now.policy.purged is PurgedChanges.COPY:
         return forgetting(replace(after, state=Creating(), signature=""))
-    if isinstance(record.state, Stopped) and record.state.copy is not None:
-        # The signature describes the copy, which is not in the table's place.
+    if isinstance(record.state, Stopped) and (record.state.copy or record.state.ahead):
+        # The signature describes the copy, which is not in the table's place, or columns that the table had before.
         after = replace(after, signature="")
     way = remedies.of_gap(record.label, can_copy=now.can_copy)
     partial = replace(after, state=Live(complete=False), reason=f"{reason}; {way}")

@@ -71,6 +71,7 @@ class ReplayTask(TableTask):
         self._moves = False  # True while the running work moves the folder
         self._alone = False
         self._folder = ""
+        self._applied = -1  # the lsn up to which the Delta table shows the entries
         self._taken = ""  # the folder for which this table waits, because another table has it
 
     @property
@@ -129,6 +130,7 @@ class ReplayTask(TableTask):
         if applied is None:
             self.ask(view, Ask(view.folder))
             return
+        self._applied = applied
         if not self._is_dealt_with(record, applied):
             return  # a statement that the queue executes has changed the Delta table, but not the record yet
         if self.cursor is None:
@@ -216,7 +218,8 @@ class ReplayTask(TableTask):
             return  # the queue has emptied or dropped the table; the lost entries may be older than this
         if isinstance(record.state, CatchingUp | Replaying):
             reason = remedies.of_fault(lost.error, record.label)
-            self._stand(without_entries(record, reason, cursor, last_lsn(lost.last)))
+            last = last_lsn(lost.last)
+            self._stand(without_entries(record, reason, cursor, last, self._applied))
 
     # -- actions ---------------------------------------------------------------------------------------------
 
