@@ -1,4 +1,4 @@
-"""A minute of the histories that `make simulate` plays."""
+"""Half a minute of the histories that `make simulate` plays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.simulation.played import require_no_broken_rule, trace_for_any_hash_s
 from tests.simulation.runs import SEEDS_PER_RUN, play_all
 from tests.support.commit_seed import commit_seed
 
-RUNS = 30
+RUNS = 15
 
 
 @pytest.mark.parametrize("first", [0, *(commit_seed() + n * SEEDS_PER_RUN for n in range(RUNS))])

@@ -9,7 +9,7 @@ from tests.simulation.played import require_no_broken_rule, trace_for_any_hash_s
 from tests.simulation.runs import play_all
 from tests.support.commit_seed import commit_seed
 
-RUNS = 20  # groups of seeds; the seeds of a group share a log
+RUNS = 12  # groups of seeds; the seeds of a group share a log
 
 
 @pytest.mark.parametrize("log", [0, *(commit_seed() // SEEDS_PER_LOG + n for n in range(RUNS))])

@@ -179,7 +179,7 @@ def test_the_example_shows_all_keys() -> None:
     file = ROOT / "config" / "mirror.example.yaml"
     settings = load_mirror_settings([file], {}, {"COPY_PASSWORD": "x"})
     shown = set(settings.model_fields_set)
-    shown |= {"token", "ca_file", "max_bytes_per_trigger", "catalog", "iceberg"}
+    shown |= {"token", "ca_file", "max_bytes_per_trigger", "catalog", "iceberg", "page"}
     shown |= {"mask_secret", "mask_secret_file"}
     assert shown == set(MirrorSettings.model_fields)
     assert settings.copy_from is not None
