@@ -23,7 +23,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from tests.daemon.harness import until
+from tests.daemon.harness import PASSWORD, until
 from tests.mirror.ddl_history import Change, History
 from tests.mirror.harness import MirrorJob, end_group
 from tests.mirror.lake import control_rows
@@ -93,8 +93,9 @@ class Load:
             raise
 
     def _session(self, stop: threading.Event, chance: random.Random) -> None:
-        with closing(self.server.connect(DATABASE)) as connection, connection.cursor() as cursor:
-            connection.autocommit(True)
+        # pymysql does not close the Unix socket of a server that is down, so the session is one over TCP.
+        account = self.server.connect(DATABASE, "writer", PASSWORD)
+        with closing(account) as connection, connection.cursor() as cursor:
             for statement in _LENIENT:
                 cursor.execute(statement)
             began, done = time.monotonic(), 0
@@ -215,6 +216,7 @@ def test_no_difference_is_reported_that_does_not_exist_and_each_other_is_repaire
     assert isinstance(job.server, Instance)
     history = History(SEED, TABLES, old=job.server.kind == "mysql56")
     _fill(job)
+    job.server.add_user("writer", PASSWORD, "ALL ON *.*")
     for change in history.creation():
         job.server.execute(*change.statements, database=DATABASE)
     load = Load(job.server)
