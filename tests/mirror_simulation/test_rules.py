@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
 
@@ -488,3 +489,42 @@ def test_a_drain_waits_for_a_copy_that_has_no_turn() -> None:
     assert not stage.world.mirror.at_rest()
     made(stage, "works", "wait 2", "works")
     assert stage.world.mirror.at_rest() and table(stage, "c").word == "complete"
+
+
+# -- the end of a replay -------------------------------------------------------------------------------------------
+
+
+def rest_but_rows(stage: Stage) -> None:
+    """Let all works end except commits of rows."""
+    while works := [e for e in stage.world.running() if not isinstance(e, CommitRows)]:
+        stage.world.finish(works[0])
+
+
+def written_all_the_time(stage: Stage, keys: Iterable[int]) -> None:
+    """Whenever a commit of rows ends, the log has another entry of the table."""
+    for key in keys:
+        made(stage, f"insert a {key}={key}", "append")
+        rest_but_rows(stage)
+        made(stage, "work CommitRows")
+        rest_but_rows(stage)
+
+
+def test_a_table_that_is_written_all_the_time_becomes_complete() -> None:
+    """Each step of the replay takes longer than the next entries need to arrive."""
+    stage = staged(*COPIED, "insert a 3=3", "append")
+    rest_but_rows(stage)
+    written_all_the_time(stage, range(4, 8))
+    assert table(stage, "a").word == "complete"
+    made(stage, "works")
+    assert ids(stage, "a") == set(range(1, 8))
+
+
+def test_the_queue_goes_on_if_a_replay_that_is_about_to_end_fails() -> None:
+    stage = staged(*COPIED, "insert a 3=3", "append")
+    rest_but_rows(stage)
+    written_all_the_time(stage, range(4, 5))
+    assert stage.world.mirror.state.joining
+    made(stage, "work CommitRows fails=before")
+    assert not stage.world.mirror.state.joining
+    made(stage, "insert a 5=5", "append", "works", "wait 60", "works")
+    assert table(stage, "a").word == "complete" and ids(stage, "a") == set(range(1, 6))

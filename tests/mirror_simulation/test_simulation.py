@@ -18,6 +18,12 @@ def test_no_rule_is_broken(first: int) -> None:
     require_no_broken_rule(play, range(first, first + SEEDS_PER_RUN), "tests.mirror_simulation")
 
 
+@pytest.mark.parametrize("seed", [12006532, 12016850])
+def test_no_rule_is_broken_in_rare_histories(seed: int) -> None:
+    """These histories have broken a rule once. Hardly any others reach the same states."""
+    play(seed)
+
+
 def test_plays_run_in_several_processes() -> None:
     assert list(play_all(play, 7, 3, 2)) == [(3, None)]
 

@@ -393,6 +393,7 @@ class Mirror:
         for tasks in (self._replays, self._copies):
             for table_id in [i for i, task in tasks.items() if task.ended]:
                 del cast("dict[str, Task]", tasks)[table_id]
+                self.state.joining.discard(table_id)
 
     # -- storing -----------------------------------------------------------------------------------------------
 

@@ -108,6 +108,9 @@ class MirrorState:
         self._named: dict[TableName, dict[str, None]] = {}  # ids of tables that have or had a name
         self._using: Counter[str] = Counter()  # number of works that run, by id of table
         self.unsure: set[str] = set()  # tables whose move has not ended
+        self.joining: set[str] = (
+            set()
+        )  # tables whose queues wait, because their replays are about to end
         self.unsaved: dict[str, None] = {}
         self.saving: dict[str, TableRecord] = {}
         self.unsaved_proofs: dict[str, None] = {}
@@ -271,11 +274,12 @@ class MirrorState:
         return table_id in self.unsaved or table_id in self.saving
 
     def without_place(self) -> dict[TableName, float]:
-        """Returns the names of the tables whose folder is being moved, or could not be moved. For each name, returns
-        the lsn up to which the entries of the name belong to such a table. A step of such an entry would have to wait.
-        It must not begin, because it would count as one of the `parallel` steps, and delay other tables."""
+        """Returns the names of the tables whose folder is being moved, or could not be moved, and of those whose replay
+        is about to end (`joining`). For each name, returns the lsn up to which the entries of the name belong to such a
+        table. A step of such an entry would have to wait. It must not begin, because it would count as one of the
+        `parallel` steps, and delay other tables."""
         until: dict[TableName, float] = {}
-        for record in (self.records[table_id] for table_id in self.unsure):
+        for record in map(self.records.__getitem__, {*self.unsure, *self.joining}):
             for former in record.names:
                 until[former.name] = max(former.until, until.get(former.name, 0))
             until[record.name] = math.inf

@@ -158,6 +158,8 @@ def fill(server: Server, database: str, table: str, rows: int, kind: str = "BIGI
             database=database,
         )
         have += more
+    # The size of a chunk depends on the statistics, which the server computes later, in the background.
+    server.execute(f"ANALYZE LOCAL TABLE {table}", database=database)
 
 
 def existing(server: Server, database: str, table: str) -> dict[Any, Any]:

@@ -72,6 +72,9 @@ class ReplayTask(TableTask):
         self._alone = False
         self._folder = ""
         self._applied = -1  # the lsn up to which the Delta table shows the entries
+        self._pass_to = (
+            -1
+        )  # the lsn up to which the task reads the log before it looks for later entries
         self._taken = ""  # the folder for which this table waits, because another table has it
 
     @property
@@ -132,6 +135,7 @@ class ReplayTask(TableTask):
             return
         self._applied = applied
         if not self._is_dealt_with(record, applied):
+            self._part()
             return  # a statement that the queue executes has changed the Delta table, but not the record yet
         if self.cursor is None:
             # The job may have been killed after a statement had changed the Delta table, and before the record was
@@ -174,7 +178,7 @@ class ReplayTask(TableTask):
             case Replaying(passed=passed) if cursor >= passed:
                 state.save(_in_place(record, record.state), why="copied")
                 state.doubt(self.table_id)
-            case CatchingUp(goal=goal) if cursor >= left and self._is_dealt_with(record, cursor):
+            case CatchingUp(goal=goal) if cursor >= left and self._may_end(record, cursor):
                 reason = "" if goal.complete else record.reason
                 live = replace(record, state=goal, from_lsn=cursor, reason=reason)
                 state.save(live, why="live again")
@@ -182,7 +186,16 @@ class ReplayTask(TableTask):
             case Replaying(passed=passed):
                 self._read(record, cursor, passed)
             case _ if cursor < left:
+                if cursor >= self._pass_to >= 0:
+                    state.joining.add(self.table_id)
+                self._pass_to = max(left, self._pass_to)
                 self._read(record, cursor, left)
+            case _:
+                self._part()  # the replay waits for the queues
+
+    def _part(self) -> None:
+        """Let the queues go on, which leave the table's entries in the log."""
+        self.state.joining.discard(self.table_id)
 
     def _is_dealt_with(self, record: TableRecord, cursor: int) -> bool:
         """True if the queues have executed the table's entries up to `cursor`, or left them in the log. Otherwise the
@@ -191,6 +204,12 @@ class ReplayTask(TableTask):
         return dealt_with(record.name) >= cursor and all(
             dealt_with(former.name) >= min(cursor, former.until) for former in record.names
         )
+
+    def _may_end(self, record: TableRecord, cursor: int) -> bool:
+        """True if the table may become live at `cursor`. If the record has been renamed by a later statement, which is
+        read again after a crash, the replay waits: it has to apply the statement's other effects."""
+        is_renamed_later = any(former.until > cursor for former in record.names)
+        return not is_renamed_later and self._is_dealt_with(record, cursor)
 
     def _read(self, record: TableRecord, cursor: int, to: int) -> None:
         names = list(dict.fromkeys([*(former.name for former in record.names), record.name]))
@@ -259,6 +278,7 @@ class ReplayTask(TableTask):
         self.state.update(record, why)
 
     def failed(self, failure: Failure) -> None:
+        self._part()
         if not isinstance(self.record.state, CatchingUp | Replaying):
             self.ended = True  # a statement in the queue has emptied or dropped the table
             return
