@@ -11,7 +11,7 @@ from tests.daemon.conftest import MakePair, make_pair, source_server, state_serv
 from tests.daemon.harness import until
 from tests.daemon.pair import NEVER_S, Pair, until_leads, until_stands_by
 from tests.front.attacker import Attacker, Refused
-from tests.front.fronted import tool
+from tests.front.fronted import tool, until_greets
 from tests.servers.ports import free_port
 
 __all__ = ["make_pair", "source_server", "state_server"]
@@ -26,6 +26,7 @@ class Fronts:
             daemon.settings["front"] = {"listen": f"127.0.0.1:{port}"}
         pair.start()
         until_stands_by(pair.b, pair.a)
+        until_greets(self.a)
         pair.server.execute(
             "CREATE TABLE d.t (id INT PRIMARY KEY)",
         )

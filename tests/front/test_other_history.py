@@ -13,6 +13,7 @@ from dispatcher.binlog.event.types import EventType
 from tests.daemon.conftest import MakeDaemon, Source
 from tests.daemon.harness import PASSWORD, Daemon, until
 from tests.front.attacker import Attacker, Refused
+from tests.front.fronted import until_greets
 from tests.servers import Instance, Kind
 from tests.servers.plugin import ServerFactory
 from tests.servers.ports import free_port
@@ -90,6 +91,7 @@ def test_reset(
     daemon.start()
     for name in consumers:
         until(partial(holds_log, daemon, name), "the queue has the log")
+    until_greets(port)
     attached = [
         Dump(port, "attached-file").by_file(file),
         Dump(port, "attached-gtid").by_gtid(server.mariadb),
@@ -136,6 +138,7 @@ def test_failover(server_factory: ServerFactory, make_daemon: MakeDaemon) -> Non
         {"file": settings, "gtid": settings}, front={"listen": f"127.0.0.1:{port}"}
     )
     daemon.start()
+    until_greets(port)
     by_file, by_gtid = Dump(port, "file").by_file(file, offset), Dump(port, "gtid").by_gtid(False)
     with read_on(by_file, by_gtid) as (file_end, _):
         until(lambda: (by_file.rows, by_gtid.rows) == (5, 5), "the rows of the first server")
