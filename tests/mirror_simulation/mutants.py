@@ -1394,6 +1394,14 @@ _HISTORIES = (
         tests="tests/mirror_simulation/test_history_rules.py::test_a_history_has_the_rows_of_a_copy_where_it_stands",
     ),
     _mutant(
+        "a copy at an lsn that its history has",
+        "a history is compared with a copy under an lsn that it does not have yet",
+        "tasks.history_task.HistoryTask._due_at",
+        If("compared < copied <= self._committed", "False"),
+        tests="tests/mirror_simulation/test_history_rules.py"
+        "::test_a_history_is_compared_with_a_copy_made_at_an_lsn_that_it_already_has",
+    ),
+    _mutant(
         "a history is not compared with a copy",
         "behind a copy a history is compared with the table",
         "tasks.history_task._copied_at",

@@ -18,7 +18,7 @@ def test_no_rule_is_broken(first: int) -> None:
     require_no_broken_rule(play, range(first, first + SEEDS_PER_RUN), "tests.mirror_simulation")
 
 
-@pytest.mark.parametrize("seed", [12006532, 12016850])
+@pytest.mark.parametrize("seed", [12006532, 12016850, 13012016])
 def test_no_rule_is_broken_in_rare_histories(seed: int) -> None:
     """These histories have broken a rule once. Hardly any others reach the same states."""
     play(seed)

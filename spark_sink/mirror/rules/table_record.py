@@ -80,10 +80,10 @@ class TableRecord:
     the newest handled request that named the table's id; `answered`: ids of handled requests for copies, by the
     requested name; `names`: former names; `copied_at`: for a table, the lsn at which the last copy was equal to the
     server's table, or, after a repair, the lsn at which the history has to be compared with the table; for a history,
-    the `copied_at` of its table at the last comparison; `conflict`: if the table was copied because its columns
-    differed from those in the log, this difference; `metadata`, `deletion_vectors`: which metadata columns the Delta
-    table has, and whether it has deletion vectors; `registered`: the table's name in the catalog; `refused`: why the
-    catalog does not have the wanted name; `history`: True for the record of a history; `generated`: the table's
+    the lsn at which it was last compared with a copied or repaired table; `conflict`: if the table was copied because
+    its columns differed from those in the log, this difference; `metadata`, `deletion_vectors`: which metadata columns
+    the Delta table has, and whether it has deletion vectors; `registered`: the table's name in the catalog; `refused`:
+    why the catalog does not have the wanted name; `history`: True for the record of a history; `generated`: the table's
     generated columns, None if they are not known.
     """
 

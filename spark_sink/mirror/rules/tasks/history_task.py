@@ -55,7 +55,7 @@ from spark_sink.mirror.schema.statements import (
     TruncateTable,
     effects_of,
 )
-from spark_sink.mirror.values.entries import append_of
+from spark_sink.mirror.values.entries import append_of, last_lsn
 from spark_sink.mirror.values.names import TableName
 
 STEP_BYTES_MAX = 4 << 20  # bytes of the log in one step; the driver decodes them
@@ -69,13 +69,15 @@ def can_begin_with(mirrored: TableRecord | None) -> bool:
 
 class HistoryTask(Task):
     """`cursor`: the lsn up to which the log is applied to the history, None until the task has read the recorded lsn
-    from the Delta table. The task ends only with the job."""
+    from the Delta table. `_committed`: the recorded lsn, -1 if there is none; known when `cursor` is known. The task
+    ends only with the job."""
 
     def __init__(self, state: MirrorState, table_id: str) -> None:
         super().__init__(state)
         self.table_id = table_id
         self.name: TableName = state.records[table_id].name
         self.cursor: int | None = None
+        self._committed = -1
         self._items: list[WorkItem] = []
         self._compare_at: int | None = None  # the lsn of the entry at which a comparison is due
 
@@ -113,13 +115,13 @@ class HistoryTask(Task):
 
     def _ask(self, record: TableRecord) -> None:
         if not record.folder:
-            self.cursor, self.wants_turn = record.from_lsn, True
+            self._committed, self.cursor, self.wants_turn = -1, record.from_lsn, True
             return
 
         def asked(answer: Answer) -> None:
             assert isinstance(answer, TableAsked)
-            recorded = -1 if answer.facts.applied is None else answer.facts.applied
-            self.cursor = max(recorded, self.record.from_lsn)
+            self._committed = -1 if answer.facts.applied is None else answer.facts.applied
+            self.cursor = max(self._committed, self.record.from_lsn)
 
         self.begin(
             [self.table_id], lambda run: AskTable(run, self.table_id, record.folder, False), asked
@@ -172,7 +174,7 @@ class HistoryTask(Task):
         if self._is_lost(cursor):
             self._compare(to, None)
             return
-        copied = _copied_at(mirrored, self.name)
+        copied = self._due_at(mirrored)
         if self._compare_at is not None:
             self._compare(self._compare_at, None)
             return
@@ -186,10 +188,22 @@ class HistoryTask(Task):
     def _is_copied_here(
         self, record: TableRecord, mirrored: TableRecord | None, cursor: int
     ) -> bool:
-        """True if the history has reached the lsn of the last copy or repair of its table, but was not yet compared
-        with the table at this lsn."""
+        """True if the history has reached the lsn at which it has to be compared with its table after the table's last
+        copy or repair, but was not yet compared with the table at this lsn."""
         compared = -1 if record.copied_at is None else record.copied_at
-        return compared < cursor == _copied_at(mirrored, self.name)
+        return compared < cursor == self._due_at(mirrored)
+
+    def _due_at(self, mirrored: TableRecord | None) -> int:
+        """Returns the lsn at which the history has to be compared with its table after the table's last copy or repair;
+        -1 if the table was neither copied nor repaired under this name.
+
+        This is `copied_at` of the table. But if the history already has a commit with this lsn from before the copy, a
+        second commit with the same lsn would do nothing. Then it is the end of the next append."""
+        copied = _copied_at(mirrored, self.name)
+        compared = -1 if self.record.copied_at is None else self.record.copied_at
+        if compared < copied <= self._committed:
+            return last_lsn(append_of(copied) + 1)
+        return copied
 
     def _read(self, cursor: int, to: int, copied: int) -> None:
         def read(answer: Answer) -> None:
@@ -261,7 +275,7 @@ class HistoryTask(Task):
         if self._named():
 
             def written(_: Answer) -> None:
-                self.failures = 0
+                self.failures, self._committed = 0, lsn
                 self._reached(lsn, count)
 
             self.begin([self.table_id], effect, written)
@@ -281,12 +295,12 @@ class HistoryTask(Task):
             return
         mirrored = self.state.find(self.name, lsn + 1)
         used = [self.table_id, *([mirrored.table_id] if mirrored else [])]
-        copied = _copied_at(mirrored, self.name)
+        copied = self._due_at(mirrored)
         if not all(map(self.state.is_free, used)):
             return
 
         def compared(_: Answer) -> None:
-            self.failures = 0
+            self.failures, self._committed = 0, lsn
             self.cursor, self._compare_at = lsn, None
             self._items = [item for item in self._items if item.lsn > lsn]
             after = replace(self.record, from_lsn=lsn)
