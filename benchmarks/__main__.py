@@ -47,6 +47,7 @@ from tests.servers import Instance
 
 HERE = Path(__file__).parent
 COMMITTED = HERE / "report.json"
+QUIET_LOAD = 0.3
 QUICK = HERE.parent / ".cache" / "bench" / "report.json"
 
 
@@ -97,6 +98,11 @@ def main() -> int:
     options = parser.parse_args()
     complete = options.full and not options.only and options.scale >= 1
     path = options.report or (COMMITTED if complete else QUICK)
+    if path == COMMITTED and (load := os.getloadavg()[0]) >= QUIET_LOAD:
+        parser.error(
+            f"the load of this machine is {load:.1f}, and the figures of {COMMITTED.name} are for a load below"
+            f" {QUIET_LOAD}: end other programs, or write the figures elsewhere by --report FILE"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     # Compile the modules, as pip does when it installs them. Otherwise, if Python may not write compiled files, each
     # start of a daemon would compile them again.

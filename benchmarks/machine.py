@@ -23,7 +23,17 @@ def machine() -> dict[str, str]:
         "memory": f"{int(memory[1]) / 2**20:.0f} GiB" if memory else "unknown",
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "load before": f"{os.getloadavg()[0]:.1f}",
+        "commit": _commit(),
     }
+
+
+def _commit() -> str:
+    """Returns the commit that is measured, with "+" if files differ from it; "unknown" outside of a repository."""
+    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=8", "--dirty=+"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
 
 
 def versions() -> dict[str, str]:

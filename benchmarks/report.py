@@ -126,7 +126,8 @@ def machine_line(report: Report) -> str:
 
 def _machine(facts: Mapping[str, str]) -> str:
     cores = f"{facts['cores']} cores of {facts['processor']}, {facts['memory']}"
-    return f"{cores}, load {facts['load before']} before"
+    commit = f", commit {facts['commit']}" if "commit" in facts else ""
+    return f"{cores}, load {facts['load before']} before{commit}"
 
 
 def series_table(report: Report, part: str) -> str:

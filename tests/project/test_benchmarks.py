@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import __main__ as benchmark_command
 from benchmarks import limits, two_daemons
 from benchmarks import report as pages
 from benchmarks.figures import LogFacts, NotRun, Report, Run, Target
@@ -74,6 +75,28 @@ def test_the_line_of_the_machine_counts_the_rounds() -> None:
     run.series("transport", "bulk", "relay", "wall", "s", [1.0] * 5)
     run.series("memory", "", "idle", "resident", "MB", [1.0])
     assert pages.machine_line(run.report).startswith("All logs, 1 to 5 rounds; 2 cores of A, 8 GiB")
+
+
+def test_the_line_of_the_machine_names_the_commit() -> None:
+    facts = {
+        "cores": "2",
+        "processor": "A",
+        "memory": "8 GiB",
+        "load before": "0.1",
+        "commit": "c1",
+    }
+    report = Report("full", facts, {"MySQL": "9.7", "Python": "3.11"})
+    assert "load 0.1 before, commit c1; MySQL 9.7" in pages.machine_line(report)
+
+
+def test_a_busy_machine_writes_no_figures_of_the_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0.0, 0.0))
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--full"])
+    with pytest.raises(SystemExit, match="2"):
+        benchmark_command.main()
+    assert "the load of this machine is 0.5" in capsys.readouterr().err
 
 
 def test_parts_of_another_run_replace_those_of_the_report() -> None:
