@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from dispatcher.binlog.sql.lexer import NotUnderstoodError, SqlToken, SqlTokens
@@ -197,14 +198,19 @@ class _Choice:
 
 
 class Form:
-    """One form. `text`: the form as this module's docstring describes it; docs/schema-changes.md lists it."""
+    """One form. `text`: the form as this module's docstring describes it; docs/schema-changes.md lists it. It is parsed
+    at its first use, because many programs that import the forms never see a statement."""
 
     def __init__(self, text: str, slots: Mapping[str, Slot]) -> None:
         self.text = text
-        self._pieces = _PIECES.findall(text)
         self._slots = slots
-        self._form = self._alternatives(())[0]
-        assert not self._pieces, f"{text}: {self._pieces}"
+
+    @cached_property
+    def _form(self) -> _Sequence:
+        self._pieces: list[str] = _PIECES.findall(self.text)
+        form = self._alternatives(())[0]
+        assert not self._pieces, f"{self.text}: {self._pieces}"
+        return form
 
     def _alternatives(self, ends: tuple[str, ...]) -> tuple[_Sequence, ...]:
         found, parts = list[_Sequence](), list[_Part]()
@@ -251,11 +257,15 @@ class Forms:
     """Several forms. The first form that may begin with the next words is chosen."""
 
     def __init__(self, forms: Iterable[Form]) -> None:
-        self._by_word: dict[str, list[Form]] = {}
         self.forms = tuple(forms)
+
+    @cached_property
+    def _by_word(self) -> dict[str, list[Form]]:
+        found: dict[str, list[Form]] = {}
         for form in self.forms:
             for word in form.first_words():
-                self._by_word.setdefault(word, []).append(form)
+                found.setdefault(word, []).append(form)
+        return found
 
     def chosen(self, tokens: SqlTokens) -> Form | None:
         following = tokens.peek()

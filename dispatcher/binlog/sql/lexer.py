@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from string import ascii_lowercase, ascii_uppercase
 from typing import NamedTuple
 
@@ -94,7 +95,8 @@ def _quotes(*, ansi_quotes: bool, plain_backslash: bool) -> tuple[str, str]:
     return rf"{_BACKTICKS}`", rf"{one}' | {two}\""
 
 
-def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
+@cache
+def _lexicon(ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
     """Return the pattern of one token. `_OPEN` describes the group `open`."""
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     return re.compile(
@@ -111,7 +113,8 @@ def _lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
     )
 
 
-def _clause_lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
+@cache
+def _clause_lexicon(ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
     """Returns the pattern of one piece in the search for a comma outside brackets. The pattern matches as many
     characters as possible."""
     other = rf"(?!{_FOREIGN})[^`'\"(),\#*/\-]"
@@ -129,7 +132,8 @@ def _clause_lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[s
     )
 
 
-def _group_lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
+@cache
+def _group_lexicon(ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
     """Returns the pattern of one piece in the search for a closing bracket. Only brackets and quotes matter there."""
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     other = rf"(?!{_FOREIGN})[^`'\"()\#/\-]"
@@ -145,7 +149,8 @@ def _group_lexicon(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[st
     )
 
 
-def _unmarked_text(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
+@cache
+def _unmarked_text(ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
     """Returns the pattern of text up to a comment that the server may execute, `*/`, or an unclosed quote."""
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     return re.compile(
@@ -154,28 +159,10 @@ def _unmarked_text(*, ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[st
     )
 
 
-_MODES = [(ansi, plain) for ansi in (False, True) for plain in (False, True)]
-_LEXICONS = {
-    (ansi, plain): _lexicon(ansi_quotes=ansi, plain_backslash=plain) for ansi, plain in _MODES
-}
-_CLAUSE_LEXICONS = {
-    (ansi, plain): _clause_lexicon(ansi_quotes=ansi, plain_backslash=plain)
-    for ansi, plain in _MODES
-}
-
-
-_GROUP_LEXICONS = {
-    (ansi, plain): _group_lexicon(ansi_quotes=ansi, plain_backslash=plain) for ansi, plain in _MODES
-}
-_UNMARKED_TEXTS = {
-    (ansi, plain): _unmarked_text(ansi_quotes=ansi, plain_backslash=plain) for ansi, plain in _MODES
-}
-
-
 def end_of_unmarked_text(query: str, at: int, sql_mode: int) -> int:
     """Return the offset of the first of these at or after `at`: a comment that the server may execute, a `*/` outside a
     comment, an unclosed quote, or the end of the statement."""
-    pattern = _UNMARKED_TEXTS[bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)]
+    pattern = _unmarked_text(bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES))
     match = pattern.match(query, at)
     assert match is not None  # it also matches ""
     return match.end()
@@ -247,8 +234,8 @@ class SqlTokens:
         self.altered: Name | None = None  # the table whose columns may be qualified by its name
         self.facts = statement.facts
         modes = bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)
-        self._lexicon, self._clauses = _LEXICONS[modes], _CLAUSE_LEXICONS[modes]
-        self._groups = _GROUP_LEXICONS[modes]
+        self._lexicon, self._clauses = _lexicon(*modes), _clause_lexicon(*modes)
+        self._groups = _group_lexicon(*modes)
         self.offset = at  # the offset after the last token that the caller consumed
         # To a session whose character set is not UTF-8, a no-break space may be a blank.
         self.complete = "\xa0" not in query or charset_of(self.facts.client) in _UTF8
