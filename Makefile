@@ -66,6 +66,10 @@ release: jars servers
 	@rm -rf dist .cache/dist
 	@$(PY) -m build -q -o dist && $(PY) -m build -q -o .cache/dist
 	@diff -r dist .cache/dist
+	@deploy/setup.sh sbom
+	@for image in daemon spark; do \
+		PYTHONWARNINGS=ignore::UserWarning .cache/sbom/bin/cyclonedx-py requirements deploy/$$image.lock --pyproject pyproject.toml \
+			--output-reproducible -o dist/binlog-dispatcher-$$image.cdx.json || exit 1; done
 	@$(PY) -m deploy.release dist
 	$(PY) -m pytest -q -m "" tests/deploy/test_packaging.py
 
@@ -193,6 +197,7 @@ lock: setup
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group fuzz -o deploy/fuzz.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group bench -c requirements.lock -o deploy/bench.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group docs -o deploy/docs.lock
+	$(subst pyproject.toml,,$(UV_COMPILE)) --group sbom -o deploy/sbom.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group notebook -c requirements.lock -o deploy/notebook.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group moto -o deploy/moto.lock
 	$(subst pyproject.toml,,$(UV_COMPILE)) --group readers -o deploy/readers.lock

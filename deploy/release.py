@@ -1,10 +1,14 @@
 """Lists what the built archives contain, by folder, and checks that they contain nothing that does not belong there.
+Also checks that the SBOMs (CycloneDX, in JSON) name each package of the images.
 
-`make release` calls it after the build. Exit code 1 if an archive is missing or has a file that it must not have.
+`make release` calls it after the build. Exit code 1 if an archive or an SBOM is missing, if an archive has a file that
+it must not have, or if an SBOM does not list the packages of its lock.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 import tarfile
 import zipfile
@@ -15,6 +19,9 @@ from pathlib import Path
 _EXCLUDED = ("benchmarks/",)
 _ARCHIVES = (".whl", ".gz", ".jar")
 _FILE_BYTES_MAX = 1 << 20
+_LOCKS = Path(__file__).parent
+IMAGES = ("daemon", "spark")  # deploy/NAME.lock lists the packages of an image
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)", re.MULTILINE)
 
 
 def contents(archive: Path) -> dict[str, int]:
@@ -32,6 +39,16 @@ def misplaced(files: dict[str, int]) -> list[str]:
     found += [f"{name}: an archive" for name in files if name.endswith(_ARCHIVES)]
     large = {name: size for name, size in files.items() if size > _FILE_BYTES_MAX}
     return found + [f"{name}: {size:,} bytes" for name, size in large.items()]
+
+
+def unlisted(image: str, sbom: str) -> list[str]:
+    """Returns how the components of an SBOM differ from the packages of an image's lock, a text for each package."""
+    pinned = set(_PIN.findall((_LOCKS / f"{image}.lock").read_text(encoding="utf-8")))
+    listed = {(one["name"], one["version"]) for one in json.loads(sbom)["components"]}
+    lacking = [f"{name} {version} is not listed" for name, version in sorted(pinned - listed)]
+    return lacking + [
+        f"{name} {version} is not in the lock" for name, version in sorted(listed - pinned)
+    ]
 
 
 def main(folder: Path) -> int:
@@ -52,6 +69,14 @@ def main(folder: Path) -> int:
         print(f"{archive.name}: {archive.stat().st_size:,} bytes, {len(files)} files")
         for top, size in sizes.most_common():
             print(f"  {top:44}{counts[top]:6} files{size:14,} bytes")
+    for image in IMAGES:
+        sbom = folder / f"binlog-dispatcher-{image}.cdx.json"
+        if not sbom.is_file():
+            faults.append(f"{sbom.name}: is missing")
+            continue
+        text = sbom.read_text(encoding="utf-8")
+        faults += [f"{sbom.name}: {fault}" for fault in unlisted(image, text)]
+        print(f"{sbom.name}: {len(json.loads(text)['components'])} packages")
     print("\n".join(faults), file=sys.stderr)
     return 1 if faults else 0
 

@@ -185,9 +185,12 @@ need_notebook() { need_folder notebook; }
 # Makes a web site of the documentation.
 need_docs() { need_folder docs; }
 
+# Lists packages in CycloneDX's format.
+need_sbom() { need_folder sbom; }
+
 for name in "$@"; do
     case $name in
-    venv | java | npm | mirror | systemd | helm | compose | chromium | debootstrap | moto | readers | notebook | docs | maven | postgres) "need_$name" ;;
-    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose, chromium, debootstrap, moto, readers, notebook, docs, maven or postgres" ;;
+    venv | java | npm | mirror | systemd | helm | compose | chromium | debootstrap | moto | readers | notebook | docs | sbom | maven | postgres) "need_$name" ;;
+    *) fail "unknown argument '$name'; use venv, java, npm, mirror, systemd, helm, compose, chromium, debootstrap, moto, readers, notebook, docs, sbom, maven or postgres" ;;
     esac
 done

@@ -67,7 +67,7 @@ def test_the_lock_holds_every_declared_requirement() -> None:
         "requirements.lock",
         *(
             f"deploy/{name}.lock"
-            for name in ("fuzz", "bench", "notebook", "docs", "moto", "readers")
+            for name in ("fuzz", "bench", "notebook", "docs", "sbom", "moto", "readers")
         ),
     )
     pinned = {re.split(r"==", requirement)[0] for lock in locks for requirement in pins(lock)}
