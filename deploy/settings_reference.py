@@ -25,6 +25,7 @@ _ABOUT = {
     "state": "A change of these settings needs a restart.",
     "log": "",
     "mqtt": "Without this section nothing is published.",
+    "webhook": "Without this section no event is sent ([webhook.md](webhook.md)). It needs `secret_file` or `secret`.",
 }  # fmt: skip
 
 

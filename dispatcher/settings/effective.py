@@ -12,7 +12,7 @@ from dispatcher.settings.model import ConsumerSettings, LimitSettings, SourceSet
 from dispatcher.settings.reference import NONE, REQUIRED, SettingReference, daemon_settings
 from dispatcher.yaml_settings.source import KeyPath, Tree
 
-_SECRETS = frozenset({"password", "token"})
+_SECRETS = frozenset({"password", "token", "secret"})
 _HIDDEN = "(hidden)"
 _DEFAULT = "default"
 _ABSENT = object()
@@ -28,7 +28,11 @@ class EffectiveSetting(NamedTuple):
 
 
 _NAMED: dict[str, type[BaseModel]] = {"consumers": ConsumerSettings, "sources": SourceSettings}
-_OPTIONAL = ("front", "mqtt")  # without the section, the daemon runs without this function
+_OPTIONAL = (
+    "front",
+    "mqtt",
+    "webhook",
+)  # without the section, the daemon runs without this function
 
 
 def effective_settings(tree: Tree) -> Iterator[EffectiveSetting]:

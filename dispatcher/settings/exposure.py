@@ -17,7 +17,7 @@ from dispatcher.yaml_settings.section import HostPort
 from dispatcher.yaml_settings.server import MysqlTlsSettings
 from dispatcher.yaml_settings.source import KeyPath, Tree
 
-_SECRET_FILE_KEYS = frozenset({"password_file", "token_file", "key"})
+_SECRET_FILE_KEYS = frozenset({"password_file", "token_file", "secret_file", "key"})
 
 
 def warnings_of(tree: Tree) -> tuple[str, ...]:

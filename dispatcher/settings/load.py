@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ from dispatcher.settings.model import (
     StateSettings,
 )
 from dispatcher.settings.mqtt import MqttSettings
+from dispatcher.settings.webhook import WebhookSettings
 from dispatcher.yaml_settings.section import parse_listen
 from dispatcher.yaml_settings.server import SET_ELSEWHERE
 from dispatcher.yaml_settings.source import EXPECTED_MAPPING, KeyPath, Tree, read_sources
@@ -68,7 +70,17 @@ def read_tree(
 def validated_settings(tree: Tree) -> Settings:
     """Validate settings that were read. Raises `SettingsError` with all errors."""
     values = tree.values
-    sections = ("defaults", "consumers", "sources", "api", "front", "state", "log", "mqtt")
+    sections = (
+        "defaults",
+        "consumers",
+        "sources",
+        "api",
+        "front",
+        "state",
+        "log",
+        "mqtt",
+        "webhook",
+    )
     for key in values:
         if key not in sections:
             tree.report((key,), f"unknown key{_section_meant(key, values[key], sections)}")
@@ -78,11 +90,15 @@ def validated_settings(tree: Tree) -> Settings:
     api = read_section(tree, ("api",), ApiSettings, values.get("api"))
     state = read_section(tree, ("state",), StateSettings, values.get("state"))
     log = read_section(tree, ("log",), LogSettings, values.get("log"))
-    mqtt = front = None
+    mqtt = front = webhook = None
     if "front" in values:
         front = read_section(tree, ("front",), FrontSettings, values["front"], required=True)
     if "mqtt" in values:
         mqtt = read_section(tree, ("mqtt",), MqttSettings, values["mqtt"], required=True)
+    if "webhook" in values:
+        webhook = read_section(
+            tree, ("webhook",), WebhookSettings, values["webhook"], required=True
+        )
     _check_connections(tree, consumers, sources)
     _check_names(tree, consumers, sources)
     _check_mqtt(tree, consumers)
@@ -99,7 +115,8 @@ def validated_settings(tree: Tree) -> Settings:
     raise_findings(tree)
     # If a section is None, it has findings.
     assert api is not None and state is not None and log is not None
-    warnings = (*warnings_of(tree), *(mqtt.warnings if mqtt is not None else ()))
+    sections_warnings = (each.warnings for each in (mqtt, webhook) if each is not None)
+    warnings = (*warnings_of(tree), *chain.from_iterable(sections_warnings))
     return Settings(
         consumers=consumers,
         sources=sources,
@@ -108,6 +125,7 @@ def validated_settings(tree: Tree) -> Settings:
         state=state,
         log=log,
         mqtt=mqtt,
+        webhook=webhook,
         warnings=warnings,
     )
 

@@ -33,6 +33,7 @@ from dispatcher.model.subscription import (
 from dispatcher.settings.api import ApiSettings
 from dispatcher.settings.front import FrontSettings
 from dispatcher.settings.mqtt import ConsumerMqttSettings, MqttSettings
+from dispatcher.settings.webhook import WebhookSettings
 from dispatcher.yaml_settings.section import HostPort, SettingsSection, secret_of
 from dispatcher.yaml_settings.server import MysqlSettings, MysqlTlsSettings
 from dispatcher.yaml_settings.values import (
@@ -563,6 +564,7 @@ class Settings(SettingsSection):
     state: StateSettings = StateSettings()
     log: LogSettings = LogSettings()
     mqtt: MqttSettings | None = None  # None: the daemon publishes nothing
+    webhook: WebhookSettings | None = None  # None: the daemon sends no events
     warnings: tuple[str, ...] = ()  # each text says what is risky and what to do
 
     def secrets(self) -> tuple[str, ...]:
@@ -571,6 +573,7 @@ class Settings(SettingsSection):
         passwords = (each.secret for each in connections if each.mysql is not None)
         tokens = (token.secret for token in self.api.tokens)
         broker = self.mqtt.secret if self.mqtt is not None else None
+        receiver = self.webhook.secret_text if self.webhook is not None else None
         store = self.state.secret if self.state.mysql is not None else None
-        others = (secret for secret in (broker, store) if secret)
+        others = (secret for secret in (broker, receiver, store) if secret)
         return tuple(dict.fromkeys((*passwords, *tokens, *others)))

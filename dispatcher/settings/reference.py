@@ -23,6 +23,7 @@ from dispatcher.settings.model import (
     StateSettings,
 )
 from dispatcher.settings.mqtt import BrokerAddress, MqttSettings
+from dispatcher.settings.webhook import WebhookSettings
 from dispatcher.yaml_settings.section import HostPort, SettingsSection
 from dispatcher.yaml_settings.server import MysqlSettings
 from dispatcher.yaml_settings.values import WrittenAs
@@ -80,6 +81,7 @@ def daemon_settings() -> Iterator[SettingReference]:
         ("state", StateSettings, ()),
         ("log", LogSettings, ()),
         ("mqtt", MqttSettings, ()),
+        ("webhook", WebhookSettings, ()),
     ):
         yield from section_settings(section, model, without=tuple(without))
 

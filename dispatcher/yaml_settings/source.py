@@ -29,6 +29,7 @@ _PATH_KEYS = frozenset(
     {
         "password_file",
         "token_file",
+        "secret_file",
         "ca_file",
         "path",
         "spill_path",
@@ -38,11 +39,11 @@ _PATH_KEYS = frozenset(
         "server_public_key",
     }
 )
-_SECRET_KEYS = frozenset({"password", "token"})
+_SECRET_KEYS = frozenset({"password", "token", "secret"})
 # In an environment variable the values of these keys may be a YAML list or mapping on one line.
 _STRUCTURED_KEYS = frozenset(
     {"databases", "tables", "exclude_tables", "start", "tls", "tokens", "consumers", "include", "exclude", "conf",
-     "proxies", "names"}
+     "proxies", "names", "events"}
 )  # fmt: skip
 _VARIABLE = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

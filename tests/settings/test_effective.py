@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dispatcher.settings.effective import effective_settings
 from dispatcher.settings.load import read_tree, validated_settings
+from tests.support.webhook_receiver import new_secret
 
 
 def test_merged_settings_name_their_origins_and_hide_secrets(tmp_path: Path) -> None:
@@ -19,6 +20,7 @@ def test_merged_settings_name_their_origins_and_hide_secrets(tmp_path: Path) -> 
         "api:\n"
         "  tokens: [{token: sehr-geheimes-token, consumers: all}]\n"
         "mqtt: {url: 'mqtt://broker', name: me}\n"
+        f"webhook: {{url: 'https://h/', secret: {new_secret('a')}}}\n"
     )
     second.write_text("consumers:\n  shop:\n    databases: ['shop_*', crm]\n")
     environment = {"DISPATCHER__CONSUMERS__SHOP__ON_PURGED": "latest"}
@@ -41,6 +43,8 @@ def test_merged_settings_name_their_origins_and_hide_secrets(tmp_path: Path) -> 
     assert shown["api.tokens.0.token"] == ("(hidden)", f"{first}:7")
     assert shown["api.tokens.0.consumers"] == ("all", f"{first}:7")
     assert shown["mqtt.qos"] == ("1", "default")
+    assert shown["webhook.secret"] == ("(hidden)", f"{first}:9")
+    assert shown["webhook.max_queued_events"] == ("10000", "default")
     assert not any(path.startswith("front.") for path in shown)
     assert not {"consumers.old.tls.mode", "consumers.shop.files.follow"} & shown.keys()
     assert not [value for value, _ in shown.values() if "geheim" in value]

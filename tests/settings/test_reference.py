@@ -32,6 +32,7 @@ def test_every_setting_has_a_meaning() -> None:
         ("api.tokens[].consumers", "`all` or list of text", "required", "", ""),
         ("api.max_bytes_in_request", "size", "1MiB", "bytes", "4KiB to 1GiB"),
         ("mqtt.url", "`mqtt://host:port`", "required", "", ""),
+        ("webhook.url", "`https://host/path`", "required", "", ""),
     ],
 )
 def test_a_setting_is_described(

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 LENGTH_MIN = 6  # a shorter secret may be a part of other words
-_INLINE, _FILES = {"password", "token"}, {"password_file", "token_file"}
+_INLINE, _FILES = {"password", "token", "secret"}, {"password_file", "token_file", "secret_file"}
 _OUTPUT = frozenset({"stderr", "stdout", "output", "log"})  # and *.log
 
 
