@@ -184,6 +184,7 @@ class Daemon:
             store_path=settings.state.path if state is not None else None,
             spill=lambda: (spill.bytes, settings.state.max_bytes_in_spill),
             mqtt=self._announcements.counts,
+            webhook=self._announcements.webhook_counts,
             role=serving.role,
             settings_different=self._count_differences,
         )

@@ -104,6 +104,14 @@ def _of_tls(settings: Settings, warnings: list[str]) -> Iterator[BinlogError]:
                 warnings += [warning] if warning else []
         except BinlogError as error:
             yield error
+    if settings.webhook is not None and settings.webhook.encrypted:
+        from dispatcher.telemetry.webhook.request import receiver_tls  # noqa: PLC0415
+
+        try:
+            receiver_tls(settings.webhook)
+        except OSError as error:
+            remedy = "set webhook.tls.ca to the PEM file of an authority"
+            yield BinlogError(ErrorKind.SETTINGS, f"webhook.tls.ca: {error}", remedy=remedy)
     if settings.mqtt is not None and settings.mqtt.url.tls:
         from dispatcher.telemetry.mqtt.publisher import tls_context  # noqa: PLC0415
 

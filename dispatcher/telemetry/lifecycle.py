@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from dispatcher.model.lifecycle_kinds import LifecycleKind
+
 # Maps a line of the log to the kind of its event. docs/mqtt.md describes each kind.
-EVENTS = {
+EVENTS: Mapping[str, LifecycleKind] = {
     "attached": "attached",
     "detached": "detached",
     "queue forgotten, all queues are full": "detached",
@@ -40,7 +42,7 @@ class LifecycleEvent:
     `details`: the fields of the log's line, which contain no values of rows.
     """
 
-    kind: str
+    kind: LifecycleKind
     at_s: float  # since 1970 UTC
     connection: str = ""
     consumer: str = ""
@@ -67,11 +69,11 @@ class AnnouncingLog:
         if (kind := EVENTS.get(event)) is not None:
             self._announce_line(kind, fields)
 
-    def daemon(self, kind: str, **details: Any) -> None:
+    def daemon(self, kind: LifecycleKind, **details: Any) -> None:
         """Announce an event of the daemon: `started`, `stopped`, `reloaded` or `reload_failed`."""
         self._announce(kind, details=details)
 
-    def _announce_line(self, kind: str, fields: dict[str, Any]) -> None:
+    def _announce_line(self, kind: LifecycleKind, fields: dict[str, Any]) -> None:
         connection, consumer = str(fields.pop("client", "")), str(fields.pop("consumer", ""))
         place = connection, fields.get("dispatcher")
         if kind == "connected" and place in self._disconnected:
@@ -88,7 +90,7 @@ class AnnouncingLog:
 
     def _announce(
         self,
-        kind: str,
+        kind: LifecycleKind,
         connection: str = "",
         consumer: str = "",
         details: Mapping[str, Any] | None = None,

@@ -236,6 +236,17 @@ MQTT_DROPPED = TimedSpec(
     "Messages that the daemon dropped because too many messages waited for the broker.",
     ("kind",),
 )
+WEBHOOK_UP = TimedSpec(
+    "webhook_up",
+    "0 if the receiver has not accepted the last request, else 1; no sample: the settings have no section webhook.",
+)
+WEBHOOK_DELIVERED = TimedSpec("webhook_delivered_total", "Events that the receiver has accepted.")
+WEBHOOK_DROPPED = TimedSpec(
+    "webhook_dropped_total",
+    "Events that the daemon dropped: `queue_full`: too many events waited; `given_up`: the receiver did not accept the"
+    " event.",
+    ("reason",),
+)
 FRONT_CONNECTIONS = TimedSpec(
     "front_connections",
     "Open connections of replication clients; no sample: the settings have no section front.",
@@ -250,7 +261,8 @@ BUILD = TimedSpec("build_info", "Version of the daemon.", ("version",))
 TIMED = (
     LEADS, TERM, SETTINGS_DIFFERENT, LOGINS, FAULTS, FLUSH, DELIVERY, REQUESTS, COMMITS, STORE_ERRORS, STORE_QUEUE,
     STORE_UP, STORE_BYTES, STORE_FREE, LOOP_LAG, SPILL_BYTES, SPILL_LIMIT, MEMORY_LIMIT, RELOADED, MQTT_CONNECTED,
-    MQTT_CONNECTS, MQTT_PUBLISHED, MQTT_DROPPED, FRONT_CONNECTIONS, FRONT_LOGINS, FRONT_REFUSED, BUILD,
+    MQTT_CONNECTS, MQTT_PUBLISHED, MQTT_DROPPED, WEBHOOK_UP, WEBHOOK_DELIVERED, WEBHOOK_DROPPED, FRONT_CONNECTIONS,
+    FRONT_LOGINS, FRONT_REFUSED, BUILD,
 )  # fmt: skip
 
 
@@ -260,6 +272,14 @@ class MqttCounts(NamedTuple):
     connected: bool
     connects: int
     published: int
+    dropped: Mapping[str, int]
+
+
+class WebhookCounts(NamedTuple):
+    """`up`: False if the last request failed; `dropped`: the number of dropped events by reason."""
+
+    up: bool
+    delivered: int
     dropped: Mapping[str, int]
 
 
@@ -290,6 +310,7 @@ class Measured:
     loop_lag: Durations = field(default_factory=lambda: Durations(SHORT_S))
     reloaded: bool = True
     mqtt: Callable[[], MqttCounts | None] = lambda: None
+    webhook: Callable[[], WebhookCounts | None] = lambda: None
     front: Callable[[], FrontTotals | None] = lambda: None
     role: Callable[[], Role | None] = lambda: None
     settings_different: Callable[[], int | None] = lambda: None
@@ -348,17 +369,15 @@ class Metrics:
             _single(snapshot, MQTT_CONNECTED, mqtt.connected)
             _single(snapshot, MQTT_CONNECTS, mqtt.connects)
             _single(snapshot, MQTT_PUBLISHED, mqtt.published)
-            family = snapshot.family(PREFIX + MQTT_DROPPED.name, MQTT_DROPPED.meaning, ("kind",))
-            for kind, count in mqtt.dropped.items():
-                family.add((kind,), count)
+            _counts(snapshot, MQTT_DROPPED, mqtt.dropped)
+        if (webhook := measured.webhook()) is not None:
+            _single(snapshot, WEBHOOK_UP, webhook.up)
+            _single(snapshot, WEBHOOK_DELIVERED, webhook.delivered)
+            _counts(snapshot, WEBHOOK_DROPPED, webhook.dropped)
         if (front := measured.front()) is not None:
             _single(snapshot, FRONT_CONNECTIONS, front.open)
             _single(snapshot, FRONT_LOGINS, front.logged_in)
-            family = snapshot.family(
-                PREFIX + FRONT_REFUSED.name, FRONT_REFUSED.meaning, ("reason",)
-            )
-            for reason, count in front.refused.items():
-                family.add((reason,), count)
+            _counts(snapshot, FRONT_REFUSED, front.refused)
         if self._memory_limit is not None:
             _single(snapshot, MEMORY_LIMIT, self._memory_limit)
 
@@ -424,6 +443,13 @@ def free_bytes(folder: Path) -> int | None:
 
 def _single(snapshot: ScrapeSamples, spec: TimedSpec, value: float, *labels: str) -> None:
     snapshot.family(PREFIX + spec.name, spec.meaning, spec.labels).add(labels, float(value))
+
+
+def _counts(snapshot: ScrapeSamples, spec: TimedSpec, counts: Mapping[str, int]) -> None:
+    """Add a sample for each value of the only label of `spec`."""
+    family = snapshot.family(PREFIX + spec.name, spec.meaning, spec.labels)
+    for label, count in counts.items():
+        family.add((label,), count)
 
 
 def _histogram(snapshot: ScrapeSamples, spec: TimedSpec, durations: Durations) -> None:

@@ -44,8 +44,9 @@ _RECOVERIES = {
     "state stored again": "state not stored",
     "lease reached again": "lease not reached",
     "mqtt connected": "mqtt not connected",
+    "webhook delivered": "webhook not delivered",
 }
-_THINGS = ("client", "dispatcher", "broker")
+_THINGS = ("client", "dispatcher", "broker", "webhook")
 
 Fields = Mapping[str, Any]
 _Key = tuple[tuple[str, str], ...]

@@ -1,8 +1,9 @@
-"""Publishes over MQTT the daemon's events, the statuses of its consumers, and the commits in their queues.
+"""Publishes over MQTT the daemon's events, the statuses of its consumers, and the commits in their queues. Sends the
+events to the webhook.
 
 A task computes the consumers' statuses regularly, and soon after each event. The publisher sends only the statuses that
-differ from the statuses that the broker retains. This module only puts messages into the outbox, so it never waits for
-the broker.
+differ from the statuses that the broker retains. This module only puts messages into the outboxes, so it never waits
+for the broker or for the webhook's receiver.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from dispatcher.runtime.loop.tasks import Tasks
 from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.settings.model import Settings
 from dispatcher.settings.mqtt import MqttSettings
+from dispatcher.settings.webhook import WebhookSettings
+from dispatcher.telemetry.bodies import Bodies
 from dispatcher.telemetry.lifecycle import AnnouncingLog, LifecycleEvent, LineLog
-from dispatcher.telemetry.metrics import MqttCounts
-from dispatcher.telemetry.mqtt.messages import Bodies, Topics
-from dispatcher.telemetry.mqtt.outbox import MessageKind, Outbox
+from dispatcher.telemetry.metrics import MqttCounts, WebhookCounts
+from dispatcher.telemetry.mqtt.topics import Topics
+from dispatcher.telemetry.outbox import MessageKind, Outbox
+from dispatcher.telemetry.webhook.sender import WebhookSender
 
 if TYPE_CHECKING:
     from dispatcher.telemetry.mqtt.publisher import MqttPublisher
@@ -32,8 +36,8 @@ SOON_S = 0.2  # how long the task waits after an event, so that it computes the 
 
 
 class Announcements:
-    """Puts the daemon's events, statuses and commits into the outbox. `log`: the daemon's log; its events are also
-    published. Without MQTT settings nothing is published."""
+    """Puts the daemon's events, statuses and commits into the outboxes. `log`: the daemon's log; its events are also
+    published. Without MQTT settings nothing is published, and without webhook settings nothing is sent."""
 
     def __init__(
         self,
@@ -56,6 +60,7 @@ class Announcements:
         self._topics = Topics("")
         self._bodies = Bodies(daemon, ())
         self._publisher: MqttPublisher | None = None
+        self._webhook: WebhookSender | None = None
 
     def counts(self) -> MqttCounts | None:
         """Returns the counts for the metrics; None without a broker."""
@@ -65,10 +70,15 @@ class Announcements:
         dropped = {str(kind): count for kind, count in self._outbox.dropped.items()}
         return MqttCounts(publisher.connected, publisher.connections, publisher.published, dropped)
 
+    def webhook_counts(self) -> WebhookCounts | None:
+        """Returns the counts for the metrics; None without a webhook."""
+        return None if self._webhook is None else self._webhook.counts()
+
     async def apply(
         self, settings: Settings, sessions: ConsumerSessions | None, secrets: Collection[str]
     ) -> None:
-        """Apply the MQTT settings, at the start, after each reload, and when the daemon begins or ceases to lead.
+        """Apply the settings of MQTT and of the webhook, at the start, after each reload, and when the daemon begins or
+        ceases to lead.
 
         `sessions`: the sessions of all consumers, None on a standby; `secrets`: the secrets of these settings and of
         earlier ones.
@@ -78,12 +88,13 @@ class Announcements:
             self._sessions = sessions
             if sessions is None:  # not in the task, which does not run again if the daemon ends
                 self._clear_all_but(set(self._put_role()))
+        self._bodies = Bodies(self._daemon, secrets)
+        self._apply_webhook(settings.webhook)
         if settings.mqtt != self._settings:
             await self._end(clear=_moved(self._settings, settings.mqtt))
             self._settings = settings.mqtt
         if self._settings is None:
             return
-        self._bodies = Bodies(self._daemon, secrets)
         if self._publisher is None:
             self._begin(self._settings)
         else:
@@ -93,8 +104,24 @@ class Announcements:
         self._changed.set()
 
     async def stop(self) -> None:
-        """Publish the messages of the outbox, then the message that the daemon is offline."""
-        await self._end(clear=False)
+        """Send the waiting messages, and publish the message that the daemon is offline. Takes at most 3 s."""
+        webhook, self._webhook = self._webhook, None
+        if webhook is None:
+            await self._end(clear=False)
+        else:
+            await asyncio.gather(self._end(clear=False), in_thread("webhook end", webhook.stop))
+
+    # -- the webhook -----------------------------------------------------------------------------------------
+
+    def _apply_webhook(self, settings: WebhookSettings | None) -> None:
+        old = self._webhook
+        if old is not None and old.settings == settings:
+            old.retry_now()
+            return
+        waiting = [] if old is None else old.leave()
+        self._webhook = None if settings is None else WebhookSender(settings, waiting)
+        if self._webhook is not None:
+            self._webhook.start()
 
     # -- the publisher ---------------------------------------------------------------------------------------
 
@@ -123,11 +150,14 @@ class Announcements:
     # -- messages --------------------------------------------------------------------------------------------
 
     def _happened(self, event: LifecycleEvent) -> None:
+        if self._publisher is None and self._webhook is None:
+            return
+        body = self._bodies.event(event)
         if self._publisher is not None:
-            self._outbox.put(
-                MessageKind.EVENT, self._topics.event(event), self._bodies.event(event)
-            )
+            self._outbox.put(MessageKind.EVENT, self._topics.event(event), body)
             self._changed.set()
+        if self._webhook is not None:
+            self._webhook.put(event, body)
 
     def _put_status(self, row: Mapping[str, Any]) -> None:
         topic = self._topics.status(row["name"])

@@ -13,6 +13,7 @@ from tests.cli.running import daemon
 from tests.servers.ports import free_port
 from tests.servers.server import Server
 from tests.support.certificates import make_certificate
+from tests.support.webhook_receiver import new_secret
 
 
 def test_beside_a_running_daemon(mysql97: Server, tmp_path: Path) -> None:
@@ -57,3 +58,16 @@ def test_a_certificate_is_valid_by_this_machines_clock(tmp_path: Path) -> None:
     assert late.startswith(f"api.tls.cert: the certificate {cert} expired on ")
     assert early.startswith(f"front.tls.cert: the certificate {cert} begins to be valid on ")
     assert all("the clock of this machine says" in text for text in (late, early))
+
+
+def test_an_authority_of_the_webhook_that_cannot_be_used(tmp_path: Path) -> None:
+    make_certificate(tmp_path)
+    file = write(tmp_path, ("a", consumer(3306, "a")), state="{path: new/state.db}")
+    text = file.read_text(encoding="utf-8")
+    section = f"url: 'https://h/', secret: {new_secret('a')}, tls: {{ca: %s}}"
+    file.write_text(f"{text}\nwebhook: {{{section % 'ca.pem'}}}\n", encoding="utf-8")
+    assert examine_host(load_settings([file])).errors == []
+    file.write_text(f"{text}\nwebhook: {{{section % 'key.pem'}}}\n", encoding="utf-8")
+    (error,) = examine_host(load_settings([file])).errors
+    assert "webhook.tls.ca: " in error
+    assert error.endswith("set webhook.tls.ca to the PEM file of an authority")

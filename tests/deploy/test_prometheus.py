@@ -34,11 +34,12 @@ from tests.support.stream_reports import progress_report, query_reported
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS = DEPLOY / "prometheus/alerts.yaml"
-# Metrics without samples in this test: the control group has no limit, the daemon has no broker, and its state is in a
-# file.
+# Metrics without samples in this test: the control group has no limit, the daemon has no broker and no webhook, and its
+# state is in a file.
 MAY_BE_EMPTY = (
     "binlog_dispatcher_memory_limit_bytes",
     "binlog_dispatcher_mqtt_connected",
+    "binlog_dispatcher_webhook_up",
     "binlog_dispatcher_leader",
     "binlog_mirror_proof",
     "binlog_mirror_differing_tables",

@@ -40,6 +40,7 @@ from dispatcher.telemetry.metrics import (
     MetricSpec,
     MqttCounts,
     StatusRow,
+    WebhookCounts,
     memory_limit_bytes,
 )
 
@@ -110,6 +111,7 @@ def test_no_series_occurs_twice(metrics: Metrics) -> None:
     assert len(series) == len(set(series))
 
 
+WEBHOOK = {f"{PREFIX}webhook_{name}" for name in ("up", "delivered_total")}
 MQTT = {f"{PREFIX}mqtt_{name}" for name in ("connected", "connects_total", "published_total")}
 
 
@@ -120,6 +122,15 @@ def test_metrics_of_mqtt_are_there_with_a_broker_only(metrics: Metrics) -> None:
     found = {(name, *labels.values()): value for name, labels, value in samples(metrics)}
     assert [found[name,] for name in sorted(MQTT)] == [1, 2, 17]
     assert found[f"{PREFIX}mqtt_dropped_total", "commit"] == 5
+
+
+def test_metrics_of_the_webhook_are_there_with_a_webhook_only(metrics: Metrics) -> None:
+    assert WEBHOOK.isdisjoint(name for name, _, _ in samples(metrics))
+    counts = WebhookCounts(False, 17, {"queue_full": 5, "given_up": 0})
+    metrics._measured.webhook = lambda: counts
+    found = {(name, *labels.values()): value for name, labels, value in samples(metrics)}
+    assert [found[name,] for name in sorted(WEBHOOK)] == [17, 0]
+    assert found[f"{PREFIX}webhook_dropped_total", "queue_full"] == 5
 
 
 def test_metrics_of_the_front_are_there_with_a_front_only(metrics: Metrics) -> None:
@@ -150,7 +161,7 @@ def test_every_declared_metric_is_there(metrics: Metrics) -> None:
             "front_connections",
             "front_logins_total",
         )
-    } | MQTT
+    } | MQTT | WEBHOOK
     assert "process_resident_memory_bytes" in seen
 
 

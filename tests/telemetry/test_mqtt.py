@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
+from dispatcher.telemetry.bodies import STATUS_KEYS, Bodies
 from dispatcher.telemetry.lifecycle import AnnouncingLog, LifecycleEvent
-from dispatcher.telemetry.mqtt.messages import STATUS_KEYS, Bodies, Topics
-from dispatcher.telemetry.mqtt.outbox import MessageKind, Outbox
+from dispatcher.telemetry.mqtt.topics import Topics
+from dispatcher.telemetry.outbox import MessageKind, Outbox
 from tests.support.hostile_text import HOSTILE, acts
 
 EVENT, STATUS, COMMIT = MessageKind.EVENT, MessageKind.STATUS, MessageKind.COMMIT
 
 
 def taken(outbox: Outbox, count: int = 100) -> list[tuple[str, bytes]]:
-    return [(message.topic, message.body) for message in outbox.take(count)]
+    return [(message.key, message.body) for message in outbox.take(count)]
 
 
 def test_of_statuses_the_newest_is_sent_once() -> None:

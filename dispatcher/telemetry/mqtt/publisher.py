@@ -8,7 +8,6 @@ broker may have lost them.
 from __future__ import annotations
 
 import asyncio
-import random
 import ssl
 import threading
 from collections.abc import Callable, Sequence
@@ -19,12 +18,14 @@ import aiomqtt
 import structlog
 
 from dispatcher.settings.mqtt import MqttSettings
-from dispatcher.telemetry.mqtt.messages import OFFLINE, ONLINE, Bodies, Topics
-from dispatcher.telemetry.mqtt.outbox import MessageKind, Outbox, OutMessage
+from dispatcher.telemetry.backoff import Backoff
+from dispatcher.telemetry.bodies import Bodies
+from dispatcher.telemetry.mqtt.topics import Topics
+from dispatcher.telemetry.outbox import MessageKind, Outbox, OutMessage
 
+ONLINE, OFFLINE = b"online", b"offline"
 ANSWER_S = 10.0  # how long the broker may take for any answer
 IN_FLIGHT = 20  # how many messages may wait for an acknowledgement
-RETRY_MIN_S, RETRY_MAX_S, RETRY_JITTER = 0.5, 60.0, 0.3
 STOP_S = 2.0  # how long the publisher may take at its end to publish the waiting messages
 SWEEP_S = 5.0  # how long to wait for the retained messages
 
@@ -125,7 +126,7 @@ class MqttPublisher:
         self._wake.set()
 
     async def _keep_connected(self) -> None:
-        delay_s = RETRY_MIN_S
+        backoff = Backoff()
         while not self._ending:
             connections, self._hurried = self.connections, False
             try:
@@ -135,16 +136,15 @@ class MqttPublisher:
                 error = _first(group)
                 self.connected = False
                 if self.connections != connections:
-                    delay_s = RETRY_MIN_S
+                    backoff.reset()
+                wait_s = backoff.next_s()
                 # Log the error of each attempt, because the first error often says only that the connection has ended,
                 # and the next error says why. `Repeats` counts repetitions.
-                self._log.warning("mqtt not connected", error=_explained(error), retry_s=delay_s)
-            else:
-                delay_s = RETRY_MIN_S
-            if not self._ending:
-                jitter = random.uniform(1 - RETRY_JITTER, 1 + RETRY_JITTER)  # noqa: S311
-                await self._pause(delay_s * jitter)
-                delay_s = RETRY_MIN_S if self._hurried else min(delay_s * 2, RETRY_MAX_S)
+                retry_s = round(wait_s, 1)
+                self._log.warning("mqtt not connected", error=_explained(error), retry_s=retry_s)
+                await self._pause(wait_s)
+                if self._hurried:
+                    backoff.reset()
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but return at once if the daemon ends or `connect_now` is called."""
@@ -223,7 +223,7 @@ class MqttPublisher:
         try:
             results = await asyncio.gather(
                 *(
-                    client.publish(m.topic, m.body, qos=self.settings.qos, retain=m.retained)
+                    client.publish(m.key, m.body, qos=self.settings.qos, retain=m.retained)
                     for m in messages
                 ),
                 return_exceptions=True,

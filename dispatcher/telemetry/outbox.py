@@ -1,5 +1,5 @@
-"""The messages that wait for the broker. The daemon's event loop adds messages, and the publishing thread takes
-messages. No call of the outbox waits.
+"""The messages that wait for the MQTT broker, or for the webhook's receiver. The daemon's event loop adds messages, and
+the thread that sends them takes messages. No call of the outbox waits.
 
 The outbox contains the newest status of each topic, and a limited number of events and of commits. Beyond these limits
 it drops the oldest events or commits, and counts them. A message that was not delivered goes back to its place in the
@@ -25,10 +25,11 @@ class MessageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutMessage:
-    """A message for the broker. A status with an empty body clears its topic."""
+    """`key`: the topic of a message for the broker, the id of an event for the webhook. A status with an empty body
+    clears its topic."""
 
     kind: MessageKind
-    topic: str
+    key: str
     body: bytes
 
     @property
@@ -51,21 +52,21 @@ class Outbox:
             MessageKind.COMMIT: deque(maxlen=messages_max),
         }
 
-    def put(self, kind: MessageKind, topic: str, body: bytes) -> None:
+    def put(self, kind: MessageKind, key: str, body: bytes) -> None:
         """Add a message. A status that is equal to the topic's last status is ignored; an empty status clears the
         topic."""
         with self._lock:
             if kind is MessageKind.STATUS:
-                if self._statuses.get(topic) == body:
+                if self._statuses.get(key) == body:
                     return
                 if body:
-                    self._statuses[topic] = body
+                    self._statuses[key] = body
                 else:
-                    self._statuses.pop(topic, None)
-                self._changed.pop(topic, None)  # so that the newest change is sent last
-                self._changed[topic] = body
+                    self._statuses.pop(key, None)
+                self._changed.pop(key, None)  # so that the newest change is sent last
+                self._changed[key] = body
             else:
-                self._append(OutMessage(kind, topic, body))
+                self._append(OutMessage(kind, key, body))
         self.on_message()
 
     def _append(self, message: OutMessage) -> None:
@@ -106,8 +107,8 @@ class Outbox:
         with self._lock:
             for message in reversed(messages):
                 if message.kind is MessageKind.STATUS:
-                    if self._statuses.get(message.topic, b"") == message.body:
-                        self._changed.setdefault(message.topic, message.body)
+                    if self._statuses.get(message.key, b"") == message.body:
+                        self._changed.setdefault(message.key, message.body)
                     continue
                 queue = self._queues[message.kind]
                 if len(queue) == queue.maxlen:

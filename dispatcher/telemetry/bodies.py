@@ -1,5 +1,5 @@
-"""Topics and JSON bodies of the messages. Every body describes one moment, and contains no values of rows and no
-secrets."""
+"""JSON bodies of the messages for MQTT and for the webhook. Every body describes one moment, and contains no values of
+rows and no secrets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import json
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
 
 from dispatcher.model.printable import json_escaped
 from dispatcher.telemetry.lifecycle import LifecycleEvent
 from dispatcher.telemetry.logs import redact
 
-ONLINE, OFFLINE = b"online", b"offline"
 # The keys of a status, each with the field of a row of GET /v1/binlogs from which its value comes.
 STATUS_KEYS = {
     "consumer": "name",
@@ -32,31 +30,6 @@ STATUS_KEYS = {
     "state_store_error": "state_store_error",
 }
 _TEXTS = ("last_error", "state_store_error")  # may contain a message of a server or of the system
-
-
-class Topics:
-    """The topics of one daemon. A character of a connection's name that a topic level must not contain is written as
-    %xx."""
-
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
-        self.daemon = f"{prefix}/status"
-        self.role = f"{prefix}/role"
-        self.statuses = f"{prefix}/consumers/+/status"  # the filter of a subscription
-
-    def status(self, consumer: str) -> str:
-        return f"{self.prefix}/consumers/{consumer}/status"
-
-    def commits(self, consumer: str) -> str:
-        return f"{self.prefix}/consumers/{consumer}/commits"
-
-    def event(self, event: LifecycleEvent) -> str:
-        if event.consumer:
-            return f"{self.prefix}/consumers/{event.consumer}/events/{event.kind}"
-        if event.connection:
-            level = quote(event.connection, safe=" @:,;=!*()[]")
-            return f"{self.prefix}/connections/{level}/events/{event.kind}"
-        return f"{self.prefix}/events/{event.kind}"
 
 
 class Bodies:
