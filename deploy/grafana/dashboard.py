@@ -98,7 +98,9 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             (f"time() - ({P}source_last_event_timestamp_seconds{CONNECTION} > 0)", "{{dispatcher}}"),), "s"),
         Panel("MQTT broker", ((f"{P}mqtt_connected{DAEMON}", "{{instance}}"),), kind="state-timeline",
               description="1: connected to the broker; without one there is no line."),
-        Panel("Leader", ((f"{P}leader{DAEMON}", "{{instance}}"),), kind="state-timeline", width=16,
+        Panel("Webhook", ((f"{P}webhook_up{DAEMON}", "{{instance}}"),), kind="state-timeline",
+              description="1: the receiver has accepted the last event; without a webhook there is no line."),
+        Panel("Leader", ((f"{P}leader{DAEMON}", "{{instance}}"),), kind="state-timeline",
               description="1: the daemon leads, 0: it stands by; with the state in a file there is no line."),
     )),
     ("Readers", (
