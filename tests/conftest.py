@@ -169,8 +169,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_report_header() -> str:
-    return f"random tests: {VARIABLE}={commit_seed()}"
+def pytest_report_header() -> list[str]:
+    wait = max(group.one_in for group in _ROTATED_FILES)
+    return [
+        f"random tests: {VARIABLE}={commit_seed()}",
+        f"slow files by turns: each runs for at least one of {wait} successive commits",
+    ]
 
 
 _NAMED = "paths_are_named"
