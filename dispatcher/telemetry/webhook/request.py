@@ -24,9 +24,8 @@ from dispatcher.settings.webhook import WebhookSettings
 from dispatcher.telemetry.outbox import OutMessage
 from dispatcher.telemetry.webhook.patience import AttemptFault
 
-ANSWER_S = (
-    15.0  # how long the receiver may take to accept the connection, and for each part of its answer
-)
+# How long the receiver may take to accept the connection, and for each part of its answer.
+ANSWER_S = 15.0
 
 _REMEDIES = {
     401: "give the receiver the secret of webhook.secret_file",
