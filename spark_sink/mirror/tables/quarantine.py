@@ -2,8 +2,9 @@
 Mirrored rows have NULL in their place (policy `on_invalid: quarantine`).
 
 A value of the log is identified by the table's id, the change's number and the column. A value that a copy has read is
-identified by the copy's id, the row's key and the column. A value is added only if the quarantine lacks it. So the
-quarantine contains each value once, even if a step, or a part of a copy, is repeated with other limits after a crash.
+identified by the copy's id, the row's key, the column and the value's bytes. A value is added only if the quarantine
+lacks it. So the quarantine contains each value once, even if a step, or a part of a copy, is repeated with other limits
+after a crash.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dispatcher.binlog.decode.arrow.invalid import InvalidCell
 from dispatcher.binlog.decode.delivered import TableChanges
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.values.faults import is_conflict
+from spark_sink.mirror.values.invalid_values import copied_value_id, logged_value_id
 from spark_sink.mirror.values.names import own_path
 from spark_sink.source.schemas import spark_schema
 
@@ -120,7 +122,7 @@ class Quarantine:
             "table": record.table,
             "origin": "copy" if copy_id else "log",
         }
-        ids = [_id(copy_id or record.table_id, value, copy_id) for value in found.to_pylist()]
+        ids = [_id(record.table_id, value, copy_id) for value in found.to_pylist()]
         rows = found.add_column(0, "id", pa.array(ids, pa.string()))
         for name, value in about.items():
             rows = rows.append_column(name, pa.array([value] * len(rows), pa.string()))
@@ -143,6 +145,8 @@ class Quarantine:
                 return
 
 
-def _id(owner: str, value: dict[str, Any], copy_id: str) -> str:
-    row = value["key"] if copy_id else f"{value['epoch']}/{value['seq']}/{value['ordinal']}"
-    return f"{owner}/{row}/{value['column']}"
+def _id(table_id: str, value: dict[str, Any], copy_id: str) -> str:
+    if copy_id:
+        return copied_value_id(copy_id, value["key"], value["column"], value["bytes"])
+    change = f"{value['epoch']}/{value['seq']}/{value['ordinal']}"
+    return logged_value_id(table_id, change, value["column"])
