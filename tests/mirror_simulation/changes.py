@@ -7,17 +7,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from spark_sink.mirror.values.names import TableName
+from tests.mirror_simulation.column_values import INVALID
 from tests.mirror_simulation.log import Row, RowChange
 from tests.mirror_simulation.server import Server
 from tests.support.spelling import in_random_case
 
 COLUMNS_MAX = 5
+INVALID_SHARE = 0.15  # the probability that a written row has an invalid value
 
 
 class ServerChanges:
     """`names`: the names that tables may have; `unclear`: True if the mirror cannot parse some statements; `may_leave`:
     True if the settings may exclude some of the names; `folding`: of a server that folds names, the random generator of
-    the cases in which people type names. People of such a server also drop databases, and end statements early."""
+    the cases in which people type names. People of such a server also drop databases, and end statements early;
+    `invalid`: of a server with invalid values, the random generator of these values."""
 
     def __init__(
         self,
@@ -28,7 +31,9 @@ class ServerChanges:
         unclear: bool,
         may_leave: bool,
         folding: random.Random | None = None,
+        invalid: random.Random | None = None,
     ) -> None:
+        self._invalid = invalid
         self._folding = folding
         if folding is not None:
             server.lower_case = folding.choice((1, 2))
@@ -94,7 +99,15 @@ class ServerChanges:
             self._key += 1
             key = self._key
         columns = self._server.tables[name].columns
-        return tuple((c, key if c == "id" else self._rng.randrange(5)) for c in columns)
+        row = tuple((c, key if c == "id" else self._rng.randrange(5)) for c in columns)
+        return row if self._invalid is None else self._with_invalid(self._invalid, row)
+
+    @staticmethod
+    def _with_invalid(rng: random.Random, row: Row) -> Row:
+        if rng.random() >= INVALID_SHARE:
+            return row
+        bad = rng.choice([c for c, _ in row if c != "id"])
+        return tuple((c, rng.choice(INVALID) if c == bad else v) for c, v in row)
 
     def _insert(self, name: TableName) -> None:
         self._server.insert(name, *(self._row(name) for _ in range(self._rng.randrange(1, 4))))

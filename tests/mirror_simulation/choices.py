@@ -29,6 +29,9 @@ class Choices(Protocol):
     def is_done(self, effect: Effect, /) -> bool:
         """Returns True if a running work is done although the job is killed."""
 
+    def keeps_invalid(self) -> bool:
+        """Returns True if a work that ends before its commit has written its invalid values to the quarantine."""
+
     def moved_tables(self, count: int) -> int:
         """Returns for how many of `count` tables a step of their move is done when the job is killed."""
 
@@ -57,6 +60,9 @@ class RandomChoices:
         return ""
 
     def is_done(self, _: Effect) -> bool:
+        return self._rng.random() < 0.5
+
+    def keeps_invalid(self) -> bool:
         return self._rng.random() < 0.5
 
     def moved_tables(self, count: int) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dispatcher.binlog.table_map.column_types import InvalidDates
+from spark_sink.mirror.copy.staged_copy import copy_id_of
 from spark_sink.mirror.rules.effects import CopyTable
 from spark_sink.mirror.rules.events import TableCopied
 from spark_sink.mirror.rules.states import Copying
@@ -13,8 +15,10 @@ from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.schema.signature import Signature
 from spark_sink.mirror.values.names import copy_folder
 from tests.mirror_simulation.lake import Lake, LakeTable
-from tests.mirror_simulation.log import ServerTable, parsed, table_map_of
+from tests.mirror_simulation.log import Row, ServerTable, parsed, table_map_of
+from tests.mirror_simulation.quarantine import Quarantined
 from tests.mirror_simulation.server import Server
+from tests.mirror_simulation.value_rules import ValueRules
 
 
 class UnreadableError(Exception):
@@ -36,8 +40,8 @@ class Copy:
 class Copies:
     """The running copies, by the number of their work."""
 
-    def __init__(self, server: Server, lake: Lake) -> None:
-        self._server, self._lake = server, lake
+    def __init__(self, server: Server, lake: Lake, judge: ValueRules) -> None:
+        self._server, self._lake, self._judge = server, lake, judge
         self.running: dict[int, Copy] = {}
 
     def begin(self, effect: CopyTable, chunks: int) -> None:
@@ -54,7 +58,8 @@ class Copies:
         return self._server.tables.get(effect.record.name)
 
     def read(self, effect: CopyTable) -> TableCopied | None:
-        """Read a copy's next chunk. Returns the answer for the rules if the copy has ended. Raises UnreadableError."""
+        """Read a copy's next chunk. Returns the answer for the rules if the copy has ended. Raises UnreadableError, and
+        BinlogError for a value that stops the copy."""
         copy, record = self.running[effect.run], effect.record
         assert isinstance(record.state, Copying)
         if copy.stop and copy.left > 1:
@@ -62,17 +67,42 @@ class Copies:
         table = self.table(effect)
         if table is None or _is_another(copy, table):
             raise UnreadableError
+        values, read = self._lake.values, _chunk(copy, table)
+        if not values.are_plain:
+            values.require_valid(read)
+            self._keep_invalid(record, table, read)
         folder = self._folder(record, table)
         copy.table = copy.table or table.copy()
         if table.keyed:
             copy.left -= 1
-            _read_chunk(folder, table, copy.chunks, copy.left)
+            _add_chunk(folder, [values.row(row) for row in read])
         else:  # read in one snapshot, even a large table
-            folder.rows, copy.left = Counter(table.rows), 0
+            folder.rows, copy.left = Counter(values.rows(table.rows)), 0
+        if not values.are_plain:
+            self._judge.shows(folder)
+            self._judge.copied(record, copy_id_of(record), read, table.keyed)
         if copy.left > 0:
             return None
         folder.past = [(-1, Counter(folder.rows))]
         return self._answer(copy, complete=True, table=table)
+
+    def keep_invalid(self, effect: CopyTable) -> None:
+        """Write the invalid values of a copy's next chunk to the quarantine, as if the copy ended before the commit of
+        the chunk."""
+        copy, table = self.running[effect.run], self.table(effect)
+        if table is not None and not _is_another(copy, table):
+            read = _chunk(copy, table)
+            self._judge.read(effect.record, copy_id_of(effect.record), read, keyed=table.keyed)
+            self._keep_invalid(effect.record, table, read)
+
+    def _keep_invalid(self, record: TableRecord, table: ServerTable, rows: Sequence[Row]) -> None:
+        values, copy_id = self._lake.values, copy_id_of(record)
+        if values.are_kept:
+            self._lake.quarantine.add(
+                Quarantined(record.table_id, copy_id, cell)
+                for row in rows
+                for cell in values.invalid(row, keyed=table.keyed)
+            )
 
     def _folder(self, record: TableRecord, table: ServerTable) -> LakeTable:
         """Returns the copy's Delta table. If a crash has ended an earlier copy, it contains the rows that this copy had
@@ -89,19 +119,27 @@ class Copies:
         effect, signature = copy.effect, ""
         if table is not None:
             body = table_map_of(effect.record.name, table.columns, table.keyed)
-            signature = Signature.of_table_map(parsed(body), InvalidDates.NULL).to_json()
+            columns = self._lake.values.rules.table_map(parsed(body))
+            signature = Signature.of_table_map(columns, InvalidDates.NULL).to_json()
         exact = table is not None and not table.keyed
         del self.running[effect.run]
         return TableCopied(effect.run, complete, self._server.position(), exact, signature, ())
 
 
-def _read_chunk(folder: LakeTable, table: ServerTable, chunks: int, chunk: int) -> None:
-    """Replace the rows of a chunk: the rows with every `chunks`th key. Deleted rows stay in the folder: the log
-    contains their deletion."""
-    rows = {dict(row)["id"]: row for row in folder.rows}
+def _chunk(copy: Copy, table: ServerTable) -> list[Row]:
+    """Returns the rows of a copy's next chunk: the rows with every `chunks`th key, or all rows of a table without a
+    key."""
+    if not table.keyed:
+        return list(table.rows)
     keys = {dict(row)["id"]: row for row in table.rows}
-    rows |= {key: row for key, row in keys.items() if key is not None and key % chunks == chunk}
-    folder.rows = Counter(rows.values())
+    chunk = copy.left - 1
+    return [row for key, row in keys.items() if key is not None and key % copy.chunks == chunk]
+
+
+def _add_chunk(folder: LakeTable, chunk: Sequence[Row]) -> None:
+    """Replace the rows of a chunk. Deleted rows stay in the folder: the log contains their deletion."""
+    rows = {dict(row)["id"]: row for row in folder.rows}
+    folder.rows = Counter((rows | {dict(row)["id"]: row for row in chunk}).values())
 
 
 def _is_another(copy: Copy, table: ServerTable) -> bool:

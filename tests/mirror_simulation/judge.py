@@ -10,6 +10,7 @@ from tests.mirror_simulation.proof_rules import ProofRules
 from tests.mirror_simulation.queue_rules import QueueRules
 from tests.mirror_simulation.server import Server
 from tests.mirror_simulation.table_rules import TableRules
+from tests.mirror_simulation.value_rules import ValueRules
 from tests.mirror_simulation.watermark_rules import WatermarkRules
 from tests.mirror_simulation.work_rules import WorkRules
 
@@ -25,6 +26,7 @@ class Judge:
         self.watermark = WatermarkRules(lake, control, excluded)
         self.queues = QueueRules()
         self.proofs = ProofRules(server, lake, self.tables.planted)
+        self.values = ValueRules(server, lake, control)
         self._control = control
         self._applied = 0
 

@@ -23,7 +23,9 @@ from spark_sink.mirror.rules.table_work import (
 )
 from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.names import aside_folder
+from tests.mirror_simulation.column_values import ColumnValues, images
 from tests.mirror_simulation.log import Log, Row, RowChange, Rows, columns_of, has_key
+from tests.mirror_simulation.quarantine import Quarantine, Quarantined
 
 FOREIGN = "somebody else's"
 
@@ -49,10 +51,12 @@ class LakeTable:
 
 @dataclass
 class Lake:
-    """`folders`: Delta tables by path below the target."""
+    """`folders`: Delta tables by path below the target; `values`: what they show of the server's values."""
 
     log: Log
     folders: dict[str, LakeTable] = field(default_factory=dict)
+    values: ColumnValues = field(default_factory=ColumnValues)
+    quarantine: Quarantine = field(default_factory=Quarantine)
 
     def of(self, record: TableRecord) -> LakeTable | None:
         """Returns the Delta table of a record, if it is in the folder that the record names."""
@@ -127,7 +131,7 @@ class Lake:
         """Commit the rows of entries under the lsn of the last one.
 
         `exact`: no inserted row is in the table yet; `snapshot`: the transactions up to its end are in the table
-        already. Raises AssertionError if a row would be there twice.
+        already. Raises AssertionError if a row would be there twice, and BinlogError for a value that stops the table.
         """
         table = self.folders[record.lies_at]
         assert table.owner == record.table_id, "the folder is another table's"
@@ -136,10 +140,13 @@ class Lake:
             return
         changes = [
             change
-            for entry in entries
-            if snapshot is None or self.log.offsets[entry.lsn] > snapshot[1].offset
+            for entry in self._unseen(entries, snapshot)
             for change in self.log.changes[entry.lsn]
         ]
+        if not self.values.are_plain:
+            self.values.require_valid(images(changes))
+            self.keep_invalid(record, entries, snapshot)
+            changes = [self.values.change(change) for change in changes]
         assert set(columns_of(entries[0])) == set(table.columns), "rows with other columns"
         if has_key(entries[0]):
             appends = exact and all(change.before is None for change in changes)
@@ -148,13 +155,43 @@ class Lake:
             _count(table, changes, exact=exact)
         table.commit(lsn)
 
+    def _unseen(
+        self, entries: Sequence[LogEntry], snapshot: tuple[Position, Position] | None
+    ) -> list[LogEntry]:
+        return [
+            entry
+            for entry in entries
+            if snapshot is None or self.log.offsets[entry.lsn] > snapshot[1].offset
+        ]
+
+    def keep_invalid(
+        self,
+        record: TableRecord,
+        entries: Sequence[LogEntry],
+        snapshot: tuple[Position, Position] | None,
+    ) -> None:
+        """Write the invalid values of a step to the quarantine, before its commit, if the policy says so."""
+        if not self.values.are_kept:
+            return
+        table_id = record.table_id
+        self.quarantine.add(
+            Quarantined(table_id, table_id, cell, entry.lsn, ordinal)
+            for entry in self._unseen(entries, snapshot)
+            for ordinal, change in enumerate(self.log.changes[entry.lsn])
+            for cell in self.values.invalid(change.after, keyed=has_key(entry))
+        )
+
     def write_versions(
         self, history: LakeTable, entries: Sequence[LogEntry], *, exact: bool
     ) -> None:
-        """Change the current versions of a history. Raises AssertionError if an inserted row has one already."""
+        """Change the current versions of a history. Raises AssertionError if an inserted row has one already, and
+        BinlogError for a value that stops the history."""
         if not has_key(entries[0]):
             raise BinlogError(ErrorKind.UNSUPPORTED_CHANGE, "no key", remedy="add a key")
         changes = [change for entry in entries for change in self.log.changes[entry.lsn]]
+        if not self.values.are_plain:
+            self.values.require_valid(images(changes))
+            changes = [self.values.change(change) for change in changes]
         keys = {dict(row)["id"] for row in history.rows}
         for change in changes:
             if change.before is not None:

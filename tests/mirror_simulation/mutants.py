@@ -19,6 +19,7 @@ _RECOMPUTED = "tests/mirror_rules/test_recomputed.py::"
 _MASKED = "tests/mirror_rules/test_masked_columns.py::"
 _OMITTED = "tests/mirror_rules/test_omitted_columns.py::"
 _SESSION = "tests/mirror_rules/test_session_facts.py::"
+_VALUED = "tests/mirror_simulation/test_value_rules.py::"
 _PLAYS = "tests/mirror_simulation/test_plays.py::test_a_play_has_the_transcript_that_its_file_shows"
 
 _REQUESTS = (
@@ -1750,6 +1751,40 @@ _NAMES = (
     ),
 )
 
+_VALUES = (
+    _mutant(
+        "an invalid value is passed over",
+        "a table that stops at an invalid value goes on with its entry, not behind it",
+        "transitions.faulted",
+        Replace(
+            "stopped(record, text, lsn - 1, lsn - 1 if other_history else lsn)",
+            "stopped(record, text, lsn, lsn)",
+        ),
+    ),
+    _mutant(
+        "values of a column have one id",
+        "the quarantine has each invalid value of the log",
+        "values.invalid_values.logged_value_id",
+        Return("f'{table_id}/{column}'"),
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "values of copies have one id",
+        "the quarantine has each invalid value of a copy",
+        "values.invalid_values.copied_value_id",
+        Return("f'{copy_id}/{column}'"),
+        package="spark_sink.mirror",
+    ),
+    _mutant(
+        "copied values of equal rows have one id",
+        "rows without a key that differ only in invalid values have different ids",
+        "values.invalid_values.copied_value_id",
+        Return("f'{copy_id}/{key}/{column}'"),
+        tests=f"{_VALUED}test_rows_without_a_key_that_differ_in_their_invalid_values_are_kept",
+        package="spark_sink.mirror",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *_REQUESTS,
     *_RECORDS,
@@ -1765,4 +1800,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *_PROOFS,
     *_CORRECTIONS,
     *_NAMES,
+    *_VALUES,
 )

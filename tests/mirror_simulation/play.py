@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
+from dispatcher.binlog.table_map.column_types import Mask, MaskForm
 from spark_sink.mirror.rules.proofs import is_provable
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import Wish
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import (
+    InvalidValue,
     OnDifference,
     ProofOptions,
     PurgedChanges,
@@ -23,6 +25,7 @@ from spark_sink.mirror.values.policies import (
 )
 from tests.mirror_simulation.changes import ServerChanges
 from tests.mirror_simulation.choices import RandomChoices
+from tests.mirror_simulation.column_values import INVALID, ColumnValues
 from tests.mirror_simulation.lake import FOREIGN, LakeTable
 from tests.mirror_simulation.proofs import plant
 from tests.mirror_simulation.queue_rules import is_of
@@ -38,6 +41,9 @@ TAKEN_S = 600.0  # how long foreign folders stay at the end of a history
 HINDERED_S = 2000.0  # the pause of a table whose steps have to wait
 PROOFS = ProofOptions(rows_per_second=1000, share=0.9, every_s=500.0, rows_max=3, wait_s=60.0)
 PLANTED_S = 2000.0  # after this time, planted differences are found
+SPECIAL_VALUES = 0.25  # the probability that a history has masked columns or invalid values
+MASKS = (Mask(MaskForm.SHA256), Mask(MaskForm.KEYED, b"a secret of the server"))
+NULL_IN_PLACE = "on_invalid"  # a part of the reason of a table that is stopped at an invalid value
 FINISH_MAX = 4000  # the most works that may run until no work is left
 
 
@@ -46,7 +52,9 @@ def play(seed: int, transcript: Transcript | None = None) -> World:
     rng = random.Random(seed)
     names = random.Random(f"names {seed}")
     folding = names if names.random() < FOLDING else None
-    history = _History(rng, transcript or Transcript(kept=False), folding)
+    values = random.Random(f"values {seed}")
+    special = values if values.random() < SPECIAL_VALUES else None
+    history = _History(rng, transcript or Transcript(kept=False), folding, special)
     for _ in range(rng.choice(MOVES)):
         history.move()
     history.finish()
@@ -63,19 +71,31 @@ def trace(seed: int) -> list[str]:
 
 class _History:
     """`calm`: True if the job is not killed; `failing`: the probability that a work fails; `may_leave`: True if the
-    settings may exclude a name; `folding`: see `ServerChanges`."""
+    settings may exclude a name; `folding`: see `ServerChanges`; `values`: the random generator of a history with masked
+    columns or invalid values, None for another history."""
 
     def __init__(
-        self, rng: random.Random, transcript: Transcript, folding: random.Random | None
+        self,
+        rng: random.Random,
+        transcript: Transcript,
+        folding: random.Random | None,
+        values: random.Random | None,
     ) -> None:
         self.rng = rng
         self.calm = rng.random() < 0.3
         self.failing = 0.0 if self.calm else rng.choice((0.03, 0.06, 0.3))
+        self.values = values
         policy = _random_policy(rng)
+        if values is not None:
+            policy = _with_values(values, policy)
         self.policy = policy
         self.world = world = World(RandomChoices(rng), lambda _: policy, transcript)
         world.held_bytes_max = rng.choice((8 << 10, 32 << 10, 256 << 20))
         world.parallel = rng.choice((1, 2, 2))
+        has_invalid = values is not None and values.random() < 0.7
+        if values is not None:
+            bad = INVALID if has_invalid else ()
+            world.lake.values = ColumnValues(policy.rules, bad, policy.invalid)
         self.world.works.by_files = rng.random() < 0.3
         self.may_leave = rng.random() < 0.7
         if self.may_leave and rng.random() < 0.7:
@@ -96,6 +116,7 @@ class _History:
             unclear=unclear,
             may_leave=self.may_leave,
             folding=folding,
+            invalid=values if has_invalid else None,
         )
         moves: list[tuple[int, Callable[[], None]]] = [
             (30, self.work),
@@ -179,7 +200,11 @@ class _History:
         if self.may_leave and self.rng.random() < 0.2:
             world.excluded ^= {OUT}
             world.judge.tables.may_be_unknown = True
+        stops = self.policy.invalid is InvalidValue.STOP
+        if self.values is not None and stops and self.values.random() < 0.2:
+            self._allow_invalid()
         world.start()
+        self._ask_about_invalid()
 
     def lose_claim(self) -> None:
         """Another job takes the consumer, and dies. The works of the first job end, and that job changes nothing any
@@ -231,7 +256,7 @@ class _History:
                 may_plant = is_provable(record) and server is not None and server.keyed
                 if table is not None and may_plant and rng.random() < 0.7:
                     planted.add(record.table_id)
-                    way = plant(rng, table)
+                    way = plant(rng, table, world.lake.values)
                     world.stats["planted"] += 1
                     world.say(f"somebody changes {record.label}: {way}")
             for _ in range(rng.choice((0, 5, 30))):
@@ -254,7 +279,7 @@ class _History:
         for record in list(world.control.records.values()):
             table, server = world.lake.of(record), world.server.tables.get(record.name)
             if table is not None and server is not None and is_provable(record):
-                table.rows = Counter(server.rows)
+                table.rows = Counter(world.lake.values.rows(server.rows))
                 world.judge.proofs.equal(record.table_id)
         self.kill()
         world.proofs = None
@@ -294,6 +319,12 @@ class _History:
         world = self.world
         if world.proofs is not None:
             self.prove()
+        if self.values is not None and self.policy.invalid is InvalidValue.STOP:
+            self._rest(until=world.now + TAKEN_S)
+            world.kill()
+            self._allow_invalid()
+            world.start()
+            self._ask_about_invalid()
         self.append()
         world.makes_missing = True
         self.append()
@@ -315,8 +346,29 @@ class _History:
             self._rest()
             world.judge.tables.at_rest()
             world.judge.watermark.at_rest()
+        world.judge.values.at_rest()
         world.kill()
         self._drain()
+
+    def _allow_invalid(self) -> None:
+        """Change the settings of the next job, as the reason of a table says that is stopped at an invalid value."""
+        assert self.values is not None
+        wanted = self.values.choice((InvalidValue.NULL, InvalidValue.QUARANTINE))
+        self.world.say(f"the settings have on_invalid: {wanted}")
+        self.policy = policy = replace(self.policy, invalid=wanted)
+        self.world.policy = lambda _: policy
+        self.world.lake.values.policy = wanted
+
+    def _ask_about_invalid(self) -> None:
+        """Make a request about each table that is stopped at an invalid value, if the settings allow it now."""
+        if self.values is None or self.policy.invalid is InvalidValue.STOP:
+            return
+        world = self.world
+        for record in world.control.records.values():
+            waits = record.word is TableState.STOPPED and NULL_IN_PLACE in record.reason
+            if waits and record.name in world.server.tables and not record.history:
+                world.ask(record.table_id, Wish.RETRY)
+        world.look()
 
     def _hinder(self) -> None:
         """Let tables be unable to go on: their works fail, or their steps have to wait, or the works of one of them
@@ -379,6 +431,7 @@ class _History:
         world.start()
         self._rest()
         world.judge.tables.drained()
+        world.judge.values.at_rest()
 
     def _rest(self, until: float = math.inf) -> None:
         """Let works end until none is left. `until`: after this time, only the running works end."""
@@ -426,6 +479,12 @@ class _History:
             world.ask(record.table_id, wish)
         world.look()
         return bool(stopped)
+
+
+def _with_values(rng: random.Random, policy: TablePolicy) -> TablePolicy:
+    """Returns the policy of a history with masked columns or invalid values."""
+    masks = (("a", rng.choice(MASKS)),) if rng.random() < 0.6 else ()
+    return replace(policy, masks=masks, invalid=rng.choice(tuple(InvalidValue)))
 
 
 def _random_policy(rng: random.Random) -> TablePolicy:

@@ -7,9 +7,11 @@ written as append.index. `judge` checks each step, as in the simulation.
 The moves:
 
     settings [unknown=copy|partial|stop] [unfollowed=recopy|stop|new_column] [purged=copy|partial] [history=yes]
-             [files=yes] [held=KIB] [proofs=yes] [difference=report|repair|stop] first;
+             [files=yes] [held=KIB] [proofs=yes] [difference=report|repair|stop] [mask=COLUMN]
+             [invalid=stop|null|quarantine] first;
              `files`: folders move as in an object store; `held`: memory of what waits; `proofs`: tables are compared
-             with the server, in ranges of two rows
+             with the server, in ranges of two rows; `invalid`: what happens to the values 5 and 6, which are invalid
+             in all columns except `id`
     old NAME KEY=VALUE ...          a table that is older than the mirror, with these rows; `keyless=yes`: without a key
     create NAME                     CREATE TABLE, with the columns `id` and `a`; `keyless=yes`: without a key;
                                     `absent=yes`: IF NOT EXISTS, for a table that exists
@@ -29,7 +31,8 @@ The moves:
     start                           a job starts; with `drain=yes` it drains the log
     kill [WORK ...]                 the job is killed, after running works of these kinds were done
     stop                            the job ends in order: running works end, and it stores its records
-    exclude NAME; include NAME      changes the settings of the next job
+    exclude NAME; include NAME      changes the settings of the next job; `allow null|quarantine`: what happens to
+                                    invalid values
     work KIND ...                   the oldest work of each kind ends, or a copy reads its next chunk; `fails=before`,
                                     after (its commit), conflict or fault (of the table's data or files)
     works                           works end until no work is running
@@ -43,13 +46,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from dispatcher.binlog.table_map.column_types import Mask, MaskForm
 from spark_sink.mirror.rules.effects import Effect
 from spark_sink.mirror.rules.renames import folder_of
 from spark_sink.mirror.rules.table_record import TableRecord, Wish
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import (
+    InvalidValue,
     OnDifference,
     ProofOptions,
     PurgedChanges,
@@ -57,6 +63,7 @@ from spark_sink.mirror.values.policies import (
     UnfollowedChange,
     UnknownTables,
 )
+from tests.mirror_simulation.column_values import INVALID, ColumnValues
 from tests.mirror_simulation.lake import FOREIGN, LakeTable
 from tests.mirror_simulation.log import Row, RowChange, Rows, ServerTable
 from tests.mirror_simulation.transcript import Transcript
@@ -73,6 +80,9 @@ class _Decided:
     killed."""
 
     done: tuple[str, ...] = ()
+    keeps = (
+        False  # a work that ends before its commit has written its invalid values to the quarantine
+    )
 
     def appends(self) -> int:
         return 100
@@ -88,6 +98,9 @@ class _Decided:
 
     def is_done(self, effect: Effect) -> bool:
         return type(effect).__name__ in self.done
+
+    def keeps_invalid(self) -> bool:
+        return self.keeps
 
     def moved_tables(self, count: int) -> int:
         return count
@@ -140,6 +153,8 @@ class Stage:
         held: str = "",
         proofs: str = "",
         difference: str = "report",
+        mask: str = "",
+        invalid: str = "",
     ) -> None:
         self.policy = TablePolicy(
             unknown=UnknownTables(unknown),
@@ -147,7 +162,11 @@ class Stage:
             purged=PurgedChanges(purged),
             history=bool(history),
             on_difference=OnDifference(difference),
+            invalid=InvalidValue(invalid or "stop"),
+            masks=((mask, Mask(MaskForm.SHA256)),) if mask else (),
         )
+        bad = INVALID if invalid else ()
+        self.world.lake.values = ColumnValues(self.policy.rules, bad, self.policy.invalid)
         self.world.works.by_files = bool(files)
         if proofs:
             self.world.proofs = PROOFS
@@ -159,6 +178,10 @@ class Stage:
 
     def _include(self, name: str) -> None:
         self.world.excluded.remove(_name(name))
+
+    def _allow(self, invalid: str) -> None:
+        self.policy = replace(self.policy, invalid=InvalidValue(invalid))
+        self.world.lake.values.policy = self.policy.invalid
 
     # -- the server --------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ class ProofRules:
         truth = self._server.log.at(name_at(record, effect.to + 1), effect.to)
         assert table is not None
         assert truth is not None
-        if _values(table.rows) == _values(truth.rows):
+        if _values(table.rows) == _values(self._lake.values.rows(truth.rows)):
             self.equal(record.table_id)
 
     def equal(self, table_id: str) -> None:
@@ -64,7 +64,8 @@ class ProofRules:
         if not is_provable(record) or server is None or not server.keyed:
             return False
         table = self._lake.of(record)
-        return _values(Counter() if table is None else table.rows) != _values(server.rows)
+        wanted = self._lake.values.rows(server.rows)
+        return _values(Counter() if table is None else table.rows) != _values(wanted)
 
     def found(self, records: Iterable[TableRecord], proofs: dict[str, Proof], since: float) -> int:
         """Assert that each planted difference that is still in its table was found by a round that began at `since` or

@@ -17,6 +17,7 @@ from spark_sink.mirror.schema.statements import effects_of
 from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.source.raw_entries import EntryKind
 from spark_sink.source.table_rows.chunks import Bound, Chunk
+from tests.mirror_simulation.column_values import ColumnValues, images
 from tests.mirror_simulation.lake import Lake, LakeTable
 from tests.mirror_simulation.log import Row, Rows, ServerTable
 from tests.mirror_simulation.server import Server
@@ -64,6 +65,7 @@ class Proofs:
         self._early[effect.run] = None if table is None else table.copy()
 
     def read(self, effect: ReadKeyRange) -> RangeRead:
+        """Raises BinlogError for a value that stops the table."""
         now = self.server.tables.get(effect.record.name)
         table = self._early.pop(effect.run, now)
         executed, chunk = self.server.position(), effect.chunk
@@ -79,6 +81,10 @@ class Proofs:
             upper = (str(keys[effect.rows_max - 1]),)
         chunk = Chunk(lower, upper)
         rows = {_id(row): row for row in table.rows if _is_in(_id(row), chunk)}
+        values = self._lake.values
+        if not values.are_plain:
+            values.require_valid(rows.values())
+            rows = {key: values.row(row) for key, row in rows.items()}
         self._held = {effect.run: _Held(effect, chunk, table.columns, rows)}
         ranges = -(-len(table.rows) // effect.rows_max)
         return RangeRead(effect.run, executed, KEY, chunk, len(rows), _SECONDS, ranges=ranges)
@@ -143,7 +149,11 @@ class Proofs:
         return RowsRepaired(effect.run, False, len(keys), _SECONDS)
 
     def _settle(self, entry: LogEntry, rows: dict[int, Row], chunk: Chunk) -> None:
-        for change in self._log.changes[entry.lsn]:
+        changes, values = self._log.changes[entry.lsn], self._lake.values
+        if not values.are_plain:
+            values.require_valid(images(changes))
+            changes = [values.change(change) for change in changes]
+        for change in changes:
             if change.before is not None:
                 rows.pop(_id(change.before), None)
             if change.after is not None and _is_in(_id(change.after), chunk):
@@ -204,14 +214,17 @@ def _by_key(rows: list[Row]) -> Keyed:
 # -- planted differences -------------------------------------------------------------------------------------------
 
 
-def plant(rng: random.Random, table: LakeTable) -> str:
-    """Change rows of a Delta table behind the mirror's back. Returns what was done, "" if nothing could be done."""
+def plant(rng: random.Random, table: LakeTable, values: ColumnValues) -> str:
+    """Change rows of a Delta table behind the mirror's back. Masked columns get the masks of other values. Returns what
+    was done, "" if nothing could be done."""
     ways: list[Callable[[random.Random, LakeTable], str]] = [_foreign_row]
     if table.rows:
         ways += [_lost_row, _doubled_row, _other_value]
     if table.rows and len(table.columns) > 1:
         ways += [_wrong_default]
-    return rng.choice(ways)(rng, table)
+    way = rng.choice(ways)(rng, table)
+    table.rows = values.rows(table.rows)
+    return way
 
 
 def _lost_row(rng: random.Random, table: LakeTable) -> str:

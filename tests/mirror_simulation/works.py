@@ -80,6 +80,7 @@ class Works:
         answer = self.proofs.repair(effect)
         if answer.keys:
             self._judge.proofs.repaired(effect)
+            self._judge.values.shows(self._lake.folders[effect.record.lies_at])
         return answer
 
     def _use_table(self, effect: Effect) -> Event:
@@ -93,6 +94,7 @@ class Works:
                 self._lake.commit(
                     effect.record, effect.rows.entries, exact=effect.exact, snapshot=effect.snapshot
                 )
+                self._judge.values.committed(effect)
                 self._judge.tables.table(self._control.records[effect.record.table_id])
                 return RowsCommitted(effect.run)
             case ClearCopy():
@@ -142,6 +144,7 @@ class Works:
                 history.rows.clear()
             case CompareVersions(mirrored=mirrored):
                 history.rows = self._rows_at(mirrored, lsn)
+        self._judge.values.shows(history)
         history.commit(lsn)
 
     def _rows_at(self, record: TableRecord | None, lsn: int) -> Rows:

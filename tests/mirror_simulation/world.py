@@ -85,7 +85,7 @@ class World:
         self.control = Control()
         self.excluded: set[TableName] = set()
         self.judge = Judge(self.server, self.lake, self.control, self.excluded)
-        self.copies = Copies(self.server, self.lake)
+        self.copies = Copies(self.server, self.lake, self.judge.values)
         self.works = Works(choices, self.lake, self.control, self.judge)
         self.works.proofs.serves(self.server)
         self.now = 0.0
@@ -167,6 +167,10 @@ class World:
                 self.say(f"{type(effect).__name__} is done all the same")
                 with suppress(BinlogError):
                     self._do(effect, killed=True)
+            else:
+                self._keep_invalid(effect)
+        for copy in self.copies.running.values():
+            self._keep_invalid(copy.effect)
         self.copies.running.clear()
         self.judge.works.stopping = self.judge.works.ended = False
         self.judge.tables.registered.clear()
@@ -297,6 +301,7 @@ class World:
         self._running.remove(effect)
         failure = Failure("storage does not answer", conflict=fails == "conflict")
         if fails in ("before", "conflict"):
+            self._keep_invalid(effect)
             self._fail(effect, failure)
             return
         reads_one = isinstance(effect, ReadLog) and effect.tables is not None
@@ -314,6 +319,18 @@ class World:
         self.judge.works.answered(effect, answer)
         self.step(answer)
         self._register()
+
+    def _keep_invalid(self, effect: Effect) -> None:
+        """Let a work that ends before its commit have written its invalid values to the quarantine, if the play decides
+        so."""
+        may_keep = isinstance(effect, CommitRows | CopyTable) and self.lake.values.are_kept
+        if not (may_keep and self.choices.keeps_invalid()):
+            return
+        self.say(f"{type(effect).__name__} has written its invalid values")
+        if isinstance(effect, CommitRows):
+            self.lake.keep_invalid(effect.record, effect.rows.entries, effect.snapshot)
+        elif isinstance(effect, CopyTable):
+            self.copies.keep_invalid(effect)
 
     def _do(self, effect: Effect, *, killed: bool = False) -> Event:
         self.judge.works.done(effect)
@@ -348,8 +365,13 @@ class World:
                 raise UnreadableError
             answer = self.copies.read(effect)
         except UnreadableError:
+            self._keep_invalid(effect)
             self.copies.end(effect)
             self._fail(effect, Failure("the table cannot be read"))
+            return
+        except BinlogError as fault:
+            self.copies.end(effect)
+            self._fail(effect, _of(fault))
             return
         if answer is not None:
             self.step(answer)
