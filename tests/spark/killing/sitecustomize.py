@@ -17,6 +17,7 @@ At all other points the driver and its JVM die:
     log_appended        a batch is in the log, and not acknowledged
     before_apply        a step of rows is about to be committed
     step_committed      a step of rows is committed: between two steps of a table, or between two tables
+    quarantined         invalid values are in the quarantine, and their rows are not committed
     control_written     rows of the control table have been written
     inside_rename       one folder of a RENAME is moved aside
     copy_begun          the record contains the log's position at the beginning of a copy
@@ -151,6 +152,10 @@ def _patch_steps(module: ModuleType) -> None:
     _between(module.RowStep, "commit", before="before_apply", after="step_committed")
 
 
+def _patch_quarantine(module: ModuleType) -> None:
+    _between(module.Quarantine, "add", after="quarantined")
+
+
 def _patch_control(module: ModuleType) -> None:
     write: Callable[..., Any] = module.ControlTable.write
 
@@ -209,6 +214,7 @@ _PATCHES = {
     "spark_sink.mirror.log.slices": _patch_log_slices,
     "spark_sink.mirror.log.append": _patch_log,
     "spark_sink.mirror.tables.steps": _patch_steps,
+    "spark_sink.mirror.tables.quarantine": _patch_quarantine,
     "spark_sink.mirror.lake.control_table": _patch_control,
     "spark_sink.mirror.runtime.folder_mover": _patch_renames,
     "spark_sink.mirror.lake.moved_files": _patch_moved_files,
