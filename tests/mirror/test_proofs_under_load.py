@@ -260,6 +260,7 @@ def test_no_difference_is_reported_that_does_not_exist_and_each_other_is_repaire
 def test_a_large_table_is_compared_to_its_end_although_one_range_changes_all_the_time(
     job: MirrorJob,
 ) -> None:
+    job.quick = False  # the limits and the compilation of a job in production
     job.settings = "prove: {rows_per_second: 20000, share_of_time: 1, every_seconds: 1}\n"
     digits = f"({' UNION '.join(f'SELECT {n} d' for n in range(10))})"
     block = 100_000
