@@ -1,9 +1,12 @@
-"""`python -m benchmarks.proofs [--seconds N]`: measures what the comparison of tables with the server costs by default.
+"""`python -m benchmarks.proofs [--seconds N] [--rounds N]`: measures what the comparison of tables with the server
+costs by default.
 
 A job mirrors five tables, one of them large. First it compares nothing, then it compares with default settings, then
 as fast as it can, which shows what a row costs. Each time it runs without and with load: 500 rows/s over the five
 tables. The program prints the CPU time of the server and of the job, as a share of one core, the rows that were
-compared, and how long a transaction takes from its commit to its table.
+compared, and how long a transaction takes from its commit to its table. With `--rounds`, it measures only this time, in
+alternating rounds without comparisons and with default settings, because it depends on the age of the job and the size
+of the tables.
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ import statistics
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+from pymysql.cursors import Cursor
 
 from benchmarks.mirror import COLUMNS, LOAD_DATABASE, TABLES, Latencies, Writer, latencies
 from tests.daemon.harness import PASSWORD, Daemon, until
@@ -128,7 +132,10 @@ def _fresh_s(job: MirrorJob, writer: Writer) -> float:
     return statistics.median(found[0].to_table)
 
 
-def measure(seconds: float, say: Callable[[str], None]) -> None:
+@contextmanager
+def mirrored() -> Iterator[tuple[Instance, MirrorJob, Cursor]]:
+    """A server with five tables, `ROWS` rows in the first, and a job that has not started. The cursor writes to the
+    server."""
     with ExitStack() as stack:
         server = stack.enter_context(start_server("mysql97"))
         server.add_user("bench", PASSWORD)
@@ -151,26 +158,63 @@ def measure(seconds: float, say: Callable[[str], None]) -> None:
         cursor = connection.cursor()
         for number in range(TABLES):
             cursor.execute(f"CREATE TABLE {LOAD_DATABASE}.t{number} ({COLUMNS})")
-        writer = Writer(cursor)
-        writer.begin()
+        writer = writer_of(cursor)
         for _ in range(ROWS // 1000):
             writer.insert("t0", 1000)
+        job.settings = f"metrics: {METRICS}\n{OFF}"
+        job.start("load", now=False)
+        _fresh_s(job, writer)
+        assert job.stop() == 0, job.log
+        yield server, job, cursor
+
+
+def writer_of(cursor: Cursor) -> Writer:
+    writer = Writer(cursor)
+    writer.begin()
+    return writer
+
+
+def begin(server: Instance, job: MirrorJob, cursor: Cursor, settings: str, seconds: float) -> None:
+    """Start the job with these settings, and let it apply a load for `seconds`, so that its code is compiled."""
+    job.settings = f"metrics: {METRICS}\n{settings}"
+    job.start("load", now=False)
+    until(partial(is_serving, job), "the job serves metrics", timeout_s=TIMEOUT_S)
+    measured(server, job, seconds, writer_of(cursor))
+
+
+def measure(seconds: float, say: Callable[[str], None]) -> None:
+    with mirrored() as (server, job, cursor):
         for label, settings in (("off", OFF), ("by default", ""), ("without a limit", FULL)):
-            job.settings = f"metrics: {METRICS}\n{settings}"
-            job.start("load", now=False)
-            _fresh_s(job, writer)
-            until(partial(is_serving, job), "the job serves metrics", timeout_s=TIMEOUT_S)
-            warm = Writer(cursor)
-            warm.begin()
-            measured(server, job, seconds / 3, warm)
+            begin(server, job, cursor, settings, seconds / 3)
             say(f"prove {label}, no load: {measured(server, job, seconds, None)}")
-            loaded = Writer(cursor)
-            loaded.begin()
-            say(f"prove {label}, 500 rows/s: {measured(server, job, seconds, loaded)}")
+            loaded = measured(server, job, seconds, writer_of(cursor))
+            say(f"prove {label}, 500 rows/s: {loaded}")
             assert job.stop() == 0, job.log
+
+
+def compare_freshness(seconds: float, rounds: int, say: Callable[[str], None]) -> None:
+    found: dict[str, list[float]] = {"off": [], "by default": []}
+    with mirrored() as (server, job, cursor):
+        for number in range(rounds):
+            for label in list(found)[:: -1 if number % 2 else 1]:  # off, on, on, off, off, on
+                begin(server, job, cursor, OFF if label == "off" else "", seconds / 3)
+                loaded = measured(server, job, seconds, writer_of(cursor))
+                found[label].append(loaded.fresh_s)
+                say(f"prove {label}, 500 rows/s: {loaded}")
+                assert job.stop() == 0, job.log
+    off, default = (statistics.median(times) for times in found.values())
+    say(
+        f"from commit to table, off / by default: {off:.2f} s / {default:.2f} s = {off / default:.2f}"
+    )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=90.0)
-    measure(parser.parse_args().seconds, lambda text: print(text, flush=True))
+    parser.add_argument("--rounds", type=int, default=0)
+    options = parser.parse_args()
+    say = partial(print, flush=True)
+    if options.rounds:
+        compare_freshness(options.seconds, options.rounds, say)
+    else:
+        measure(options.seconds, say)
