@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -227,6 +228,16 @@ def mirror_job(
     kills.mkdir()
     with ExitStack() as stack:
         yield MirrorJob(server, daemon, home, kills, stack, standby)
+
+
+@contextmanager
+def meanwhile(work: Callable[[], None]) -> Iterator[None]:
+    """Run `work` in a thread during the block, and wait for its end. Then raises the exception of `work`, if there was
+    one."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(work)
+        yield
+    running.result()
 
 
 def end_group(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:

@@ -16,7 +16,6 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,7 +23,7 @@ import pytest
 
 from tests.daemon.harness import until
 from tests.mirror.ddl_history import Change, History
-from tests.mirror.harness import TIMEOUT_S, MirrorJob
+from tests.mirror.harness import TIMEOUT_S, MirrorJob, meanwhile
 from tests.mirror.lake import log_rows
 from tests.servers import Server
 from tests.servers.server import Instance
@@ -84,7 +83,7 @@ class Crashes:
 
     def kill(self, name: str) -> None:
         n = next(self.number)
-        with self._load():
+        with meanwhile(self._change):
             if (statements := (POINTS | IN_OBJECT_STORES | PUBLISHING).get(name)) is not None:
                 self._at_point(name, statements, n)
             else:
@@ -98,27 +97,11 @@ class Crashes:
                 }
                 others[name](n)
 
-    @contextmanager
-    def _load(self) -> Iterator[None]:
-        """Execute changes of the history during the block."""
-        failures: list[BaseException] = []
-
-        def write() -> None:
-            try:
-                for change in itertools.islice(self.changes, CHANGES_PER_KILL):
-                    for statement in change.statements:
-                        self.execute(statement)
-            except BaseException as error:
-                failures.append(error)
-                raise
-
-        thread = threading.Thread(target=write)
-        thread.start()
-        try:
-            yield
-        finally:
-            thread.join()
-        assert not failures
+    def _change(self) -> None:
+        """Execute changes of the history."""
+        for change in itertools.islice(self.changes, CHANGES_PER_KILL):
+            for statement in change.statements:
+                self.execute(statement)
 
     def execute(self, *statements: str) -> None:
         with (

@@ -12,11 +12,9 @@ import itertools
 import os
 import random
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,7 +25,7 @@ import pytest
 
 from deploy.demo import delta
 from tests.daemon.harness import until
-from tests.mirror.harness import TIMEOUT_S, MirrorJob
+from tests.mirror.harness import TIMEOUT_S, MirrorJob, meanwhile
 from tests.mirror.planting import plant
 from tests.mirror.test_proofs import DATABASE, OFTEN, differs, is_proved_since, proofs
 from tests.servers import Server
@@ -130,26 +128,9 @@ class Load:
         lenient = ("SET NAMES utf8mb4", "SET SESSION sql_mode = ''")
         self.server.execute(*lenient, *statements, database=DATABASE)
 
-    @contextmanager
-    def running(self, changes: int) -> Iterator[None]:
-        """Make changes during the block."""
-        failures: list[BaseException] = []
-
-        def write() -> None:
-            try:
-                for _ in range(changes):
-                    self.change()
-            except BaseException as error:
-                failures.append(error)
-                raise
-
-        thread = threading.Thread(target=write)
-        thread.start()
-        try:
-            yield
-        finally:
-            thread.join()
-        assert not failures
+    def make_changes(self) -> None:
+        for _ in range(CHANGES_PER_KILL):
+            self.change()
 
 
 def kill(job: MirrorJob, load: Load, point: str) -> None:
@@ -157,7 +138,7 @@ def kill(job: MirrorJob, load: Load, point: str) -> None:
     if point:
         (job.kills / point).touch()
     load.insert("accounts", 3)
-    with load.running(CHANGES_PER_KILL):
+    with meanwhile(load.make_changes):
         assert job.process is not None
         if not point:
             os.killpg(job.process.pid, signal.SIGKILL)
@@ -226,7 +207,7 @@ def test_no_clear_value_is_shown_and_each_invalid_value_is_in_the_quarantine_onc
 
     for table in ("copied", "loose"):
         (job.kills / "quarantined").touch()
-        with load.running(CHANGES_PER_KILL):
+        with meanwhile(load.make_changes):
             load.execute(f"ALTER TABLE {table} ADD c DATETIME DEFAULT CURRENT_TIMESTAMP")
             assert job.process is not None
             assert job.process.wait(TIMEOUT_S) == -signal.SIGKILL, job.log
@@ -236,7 +217,7 @@ def test_no_clear_value_is_shown_and_each_invalid_value_is_in_the_quarantine_onc
         job.start(DATABASE, now=False)
     job.until_complete(DATABASE)
     since = time.time()
-    with load.running(CHANGES_PER_KILL):
+    with meanwhile(load.make_changes):
         pass
     proved = partial(is_proved_since, job, label, since)
     until(proved, "the table is proved again", timeout_s=TIMEOUT_S)

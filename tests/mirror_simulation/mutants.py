@@ -1398,7 +1398,7 @@ _HISTORIES = (
         "a copy at an lsn that its history has",
         "a history is compared with a copy under an lsn that it does not have yet",
         "tasks.history_task.HistoryTask._due_at",
-        If("compared < copied <= self._committed", "False"),
+        If("_compared_at(self.record) < copied <= self._committed", "False"),
         tests="tests/mirror_simulation/test_history_rules.py"
         "::test_a_history_is_compared_with_a_copy_made_at_an_lsn_that_it_already_has",
     ),

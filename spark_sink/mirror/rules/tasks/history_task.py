@@ -190,8 +190,7 @@ class HistoryTask(Task):
     ) -> bool:
         """True if the history has reached the lsn at which it has to be compared with its table after the table's last
         copy or repair, but was not yet compared with the table at this lsn."""
-        compared = -1 if record.copied_at is None else record.copied_at
-        return compared < cursor == self._due_at(mirrored)
+        return _compared_at(record) < cursor == self._due_at(mirrored)
 
     def _due_at(self, mirrored: TableRecord | None) -> int:
         """Returns the lsn at which the history has to be compared with its table after the table's last copy or repair;
@@ -200,8 +199,7 @@ class HistoryTask(Task):
         This is `copied_at` of the table. But if the history already has a commit with this lsn from before the copy, a
         second commit with the same lsn would do nothing. Then it is the end of the next append."""
         copied = _copied_at(mirrored, self.name)
-        compared = -1 if self.record.copied_at is None else self.record.copied_at
-        if compared < copied <= self._committed:
+        if _compared_at(self.record) < copied <= self._committed:
             return last_lsn(append_of(copied) + 1)
         return copied
 
@@ -353,6 +351,11 @@ class HistoryTask(Task):
     def _waits_for_table(self) -> bool:
         """True if the history has not begun, because no table with its name has rows yet."""
         return isinstance(self.record.state, Creating) and not can_begin_with(self.mirrored)
+
+
+def _compared_at(history: TableRecord) -> int:
+    """Returns the lsn at which a history was last compared with a copied or repaired table; -1 if it never was."""
+    return -1 if history.copied_at is None else history.copied_at
 
 
 def _copied_at(mirrored: TableRecord | None, name: TableName) -> int:
