@@ -175,7 +175,7 @@ def test_the_mirror_has_the_options_of_its_commands() -> None:
         command, *options = shlex.split(line, comments=True)
         context = group.commands[command].make_context(command, options)
         assert context.params["config"] == [Path("mirror.yaml")]
-    assert len(lines) == 2
+    assert len(lines) == 1
 
 
 def test_every_reference_exists() -> None:

@@ -74,12 +74,11 @@ class Files:
 
     def commands(self) -> list[str]:
         """The next commands."""
-        mirror = f"binlog-mirror run --config {MIRROR_FILE}"
         return [
             f"binlog-dispatcher check --config {SETTINGS_FILE}",
             f"binlog-dispatcher run --config {SETTINGS_FILE}",
             *(
-                (f"{mirror} --until-copied", mirror)
+                (f"binlog-mirror run --config {MIRROR_FILE} --copy",)
                 if self.target
                 else (f"binlog-dispatcher read {CONSUMER} --url {URL}",)
             ),

@@ -25,7 +25,6 @@ from spark_sink.mirror.own_command import completing, option_name
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_sink.mirror.copy_watch import CopyWatch
     from spark_sink.mirror.request_commands import RequestTable
     from spark_sink.mirror.table_lines import TableLine
     from spark_sink.mirror.values.settings import MirrorSettings
@@ -174,11 +173,17 @@ def run(  # noqa: PLR0913 - each option is one setting
     ] = None,
     conf: Conf = None,
     log_level: LogLevel = None,
+    copy_missing: Annotated[
+        bool,
+        typer.Option(
+            "--copy",
+            help="Copy the tables that the mirror lacks, show the progress, and go on mirroring.",
+        ),
+    ] = False,
     until_copied: Annotated[
         bool,
         typer.Option(
-            "--until-copied",
-            help="Copy the tables that the mirror lacks, show the progress, and end when all are complete.",
+            "--until-copied", help="As --copy, but end when all of these tables are complete."
         ),
     ] = False,
 ) -> None:
@@ -207,30 +212,16 @@ def run(  # noqa: PLR0913 - each option is one setting
             log_level=log_level,
         )
         from spark_sink.mirror.assembly import make_applier  # noqa: PLC0415
+        from spark_sink.mirror.copy_watch import chosen_watch  # noqa: PLC0415
         from spark_sink.mirror.job import Job  # noqa: PLC0415
         from spark_sink.mirror.server_names import with_server_names  # noqa: PLC0415
 
         if settings.stages != "log":
             settings = with_server_names(settings)
-        watch = _copy_watch(settings) if until_copied else None
+        watch = chosen_watch(settings, until_copied=until_copied, go_on=copy_missing)
         applier = make_applier if settings.stages != "log" else None
         code = Job(settings, applier, watch, _completing(config, target)).run()
     raise typer.Exit(code)
-
-
-def _copy_watch(settings: MirrorSettings) -> CopyWatch:
-    """Returns the object that ends the job when the tables are copied. Raises `UserError`."""
-    from spark_sink.mirror.copy_watch import CopyWatch  # noqa: PLC0415
-    from spark_sink.mirror.values.settings import copy_section  # noqa: PLC0415
-
-    copy_section(settings)
-    if settings.stages != "both" or settings.available_now:
-        raise UserError(
-            ErrorKind.SETTINGS,
-            "--until-copied needs both stages, and no --available-now",
-            remedy="leave out --stages and --available-now, and stages and available_now of the settings",
-        )
-    return CopyWatch(settings)
 
 
 def _completing(config: list[Path] | None, target: str | None) -> Callable[[str], str]:

@@ -1,5 +1,5 @@
-"""`run --until-copied`: requests a copy of each table that the mirror does not have, shows the progress of the copies,
-and ends the job when the tables are complete."""
+"""`run --copy` and `run --until-copied`: request a copy of each table that the mirror does not have, show the progress
+of the copies, and say how to read the tables. With `--until-copied` the job then ends, with `--copy` it goes on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.sizes import duration_text, size_text
 from dispatcher.terminal.output import say, say_progress
 from spark_sink.mirror.copy.progress import CopyProgress, remaining_s
@@ -18,8 +19,8 @@ from spark_sink.mirror.rules.control_rows import ControlRows
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.runtime.progress import ConsumerProgress
-from spark_sink.mirror.values.names import TableName
-from spark_sink.mirror.values.settings import MirrorSettings
+from spark_sink.mirror.values.names import TableName, table_label
+from spark_sink.mirror.values.settings import MirrorSettings, copy_section
 
 LOOK_S = 1.0
 SAY_EVERY_S = 5.0
@@ -27,11 +28,37 @@ _SPECIAL = re.compile(r'["$`\\!]')  # special characters in double quotes of a s
 _ENDED = (TableState.COMPLETE, TableState.STOPPED)
 
 
+def chosen_watch(settings: MirrorSettings, *, until_copied: bool, go_on: bool) -> CopyWatch | None:
+    """Returns the watch that the options `--until-copied` and `--copy` (`go_on`) ask for, None without them. Raises
+    `UserError` if they contradict each other or the settings."""
+    if not (until_copied or go_on):
+        return None
+    if until_copied and go_on:
+        raise UserError(
+            ErrorKind.SETTINGS,
+            "both --copy and --until-copied",
+            remedy="use --copy to go on mirroring after the copies, --until-copied to end after them",
+        )
+    copy_section(settings)
+    if settings.stages != "both" or settings.available_now:
+        raise UserError(
+            ErrorKind.SETTINGS,
+            f"{'--until-copied' if until_copied else '--copy'} needs both stages, and no --available-now",
+            remedy="leave out --stages and --available-now, and stages and available_now of the settings",
+        )
+    return CopyWatch(settings, ends_job=until_copied)
+
+
 @dataclass(slots=True)
 class CopyWatch:
-    """The copies of one run. `begin` requests them; `run` returns when they have ended."""
+    """The copies of one run. `begin` requests them; `run` returns when they have ended.
+
+    `ends_job`: True if the job ends with the copies, or with an error of this watch. False if the job goes on whatever
+    happens to the copies: then the exit code of the job does not depend on them.
+    """
 
     settings: MirrorSettings
+    ends_job: bool = True
     names: list[TableName] = field(default_factory=list)
     rows_estimated: dict[str, int] = field(default_factory=dict)  # by the tables' labels
     began: float = field(default_factory=time.monotonic)
@@ -53,15 +80,16 @@ class CopyWatch:
         progress: Callable[[], Iterable[ConsumerProgress]],
         stop: threading.Event,
     ) -> int:
-        """Show the progress until each table is complete or stopped, then print how to read the tables. Returns the
-        exit code: 1 if a table is stopped, or if `stop` was set before."""
+        """Show the progress until each table is complete, stopped or gone, then print how to read the tables. Returns
+        the exit code: 1 if a table is stopped or gone, or if `stop` was set before."""
         said_at = time.monotonic()
         while not stop.is_set():
             consumers = list(progress())
             ended = [copy for each in consumers for copy in each.ended_copies]
             running = [copy for each in consumers for copy in each.copies]
-            records = self._records(rows())
-            if len(records) == len(self.names) and all(r.word in _ENDED for r in records):
+            present = rows()
+            records = self._records(present)
+            if not self._open(present) and all(r.word in _ENDED for r in records):
                 return self._summary(records, ended)
             if time.monotonic() - said_at >= SAY_EVERY_S:
                 said_at = time.monotonic()
@@ -69,9 +97,14 @@ class CopyWatch:
             stop.wait(LOOK_S)
         return 1
 
+    def _open(self, rows: ControlRows) -> set[TableName]:
+        """Returns the tables whose copy the job has not taken up."""
+        return set(self.names) & {name for _, name in rows.named}
+
     def _records(self, rows: ControlRows) -> list[TableRecord]:
-        """Returns the records of the tables whose copy the job has taken up."""
-        wanted, open_names = set(self.names), {name for _, name in rows.named}
+        """Returns the records of the tables whose copy the job has taken up. A table that was dropped or renamed
+        afterwards has none."""
+        wanted, open_names = set(self.names), self._open(rows)
         return [
             record
             for record in rows.records.values()
@@ -106,6 +139,9 @@ class CopyWatch:
         stopped = [record for record in records if record.word is TableState.STOPPED]
         for record in stopped:
             say(f"{record.label} is stopped: {record.reason}")
+        gone = sorted(set(self.names) - {record.name for record in records})
+        for name in gone:
+            say(f"{table_label(name)} was dropped or renamed before its copy was complete")
         complete = [record for record in records if record not in stopped]
         took = duration_text(time.monotonic() - self.began)
         rows, size = _copied(*ended)
@@ -116,7 +152,7 @@ class CopyWatch:
         if complete:
             for line in reading_lines(f"{self.settings.target.rstrip('/')}/{complete[0].folder}"):
                 say(f"    {line}")
-        return 1 if stopped else 0
+        return 1 if stopped or gone else 0
 
 
 def _copied(*copies: CopyProgress) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from dispatcher.model.api_addresses import parse_addresses
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.yaml_settings.section import parse_listen
+from spark_sink.mirror.rules.remedies import MIRROR
 from spark_sink.mirror.session import spark_session
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ CHECK_S = 0.2
 CLAIMS_S = 1.0  # time between two checks for a newer claim of another job
 EXIT_INPUT, EXIT_TAKEN_OVER = 2, 3
 APPLIER_STOP_S = 120.0
+WATCHER_STOP_S = 20.0
+_NOT_REQUESTED = (
+    f"no copy was requested, the job goes on; to request the copies: {MIRROR} copy '*.*'"
+)
+_NOT_WATCHED = f"the job and the copies go on without a line of their progress; {MIRROR} tables shows the states"
 
 
 class ApplyStage(Protocol):
@@ -63,8 +69,8 @@ class Job:
         copy_watch: CopyWatch | None = None,
         complete: Callable[[str], str] = str,
     ) -> None:
-        """`make_applier`: None if the job runs only the log stage; `copy_watch`: ends the job when the tables are
-        copied, None to continue after this; `complete`: adds options to the commands that the page shows."""
+        """`make_applier`: None if the job runs only the log stage; `copy_watch`: requests copies and shows their
+        progress, None without this; `complete`: adds options to the commands that the page shows."""
         self._complete = complete
         self._copy_watch = copy_watch
         self._watched_code = 0
@@ -200,13 +206,14 @@ class Job:
             if applier is not None and not self._stop.is_set():
                 return max(failed, applier.run(self._stop, True))
             return failed
-        thread = None
+        thread = watcher = None
         if applier is not None:
             thread = threading.Thread(target=self._apply, args=(applier,), name="applier")
             thread.start()
             if self._copy_watch is not None:
                 watching = partial(self._watch_copies, self._copy_watch, applier, claims)
-                threading.Thread(target=watching, name="copies", daemon=True).start()
+                watcher = threading.Thread(target=watching, name="copies", daemon=True)
+                watcher.start()
         try:
             writes = settings.stages != "apply"
             failed = self._log(spark, applier, claims) if writes else self._wait()
@@ -217,16 +224,21 @@ class Job:
                 thread.join(APPLIER_STOP_S)
                 if thread.is_alive():
                     log.warning("a step is still running; it is repeated at the next start")
+            if watcher is not None:  # it reads the control table, for which it needs Spark
+                watcher.join(WATCHER_STOP_S)
         return max(failed, self._applied or 0, self._watched_code)
 
     def _watch_copies(self, watch: CopyWatch, applier: ApplyStage, claims: Claims) -> None:
-        """Ask for the copies when they can begin, and end the job when they have ended."""
+        """Ask for the copies when they can begin, and show their progress. Then end the job, if it is to end with the
+        copies; otherwise it goes on, also after an error."""
+        if not watch.ends_job:
+            self._watch_beside(watch, applier, claims)
+            return
         self._watched_code = 1
         try:
-            while not self._stop.is_set() and not self._can_copy():
-                self._stop.wait(CHECK_S)
-            watch.begin(claims.control)
-            self._watched_code = watch.run(claims.control.rows, applier.progress, self._stop)
+            if self._until_copies_can_begin():
+                watch.begin(claims.control)
+                self._watched_code = watch.run(claims.control.rows, applier.progress, self._stop)
         except UserError as error:
             self._watched_code = EXIT_INPUT
             log.error("%s", error)
@@ -235,6 +247,26 @@ class Job:
         except Exception:
             log.exception("the copies cannot be watched")
         self._stop.set()
+
+    def _watch_beside(self, watch: CopyWatch, applier: ApplyStage, claims: Claims) -> None:
+        """Watch the copies of a job that goes on. An error ends only the watch: the job keeps the tables of all
+        consumers up to date, and the copies that were requested need no watch."""
+        failed = _NOT_REQUESTED
+        try:
+            if self._until_copies_can_begin():
+                watch.begin(claims.control)
+                failed = _NOT_WATCHED
+                watch.run(claims.control.rows, applier.progress, self._stop)
+        except BinlogError as error:
+            log.error("%s: %s", failed, error)
+        except Exception:
+            log.exception("%s", failed)
+
+    def _until_copies_can_begin(self) -> bool:
+        """Wait until copies can begin. Returns False if the job ends before."""
+        while not self._stop.is_set() and not self._can_copy():
+            self._stop.wait(CHECK_S)
+        return not self._stop.is_set()
 
     def _can_copy(self) -> bool:
         """True if the log of each consumer that works has a position."""

@@ -79,6 +79,7 @@ def test_after_init_check_is_green_and_run_serves_rows(
     done = re.findall(r"^done: SET \w+ (\w+) = ", said, re.MULTILINE)
     assert done == changed
     assert f"Written into {tmp_path}: repl.password, dispatcher.yaml, mirror.yaml" in said
+    assert said.endswith("\n  binlog-mirror run --config mirror.yaml --copy\n")
     for name in ("repl.password", "dispatcher.yaml", "mirror.yaml"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
     settings = tmp_path / "dispatcher.yaml"

@@ -1,4 +1,5 @@
-"""`run --until-copied` copies a database that was there before, ends, and prints commands that read its tables."""
+"""`run --until-copied` copies a database that was there before, ends, and prints commands that read its tables.
+`run --copy` does the same with a table that the mirror lacks, and goes on mirroring."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.daemon.conftest import MakeDaemon, Source
-from tests.daemon.harness import PASSWORD
+from tests.daemon.harness import PASSWORD, until
 from tests.mirror.harness import COPY_GRANTS, COPY_USER, TIMEOUT_S, MirrorJob
 from tests.servers.plugin import ServerFactory
 
@@ -85,5 +86,27 @@ def test_the_printed_commands_read_what_was_copied(job: MirrorJob, tmp_path: Pat
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
             assert "row 7" in done.stdout
-        assert job.start("shop", now=False).wait(TIMEOUT_S) == 0, job.log
-        assert f"copying 0 tables; {TABLES} tables are complete" in job.log
+        the_job_goes_on_behind_its_copies(job)
+
+
+def the_job_goes_on_behind_its_copies(job: MirrorJob) -> None:
+    """A table that the server's log lacks is copied, then a new row is mirrored, and the job ends at SIGTERM."""
+    job.server.execute(
+        "SET SESSION sql_log_bin = OFF",
+        "CREATE TABLE shop.late (id INT PRIMARY KEY, v TEXT)",
+        "INSERT INTO shop.late SELECT * FROM shop.t0",
+    )
+    job.options = ("--copy",)
+    process = job.start("shop", now=False)
+
+    def is_copied() -> bool:
+        with suppress(subprocess.TimeoutExpired):
+            raise AssertionError(f"the job has ended with {process.wait(0.5)}: {job.log}")
+        return f"1 tables are complete: {ROWS} rows, " in job.log and "    Spark: " in job.log
+
+    until(is_copied, "the summary of the copies", timeout_s=TIMEOUT_S)
+    assert f"copying 1 tables; {TABLES} tables are complete" in job.log
+    job.server.execute(f"INSERT INTO shop.late VALUES ({ROWS}, 'behind the summary')")
+    job.until_equal("shop")
+    assert job.stop() == 0, job.log
+    assert not {"ERROR", "Traceback"} & set(job.log.split()), job.log
