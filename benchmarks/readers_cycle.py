@@ -10,9 +10,9 @@ from tests.servers import Instance
 PART = "a reader's cycle"
 _ONE_CALL = "read"
 RATE = 1000  # transactions per second
-_P50_TARGET_MS, _P99_TARGET_MS, _CPU_TARGET_MS = 2.0, 10.0, 0.7
+_P50_TARGET_MS, _P99_TARGET_MS, _CPU_TARGET_MS = 1.0, 3.0, 0.5
 _SECONDS = 5.0  # of each round
-_START_TARGETS_S = {1: 1.0, 1000: 2.0}  # by number of consumers
+_START_TARGETS_S = {1: 0.8, 1000: 2.0}  # by number of consumers
 
 
 def measure(run: Run) -> None:
@@ -28,7 +28,7 @@ def measure(run: Run) -> None:
                         "P8b",
                         "CPU of a cycle of one transaction",
                         cpu_ms,
-                        "<",
+                        "<=",
                         _CPU_TARGET_MS,
                         "ms",
                     )
@@ -57,5 +57,5 @@ def _measure_latency(run: Run, daemon: Daemon, server: Instance) -> None:
     p99 = run.series(
         PART, "", subject, "commit to reader, p99", "ms", [one.p99_ms for one in found]
     )
-    run.target("P8 p50", "commit to the reader", p50, "<", _P50_TARGET_MS, "ms")
-    run.target("P8 p99", "commit to the reader", p99, "<", _P99_TARGET_MS, "ms")
+    run.target("P8 p50", "commit to the reader", p50, "<=", _P50_TARGET_MS, "ms")
+    run.target("P8 p99", "commit to the reader", p99, "<=", _P99_TARGET_MS, "ms")
