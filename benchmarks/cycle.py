@@ -64,6 +64,9 @@ class Connection:
         self._path = f"/v1/consumers/{consumer}"
         self._port = port
 
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
     def call(self, name: str, body: Json) -> bytes:
         self.send(name, body)
         return self.answer(name)

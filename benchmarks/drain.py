@@ -22,16 +22,27 @@ _SERVER_ID = 0xB0000001
 
 
 def dump_socket(
-    host: str, port: int, user: str, password: str, file: str, number: int = 0
+    host: str,
+    port: int,
+    user: str,
+    password: str,
+    file: str,
+    number: int = 0,
+    *,
+    until_end: bool = True,
 ) -> socket.socket:
-    """Log in and ask for a dump from this file up to the present end of the log. Returns the connection's socket.
-    `number`: differs for each of several dumps at once, because a server ends an older dump with the same server id."""
+    """Log in and ask for a dump from this file up to the present end of the log, or without `until_end` for a dump that
+    goes on. Returns the connection's socket. `number`: differs for each of several dumps at once, because a server ends
+    an older dump with the same server id."""
     connection: Any = pymysql.connect(
         host=host, port=port, user=user, password=password, ssl_disabled=True
     )
     with connection.cursor() as cursor:
         cursor.execute("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'")
-    request = struct.pack("<IHI", 4, _NON_BLOCKING, _SERVER_ID + number) + file.encode()
+    request = (
+        struct.pack("<IHI", 4, _NON_BLOCKING if until_end else 0, _SERVER_ID + number)
+        + file.encode()
+    )
     connection._execute_command(COM_BINLOG_DUMP, request)
     # PyMySQL closes its socket when the connection object is deleted, so this function returns a duplicate of the
     # socket.

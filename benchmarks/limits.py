@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from benchmarks import freshness
 from benchmarks.figures import Report, Target
 
 _LOG = "{log}"  # in evidence, this stands for the log of the target
@@ -162,7 +163,23 @@ LIMITS: Mapping[str, Limit] = {
     ),
     "mirror": Limit(
         "Spark's tasks, Delta's commits and MySQL share two cores",
-        "use a machine with more cores; docs/performance.md has the phases",
+        "use a machine with more cores",
+    ),
+    "freshness": Limit(
+        "a row waits for the append to the log that runs when it comes, for its own append, for the step of its table"
+        " that runs, and for its own step; Spark's tasks, Delta's commits, MySQL, the daemon and the writer share two"
+        " cores",
+        "use a machine with more cores",
+        tuple(
+            Evidence(
+                freshness.PART,
+                "",
+                freshness.subject(freshness.RATE, freshness.TABLES),
+                freshness.quantity(place, percent),
+            )
+            for place in (freshness.LOG, freshness.TABLE)
+            for percent in (50, 99)
+        ),
     ),
     "Spark": Limit(
         "for a million JSON rows, decoding takes 1.1 s of processor time, the JVM's tasks, which copy each row, 0.9 s,"

@@ -24,17 +24,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
-from pymysql.cursors import Cursor
-
-from benchmarks.mirror import COLUMNS, LOAD_DATABASE, TABLES, Latencies, Writer, latencies
+from benchmarks.arrivals import Arrivals
+from benchmarks.markers import COLUMNS, ROWS_IN_TRANSACTION, Writer
+from benchmarks.mirror import LOAD_DATABASE, TABLES
 from tests.daemon.harness import PASSWORD, Daemon, until
 from tests.mirror.harness import COPY_GRANTS, COPY_USER, MirrorJob
 from tests.servers import Instance, start_server
 from tests.servers.ports import free_port
 
 ROWS = 400_000
-ROWS_IN_TRANSACTION = 100
 TRANSACTIONS_PER_SECOND = 5
 TIMEOUT_S = 900.0
 OFF = "prove: {rows_per_second: 0}\n"
@@ -117,24 +115,15 @@ def measured(server: Instance, job: MirrorJob, seconds: float, writer: Writer | 
 
 
 def _fresh_s(job: MirrorJob, writer: Writer) -> float:
-    found = list[Latencies]()
-
-    def have_arrived() -> bool:
-        assert job.process is not None
-        assert job.process.poll() is None, job.log
-        try:
-            found[:] = [latencies(job.target, writer.at)]
-        except (OSError, KeyError, pa.ArrowInvalid):  # a file is being written
-            return False
-        return found[0].missing == 0
-
-    until(have_arrived, "all transactions are in their tables", timeout_s=TIMEOUT_S)
-    return statistics.median(found[0].to_table)
+    arrivals = Arrivals(job, LOAD_DATABASE)
+    arrivals.until(writer.at, TIMEOUT_S)
+    found = arrivals.tables
+    return statistics.median(found[marker].at - at for marker, at in writer.at.items())
 
 
 @contextmanager
-def mirrored() -> Iterator[tuple[Instance, MirrorJob, Cursor]]:
-    """A server with five tables, `ROWS` rows in the first, and a job that has not started. The cursor writes to the
+def mirrored() -> Iterator[tuple[Instance, MirrorJob, Writer]]:
+    """A server with five tables, `ROWS` rows in the first, and a job that has not started. The writer writes to the
     server."""
     with ExitStack() as stack:
         server = stack.enter_context(start_server("mysql97"))
@@ -158,47 +147,41 @@ def mirrored() -> Iterator[tuple[Instance, MirrorJob, Cursor]]:
         cursor = connection.cursor()
         for number in range(TABLES):
             cursor.execute(f"CREATE TABLE {LOAD_DATABASE}.t{number} ({COLUMNS})")
-        writer = writer_of(cursor)
+        writer = Writer(cursor, LOAD_DATABASE)
         for _ in range(ROWS // 1000):
             writer.insert("t0", 1000)
         job.settings = f"metrics: {METRICS}\n{OFF}"
         job.start("load", now=False)
         _fresh_s(job, writer)
         assert job.stop() == 0, job.log
-        yield server, job, cursor
+        yield server, job, writer
 
 
-def writer_of(cursor: Cursor) -> Writer:
-    writer = Writer(cursor)
-    writer.begin()
-    return writer
-
-
-def begin(server: Instance, job: MirrorJob, cursor: Cursor, settings: str, seconds: float) -> None:
+def begin(server: Instance, job: MirrorJob, writer: Writer, settings: str, seconds: float) -> None:
     """Start the job with these settings, and let it apply a load for `seconds`, so that its code is compiled."""
     job.settings = f"metrics: {METRICS}\n{settings}"
     job.start("load", now=False)
     until(partial(is_serving, job), "the job serves metrics", timeout_s=TIMEOUT_S)
-    measured(server, job, seconds, writer_of(cursor))
+    measured(server, job, seconds, writer.begin())
 
 
 def measure(seconds: float, say: Callable[[str], None]) -> None:
-    with mirrored() as (server, job, cursor):
+    with mirrored() as (server, job, writer):
         for label, settings in (("off", OFF), ("by default", ""), ("without a limit", FULL)):
-            begin(server, job, cursor, settings, seconds / 3)
+            begin(server, job, writer, settings, seconds / 3)
             say(f"prove {label}, no load: {measured(server, job, seconds, None)}")
-            loaded = measured(server, job, seconds, writer_of(cursor))
+            loaded = measured(server, job, seconds, writer.begin())
             say(f"prove {label}, 500 rows/s: {loaded}")
             assert job.stop() == 0, job.log
 
 
 def compare_freshness(seconds: float, rounds: int, say: Callable[[str], None]) -> None:
     found: dict[str, list[float]] = {"off": [], "by default": []}
-    with mirrored() as (server, job, cursor):
+    with mirrored() as (server, job, writer):
         for number in range(rounds):
             for label in list(found)[:: -1 if number % 2 else 1]:  # off, on, on, off, off, on
-                begin(server, job, cursor, OFF if label == "off" else "", seconds / 3)
-                loaded = measured(server, job, seconds, writer_of(cursor))
+                begin(server, job, writer, OFF if label == "off" else "", seconds / 3)
+                loaded = measured(server, job, seconds, writer.begin())
                 found[label].append(loaded.fresh_s)
                 say(f"prove {label}, 500 rows/s: {loaded}")
                 assert job.stop() == 0, job.log

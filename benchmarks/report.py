@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import mirror, readers_cycle, two_daemons
+from benchmarks import freshness, mirror, reader_cost, readers_cycle, two_daemons
 from benchmarks.figures import Report, Series, Target
 from benchmarks.limits import missed
 
@@ -138,6 +138,80 @@ def series_table(report: Report, part: str) -> str:
     return table + (_NOISE if any(series.median < 0 for series in found) else "")
 
 
+def _part_table(report: Report, part: str) -> str:
+    made = {freshness.PART: freshness_table, reader_cost.PART: readers_table}.get(part)
+    return series_table(report, part) if made is None else made(report)
+
+
+def freshness_table(report: Report) -> str:
+    """A row for each load: p50, p95 and p99 of the time from the commit of a marker to each place."""
+    part = freshness.PART
+    subjects = dict.fromkeys(
+        series.subject
+        for series in report.series
+        if series.part == part and series.quantity == freshness.WRITTEN
+    )
+    rows = []
+    for subject in subjects:
+        places = [_percentiles(report, subject, place) for place in freshness.PLACES]
+        ends = [
+            _or_empty(report.median(part, "", subject, quantity))
+            for quantity in (freshness.CAUGHT_UP, freshness.WRITTEN)
+        ]
+        rows.append((subject, *places, *ends))
+    header = (
+        "load",
+        *(f"commit to {place}, {_unit(place)}" for place in freshness.PLACES),
+        f"{freshness.CAUGHT_UP}, s",
+        "written, rows/s",
+    )
+    of, tables = freshness.KEPT, f"{freshness.TABLES} tables"
+    kept = report.median(part, "", of, tables)
+    text = f"\nThe {of}, {tables}: {number(kept)} rows/s.\n" if kept is not None else ""
+    return f"Times are p50 / p95 / p99.\n\n{_table(header, rows)}{text}"
+
+
+def _unit(place: str) -> str:
+    return "ms" if place == freshness.READER else "s"
+
+
+def _percentiles(report: Report, subject: str, place: str) -> str:
+    found = [
+        report.median(freshness.PART, "", subject, freshness.quantity(place, percent))
+        for percent in freshness.PERCENTILES
+    ]
+    return " / ".join(number(value) for value in found if value is not None)
+
+
+def _or_empty(value: float | None) -> str:
+    return "" if value is None else number(value)
+
+
+def readers_table(report: Report) -> str:
+    """A row for each number of readers and each way, with the medians."""
+    quantities = (
+        reader_cost.SERVER_CPU,
+        reader_cost.SENT,
+        reader_cost.DAEMON_CPU,
+        reader_cost.P50,
+        reader_cost.P99,
+    )
+    subjects = dict.fromkeys(s.subject for s in report.series if s.part == reader_cost.PART)
+    rows = [
+        (
+            subject,
+            *(
+                _or_empty(report.median(reader_cost.PART, "", subject, quantity))
+                for quantity, _ in quantities
+            ),
+        )
+        for subject in subjects
+    ]
+    header = ("readers", *(f"{quantity}, {unit}" for quantity, unit in quantities))
+    load = f"{reader_cost.TRANSACTIONS_PER_SECOND} transactions of {reader_cost.ROWS} rows"
+    return f"The server is written at {load} per second.\n\n{_table(header, rows)}"
+
+
 _BELOW_NOISE = "below the noise"
 _NOISE = f"""
 *{_BELOW_NOISE.capitalize()}*: the figure is the difference of two measurements, and is negative.
@@ -242,18 +316,21 @@ def _rate(report: Report, part: str, log: str, subject: str, quantity: str, how:
 
 
 def own_lines(report: Report) -> str:
-    """The results of measurements that compare this project with no other program."""
+    """The front figures, which compare this project with no other program. A figure that was not measured is left
+    out."""
     measured = (
-        ("commit to reader", _latency(report)),
-        ("start with compiled kernels until ready", _ready(report)),
-        ("commit to Delta table", _mirror(report)),
-        ("two daemons, until a reader has rows of the other one", _takeover(report)),
+        ("freshness", _freshness(report)),
+        ("what readers cost MySQL", _at_server(report)),
+        ("rows decoded in a second of CPU time", _decoded(report)),
+        ("copy of a table of ten columns", _copied(report)),
+        ("takeover by a second daemon", _takeover(report)),
     )
-    return "".join(f"* {what}: {values}\n" for what, values in measured)
+    return "".join(f"* {what}: {values}\n" for what, values in measured if values)
 
 
 def _values(report: Report, part: str, *wanted: tuple[str, str, str, str]) -> str:
-    """Returns the medians of a part. `wanted`: subject, quantity, and the words before and behind the number."""
+    """Returns the medians of a part that were measured. `wanted`: subject, quantity, and the words before and behind
+    the number."""
     found = (
         (report.median(part, "", subject, quantity), before, behind)
         for subject, quantity, before, behind in wanted
@@ -263,42 +340,76 @@ def _values(report: Report, part: str, *wanted: tuple[str, str, str, str]) -> st
         for value, before, behind in found
         if value is not None
     ]
-    return ", ".join(values) or "not measured"
+    return ", ".join(values)
 
 
-def _latency(report: Report) -> str:
-    load = f"{readers_cycle.RATE:,} transactions per second"
-    return _values(
-        report,
-        readers_cycle.PART,
-        (load, "commit to reader, p50", "p50", "ms"),
-        (load, "commit to reader, p99", "p99", "ms"),
-        (
-            load,
-            "the daemon's share of a core",
-            f"at {load}, for which the daemon uses",
-            "of a core",
+def _freshness(report: Report) -> str:
+    """The times from a commit to a reader, and to a Delta table."""
+    to_reader = f"{readers_cycle.RATE:,} transactions per second"
+    rate, tables = freshness.RATE, freshness.TABLES
+    to_table = freshness.subject(rate, tables)
+    few = f"s to a Delta table for a row in each of {mirror.TABLES} tables"
+    many = f"s to a Delta table at {rate:,} rows per second in {tables} tables"
+    p50, p99 = (freshness.quantity(freshness.TABLE, percent) for percent in (50, 99))
+    kept = "the highest rate that does not fall behind is"
+    texts = (
+        _values(
+            report,
+            readers_cycle.PART,
+            (to_reader, "commit to reader, p50", "p50", "ms"),
+            (to_reader, "commit to reader, p99", "p99", f"ms to a reader at {to_reader}"),
+        ),
+        _values(report, mirror.PART, ("mirror", mirror.FEW_ROWS, "", few)),
+        _values(report, freshness.PART, (to_table, p50, "p50", "s"), (to_table, p99, "p99", many)),
+        _values(
+            report, freshness.PART, (freshness.KEPT, f"{tables} tables", kept, "rows per second")
         ),
     )
+    return "; ".join(filter(None, texts))
 
 
-def _ready(report: Report) -> str:
-    return _values(
+def _at_server(report: Report) -> str:
+    """The cost of the largest number of readers at the server, and through the daemon."""
+    count, texts = max(reader_cost.READERS), []
+    for way, how in (
+        (reader_cost.SERVER, f"{count} readers with a connection each take"),
+        (reader_cost.FRONT, f"the same {count} readers through the daemon take"),
+        (reader_cost.OVER_HTTP, f"{count} readers over HTTP take"),
+    ):
+        subject = reader_cost.subject(count, way)
+        cpu, sent = (
+            report.median(reader_cost.PART, "", subject, quantity)
+            for quantity in (reader_cost.SERVER_CPU[0], reader_cost.SENT[0])
+        )
+        if cpu is not None and sent is not None:
+            texts.append(f"{how} {number(cpu)} % of a core and {number(sent)} MB/s")
+    without = _values(
         report,
-        readers_cycle.PART,
-        *(
-            (consumers, "start until ready", "", f"s with {consumers}")
-            for consumers in ("1 consumer", "1,000 consumers")
-        ),
+        reader_cost.PART,
+        (reader_cost.NONE, reader_cost.SERVER_CPU[0], "writing alone takes", "%"),
     )
+    return "; ".join([*texts, *filter(None, [without])])
 
 
-def _mirror(report: Report) -> str:
+def _decoded(report: Report) -> str:
+    texts = []
+    for log, what in (("bulk", "statements of 1,000 rows"), ("OLTP", "transactions of one row")):
+        rate, other = (
+            report.median("decoding", log, subject, "rows per CPU second")
+            for subject in ("to Arrow", "mysqlbinlog -v")
+        )
+        if rate is not None and other is not None:
+            faster = f"{number(rate / other)} times `mysqlbinlog -v`"
+            texts.append(f"{number(rate)} from {what} ({faster})")
+    return ", ".join(texts)
+
+
+def _copied(report: Report) -> str:
     return _values(
         report,
         mirror.PART,
-        ("mirror", mirror.FEW_ROWS, "", f"s for a row in each of {mirror.TABLES} tables"),
-        ("mirror", mirror.MANY_ROWS, "p99", "s at 10,000 rows per second"),
+        ("mirror", mirror.COPY, "", "rows per second"),
+        ("mirror", mirror.COPY_CPU, "", "rows per second of the job's CPU time"),
     )
 
 
@@ -309,7 +420,7 @@ def _takeover(report: Report) -> str:
         if found is not None:
             longest = number(max(found.rounds))
             texts.append(f"{subject}: p50 {number(found.median)} s, longest {longest} s")
-    return "; ".join(texts) or "not measured"
+    return "; ".join(texts)
 
 
 BLOCKS = {
@@ -354,7 +465,7 @@ def page(report: Report) -> str:
         ),
         "## Targets that were not met\n\n" + missed_table(report),
         "## Logs\n\n" + logs,
-        *(f"## {part.capitalize()}\n\n{series_table(report, part)}" for part in parts),
+        *(f"## {part.capitalize()}\n\n{_part_table(report, part)}" for part in parts),
         "## Not run\n\n"
         + _table(("what", "why"), [(entry.subject, entry.reason) for entry in report.not_run]),
         "## Versions\n\n" + _table(("of", "version"), list(report.versions.items())),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import __main__ as benchmark_command
-from benchmarks import limits, two_daemons
+from benchmarks import arrivals, freshness, limits, reader_cost, two_daemons
 from benchmarks import report as pages
 from benchmarks.figures import LogFacts, NotRun, Report, Run, Target
 from benchmarks.processes import DescendantsMeter
@@ -38,9 +42,8 @@ def test_the_targets_are_in_the_page_alone() -> None:
 
 def test_a_program_that_was_not_measured_has_no_figure() -> None:
     run = Run(Report("quick", {"cores": "2"}), lambda _: None, None)
-    empty = pages.peers_table(run.report) + pages.own_lines(run.report)
-    figures = re.sub(r"for a row in each of \d+ tables", "", empty)
-    assert re.findall(r"\d", figures) == []
+    assert re.findall(r"\d", pages.peers_table(run.report)) == []
+    assert pages.own_lines(run.report) == ""
     run.series("Spark source", "", "json rows", "from MySQL to Spark", "rows/s", [900.0])
     run.series("decoding", "bulk", "Canal's parser", "rows per second", "rows/s", [200.0, 400.0])
     run.series("decoding", "OLTP", "Debezium embedded", "rows per second", "rows/s", [1.0])
@@ -55,8 +58,90 @@ def test_a_time_of_a_takeover_has_its_longest_case() -> None:
     run.series(
         two_daemons.PART, "", two_daemons.KILLED, two_daemons.UNTIL_ROWS, "s", [3.5, 4.0, 5.5]
     )
-    last = pages.own_lines(run.report).splitlines()[-1]
-    assert last.endswith(": the leader is killed: p50 4 s, longest 5.5 s")
+    assert pages.own_lines(run.report) == (
+        "* takeover by a second daemon: the leader is killed: p50 4 s, longest 5.5 s\n"
+    )
+
+
+def test_the_cost_of_readers_is_that_of_the_most_readers() -> None:
+    run = Run(Report("quick", {"cores": "2"}), lambda _: None, None)
+    for count in reader_cost.READERS:
+        for way, share in ((reader_cost.SERVER, 3.0), (reader_cost.FRONT, 1.0)):
+            name = reader_cost.subject(count, way)
+            for quantity, unit in (reader_cost.SERVER_CPU, reader_cost.SENT):
+                run.series(reader_cost.PART, "", name, quantity, unit, [share * count])
+    assert pages.own_lines(run.report) == (
+        "* what readers cost MySQL: 32 readers with a connection each take 96 % of a core and 96 MB/s;"
+        " the same 32 readers through the daemon take 32 % of a core and 32 MB/s\n"
+    )
+    rows = pages.readers_table(run.report).splitlines()
+    assert rows[-1] == "| 32 readers through the front | 32 | 32 |  |  |  |"
+
+
+def test_the_table_of_freshness_has_the_places_that_were_measured() -> None:
+    run = Run(Report("quick", {"cores": "2"}), lambda _: None, None)
+    load = freshness.subject(10_000, 1)
+    run.series(freshness.PART, "", load, freshness.WRITTEN, "rows/s", [9990])
+    for percent, value in zip(freshness.PERCENTILES, (1.5, 2.0, 4.0), strict=True):
+        quantity = freshness.quantity(freshness.TABLE, percent)
+        run.series(freshness.PART, "", load, quantity, "s", [value])
+    table = pages.freshness_table(run.report)
+    assert table.splitlines()[-1] == "| 10,000 rows/s, 1 table |  |  | 1.5 / 2 / 4 |  |  | 9,990 |"
+    run.series(freshness.PART, "", freshness.KEPT, "10 tables", "rows/s", [45_000])
+    assert pages.freshness_table(run.report).endswith("behind, 10 tables: 45,000 rows/s.\n")
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept", "missed", "asked"),
+    [
+        (44_000, 30_000, None, [60_000, 45_000, 37_500]),
+        (500_000, 30_000, None, [60_000, 120_000, 240_000, 480_000]),
+        (26_000, 10_000, 30_000, [20_000, 25_000]),
+        (700, 0, 1_000, [500, 750, 625]),
+    ],
+)
+def test_the_search_doubles_and_bisects(
+    limit: int, kept: int, missed: int | None, asked: list[int]
+) -> None:
+    rates = list[int]()
+
+    def keeps(rate: int) -> bool:
+        rates.append(rate)
+        return rate <= limit
+
+    assert freshness.search(keeps, kept, missed) == max(rate for rate in asked if rate <= limit)
+    assert rates == asked
+
+
+def test_a_rate_is_kept_if_the_age_of_the_rows_does_not_grow() -> None:
+    commits = [n / 10 for n in range(100)]
+
+    def measured(growth: float, rate: float) -> freshness.Measured:
+        ages = [1 + at * growth + at % 1 for at in commits]  # they vary, too
+        return freshness.Measured(rate, [], commits, {freshness.TABLE: ages}, 1.0)
+
+    assert freshness.is_kept(1000, measured(0.0, 1000))
+    assert not freshness.is_kept(1000, measured(0.5, 1000))
+    assert not freshness.is_kept(1000, measured(0.0, 800)), "the writer was too slow"
+
+
+def test_each_file_of_a_table_is_searched_for_markers_once(tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+
+    def commit(version: int, markers: list[int], *paths: str) -> None:
+        for path in paths:
+            notes = ["a note", *(f"marker {marker:08}" for marker in markers), None]
+            pq.write_table(pa.table({"note": notes}), tmp_path / path)
+        actions = [json.dumps({"add": {"path": quote(path)}}) for path in paths]
+        (log / f"{version:020}.json").write_text("\n".join(actions))
+
+    files = arrivals.Files(tmp_path, "note")
+    commit(0, [1, 2], "a b.parquet")
+    files.look()
+    commit(1, [2, 3], "c.parquet", "d.parquet")
+    files.look()
+    assert {marker: found.version for marker, found in files.found.items()} == {1: 0, 2: 0, 3: 1}
 
 
 def test_a_difference_below_the_noise_is_no_figure() -> None:
