@@ -103,9 +103,19 @@ def transaction_on(spark: SparkSession, path: str) -> Any:
     # A transaction begins with the newest snapshot. The public `DeltaTable` would read the snapshot with a Spark job.
     jvm: Any = spark._jvm  # noqa: SLF001
     java_session: Any = spark._jsparkSession  # noqa: SLF001
+    _activate(jvm, java_session)
     with naming_damage(partial(FileSystem, spark), path):
         log: Any = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session, path)
         return log.startTransaction()
+
+
+def _activate(jvm: Any, java_session: Any) -> None:
+    """Give the thread a session unless it has one, as in a query's batch. Spark's public interfaces do so, but Delta's
+    private ones do not, and without a session Delta cannot read a checkpoint that has no checksum file beside it. A
+    job that is killed between the write of a checkpoint and the write of the checksum leaves such a table."""
+    sessions: Any = jvm.org.apache.spark.sql.classic.SparkSession
+    if not sessions.getActiveSession().isDefined():
+        sessions.setActiveSession(java_session)
 
 
 def table_files(spark: SparkSession, path: str) -> tuple[int, DataFrame]:

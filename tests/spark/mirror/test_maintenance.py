@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,14 @@ import pytest
 
 from spark_sink.mirror.lake import checkpoints
 from spark_sink.mirror.lake.checkpoints import Checkpoints
-from spark_sink.mirror.lake.delta_log import delta_version, table_properties, table_size
+from spark_sink.mirror.lake.delta_log import (
+    delta_version,
+    forget_table,
+    recorded_versions,
+    table_properties,
+    table_size,
+)
+from spark_sink.mirror.log.binlog_log import log_app_id
 from spark_sink.mirror.rules import upkeep
 from spark_sink.mirror.rules.events import VectorsEnabled
 from spark_sink.mirror.rules.states import Creating, Dropped, LeftOut, Live, State, Stopped
@@ -22,6 +30,9 @@ from tests.spark.mirror.conftest import Mirror
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+DEADLINE_S = 120.0
 
 
 def tables_of(mirror: Mirror) -> MaintainedTables:
@@ -116,6 +127,28 @@ def test_a_checkpoint_is_written_once_in_some_commits(
     # Another object finds the existing checkpoint.
     assert not Checkpoints(spark).write(path)
     assert newest_checkpoint(Path(path)) == 5
+
+
+def test_a_thread_reads_a_checkpoint_without_a_checksum(
+    spark: SparkSession, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is killed behind the write of a checkpoint leaves no checksum of the newest version."""
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_COMMITS", 1)
+    path = mirror.log.path
+    for _ in range(3):
+        mirror.appender.claim("shop")
+    wanted = recorded_versions(spark, path, log_app_id("shop"))
+    assert Checkpoints(spark).write(path)
+    for checksum in Path(path).glob("_delta_log/*.crc"):
+        checksum.unlink()
+    forget_table(spark, path)
+    found: list[tuple[int, int]] = []
+    thread = threading.Thread(
+        target=lambda: found.append(recorded_versions(spark, path, log_app_id("shop")))
+    )
+    thread.start()
+    thread.join(DEADLINE_S)
+    assert found == [wanted]
 
 
 def test_a_vacuum_that_fails_is_repeated_in_the_next_round(
