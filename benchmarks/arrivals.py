@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.markers import markers_in
@@ -44,9 +45,8 @@ class Arrival:
 class Files:
     """The files of a Delta table, each of which is read once."""
 
-    def __init__(self, table: Path, *columns: str) -> None:
+    def __init__(self, table: Path) -> None:
         self._table = table
-        self._columns = columns
         self._seen: set[str] = set()
         self.found: dict[int, Arrival] = {}
 
@@ -65,7 +65,12 @@ class Files:
             self._seen.add(commit.name)
 
     def _markers(self, path: str) -> Iterator[int]:
-        for column in pq.ParquetFile(self._table / path).read(list(self._columns)).columns:
+        """Yields the markers in the texts and bytes of a data file. Its columns may have other names than those of the
+        table."""
+        file = pq.ParquetFile(self._table / path)
+        kinds = pa.string(), pa.binary()
+        names = [column.name for column in file.schema_arrow if column.type in kinds]
+        for column in file.read(names).columns:
             for chunk in column.chunks:
                 # All values of a chunk are in one buffer.
                 if (buffer := chunk.buffers()[-1]) is not None:
@@ -78,7 +83,7 @@ class Arrivals:
     def __init__(self, job: MirrorJob, database: str) -> None:
         self._job = job
         self._folder = job.target / database
-        self._log = Files(job.target / "_binlog" / "log", "small_payload", "payload")
+        self._log = Files(job.target / "_binlog" / "log")
         self._tables: dict[str, Files] = {}
 
     def until(self, markers: Iterable[int], timeout_s: float) -> None:
@@ -97,7 +102,7 @@ class Arrivals:
     def look(self) -> None:
         for folder in self._folder.glob("*/_delta_log"):
             table = folder.parent
-            self._tables.setdefault(table.name, Files(table, "note")).look()
+            self._tables.setdefault(table.name, Files(table)).look()
         self._log.look()
 
     @property

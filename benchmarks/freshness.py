@@ -4,8 +4,8 @@ and the time from the commit of each to four places is measured:
 * a reader of the daemon, which polls and acknowledges over HTTP
 * the mirror's log
 * the Delta table
-* the Iceberg table's current snapshot. A job with Iceberg runs afterwards, with the shortest interval between two
-  snapshots of a table, which is added to its times
+* the Iceberg table's current snapshot, of a job of its own with the shortest interval between two snapshots of a table,
+  which is added to its times
 
 All four times begin with the commit time in the transaction's GTID event. The rates are rows per second in all tables
 together, in transactions of 100 rows; half of them insert rows, half update these rows. The highest rate is searched by
@@ -52,7 +52,7 @@ SEARCHED = f"the highest kept rate, {TABLES} tables"
 CAUGHT_UP = "until all rows are in the tables, after the load"
 WRITTEN = "written"
 INTERVAL_S = 1  # between two snapshots of an Iceberg table; the least that the setting allows
-_SECONDS, _SEARCH_SECONDS, _WARM_S = 24.0, 14.0, 4.0
+_SECONDS, _SEARCH_SECONDS, _WARM_S = 20.0, 14.0, 4.0
 _STEPS, _CLOSE = 4, 1.25  # of the search, which ends when the two rates are as close as this
 _GROWTH = 0.1  # seconds in a second
 _USER, _TIMEOUT_S = "bench", 900.0
@@ -103,14 +103,17 @@ def search(keeps: Callable[[int], bool], kept: int, missed: int | None) -> int:
 
 
 class _Mirror:
-    """A job that mirrors the databases of one consumer."""
+    """A job that mirrors the databases of one consumer. `last`: the newest marker. The reader may get a range again, so
+    all jobs number their markers together."""
 
-    def __init__(self, server: Instance, daemon: Daemon, job: MirrorJob, consumer: str) -> None:
+    def __init__(
+        self, server: Instance, daemon: Daemon, job: MirrorJob, consumer: str, last: int
+    ) -> None:
         self.server = server
         self.daemon = daemon
         self.job = job
         self.consumer = consumer
-        self._last = 0  # the newest marker
+        self.last = last
 
     @contextmanager
     def tables(self, count: int) -> Iterator[tuple[str, Arrivals]]:
@@ -121,10 +124,10 @@ class _Mirror:
             connection.autocommit(True)
             for number in range(count):
                 cursor.execute(f"CREATE TABLE {database}.{table_name(number)} ({COLUMNS})")
-            writer = Writer(cursor, database, self._last)
+            writer = Writer(cursor, database, self.last)
             for number in range(count):
                 writer.insert(table_name(number), 2)
-        self._last = writer.number
+        self.last = writer.number
         arrivals = Arrivals(self.job, database)
         arrivals.until(writer.at, _TIMEOUT_S)
         yield database, arrivals
@@ -134,7 +137,7 @@ class _Mirror:
     ) -> Measured:
         """Write a load, and wait until all of it has arrived. The first seconds are not measured."""
         per_second = rate / ROWS_IN_TRANSACTION
-        load = Load(tables, ROWS_IN_TRANSACTION, per_second, seconds, self._last)
+        load = Load(tables, ROWS_IN_TRANSACTION, per_second, seconds, self.last)
         daemon = HTTP, "127.0.0.1", self.daemon.port, "", ""
         with (
             following(*daemon, [_READER]) as reader,
@@ -142,8 +145,8 @@ class _Mirror:
         ):
             done = written(process)
             seen = {one.marker: one for one in reader.until(done.last)}
-        markers = range(self._last + 1, done.last + 1)
-        self._last = done.last
+        markers = range(self.last + 1, done.last + 1)
+        self.last = done.last
         arrivals.until(markers, _TIMEOUT_S)
         begin = seen[markers[0]].commit_us / 1e6 + min(_WARM_S, seconds / 4)
         in_tables, in_log = arrivals.tables, arrivals.log
@@ -165,6 +168,7 @@ class _Mirror:
 
 def measure(run: Run) -> None:
     with ExitStack() as stack:
+        stack.callback(_targets, run)  # also if many tables take too long
         server = stack.enter_context(start_server("mysql97", "--innodb-buffer-pool-size=512M"))
         server.add_user(_USER, PASSWORD)
         server.execute(f"GRANT INSERT, UPDATE, SELECT ON *.* TO {_USER}@'%'")
@@ -187,25 +191,31 @@ def measure(run: Run) -> None:
         daemon = Daemon(home / "daemon", {"consumers": consumers})
         stack.callback(daemon.close)
         daemon.start()
-        with _mirror(server, daemon, home, _CONSUMER, "") as mirror:
+        catalog = {"type": "sql", "uri": f"sqlite:///{home}/catalog.db"}
+        times = f"interval_seconds: {INTERVAL_S}, snapshot_hours: 1"
+        settings = (
+            'catalog: "{database}.{table}"\n'
+            f"iceberg: {{{times}, catalog: {{type: sql, uri: '{catalog['uri']}'}}}}\n"
+        )
+        with _mirror(server, daemon, home, _ICEBERG, settings) as mirror:
+            _measure_iceberg(run, mirror, catalog)
+        with _mirror(server, daemon, home, _CONSUMER, after=mirror.last) as mirror:
             _measure_rates(run, mirror)
             for count in _counts(run.scale):
                 with mirror.tables(count) as (database, arrivals):
                     found = mirror.measure(database, arrivals, count, RATE, _seconds(run))
                     _record(run, subject(RATE, count), found)
-        catalog = {"type": "sql", "uri": f"sqlite:///{home}/catalog.db"}
-        settings = (
-            'catalog: "{database}.{table}"\n'
-            f"iceberg: {{interval_seconds: {INTERVAL_S}, catalog: {{type: sql, uri: '{catalog['uri']}'}}}}\n"
-        )
-        with _mirror(server, daemon, home, _ICEBERG, settings) as mirror:
-            _measure_iceberg(run, mirror, catalog)
-    _targets(run)
 
 
 @contextmanager
 def _mirror(
-    server: Instance, daemon: Daemon, home: Path, consumer: str, settings: str
+    server: Instance,
+    daemon: Daemon,
+    home: Path,
+    consumer: str,
+    settings: str = "",
+    *,
+    after: int = 0,
 ) -> Iterator[_Mirror]:
     folder = home / consumer
     (folder / "kills").mkdir(parents=True)
@@ -214,7 +224,7 @@ def _mirror(
             server, daemon, folder, folder / "kills", stack, settings=settings, quick=False
         )
         job.start(consumer, now=False)
-        yield _Mirror(server, daemon, job, consumer)
+        yield _Mirror(server, daemon, job, consumer, after)
         job.stop()
 
 
@@ -242,8 +252,8 @@ def _measure_rates(run: Run, mirror: _Mirror) -> None:
             run.say(f"{rate:,} rows/s: {'kept' if is_kept(rate, known[rate]) else 'not kept'}")
             return is_kept(rate, known[rate])
 
-        missed = next((rate for rate in RATES if not is_kept(rate, known[rate])), None)
-        kept = max((r for r in RATES if missed is None or r < missed), default=0)
+        kept = max((rate for rate in RATES if is_kept(rate, known[rate])), default=0)
+        missed = next((rate for rate in RATES if rate > kept), None)
         highest = search(keeps, kept, missed)
     run.series(PART, "", KEPT, f"{TABLES} tables", "rows/s", [highest])
     if highest not in (*RATES, 0):

@@ -165,6 +165,21 @@ LIMITS: Mapping[str, Limit] = {
         "Spark's tasks, Delta's commits and MySQL share two cores",
         "use a machine with more cores",
     ),
+    "freshness 100 tables": Limit(
+        "the transactions go to the tables in turns, so each append to the log has rows of all tables, and each table"
+        " needs a step with a commit of its own for a few hundred rows; two steps run at a time on two cores",
+        "make a small step cheaper; run more steps at a time on a machine with more cores (parallel_tables)",
+        tuple(
+            Evidence(
+                freshness.PART,
+                "",
+                freshness.subject(freshness.RATE, tables),
+                freshness.quantity(place, 50),
+            )
+            for tables in (1, freshness.TABLES, 100)
+            for place in (freshness.LOG, freshness.TABLE)
+        ),
+    ),
     "freshness": Limit(
         "a row waits for the append to the log that runs when it comes, for its own append, for the step of its table"
         " that runs, and for its own step; Spark's tasks, Delta's commits, MySQL, the daemon and the writer share two"

@@ -37,6 +37,7 @@ TRANSACTIONS_PER_SECOND, ROWS = 200, 10
 SERVER_CPU = ("the server's CPU", "% of a core")
 SENT = ("bytes that the server sends", "MB/s")
 DAEMON_CPU = ("the daemon's CPU", "% of a core")
+WRITTEN = ("transactions written", "1/s")
 P50, P99 = ("commit to readers, p50", "ms"), ("commit to readers, p99", "ms")
 _DATABASE, _TABLES = "bench_readers", 4
 _FULL_S, _QUICK_S, _WARM_S = 10.0, 3.0, 1.0
@@ -98,7 +99,11 @@ def _measure(
         done = written(stack.enter_context(loading(server, USER, PASSWORD, _DATABASE, load)))
         seen = readers.until(done.last) if readers is not None else []
         spent = [b - a for a, b in zip(before, _Work.now(server, daemon), strict=True)]
-    found = {SERVER_CPU: 100 * spent[0] / done.seconds, SENT: spent[1] / done.seconds / 1e6}
+    found = {
+        WRITTEN: done.transactions / done.seconds,
+        SERVER_CPU: 100 * spent[0] / done.seconds,
+        SENT: spent[1] / done.seconds / 1e6,
+    }
     if daemon is not None:
         found[DAEMON_CPU] = 100 * spent[2] / done.seconds
     warm = load.after + round(_WARM_S * load.per_second)

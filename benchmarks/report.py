@@ -195,6 +195,7 @@ def readers_table(report: Report) -> str:
         reader_cost.DAEMON_CPU,
         reader_cost.P50,
         reader_cost.P99,
+        reader_cost.WRITTEN,
     )
     subjects = dict.fromkeys(s.subject for s in report.series if s.part == reader_cost.PART)
     rows = [
@@ -209,7 +210,7 @@ def readers_table(report: Report) -> str:
     ]
     header = ("readers", *(f"{quantity}, {unit}" for quantity, unit in quantities))
     load = f"{reader_cost.TRANSACTIONS_PER_SECOND} transactions of {reader_cost.ROWS} rows"
-    return f"The server is written at {load} per second.\n\n{_table(header, rows)}"
+    return f"Medians, while {load} per second are written to the server.\n\n{_table(header, rows)}"
 
 
 _BELOW_NOISE = "below the noise"

@@ -75,7 +75,7 @@ def test_the_cost_of_readers_is_that_of_the_most_readers() -> None:
         " the same 32 readers through the daemon take 32 % of a core and 32 MB/s\n"
     )
     rows = pages.readers_table(run.report).splitlines()
-    assert rows[-1] == "| 32 readers through the front | 32 | 32 |  |  |  |"
+    assert rows[-1] == "| 32 readers through the front | 32 | 32 |  |  |  |  |"
 
 
 def test_the_table_of_freshness_has_the_places_that_were_measured() -> None:
@@ -136,7 +136,7 @@ def test_each_file_of_a_table_is_searched_for_markers_once(tmp_path: Path) -> No
         actions = [json.dumps({"add": {"path": quote(path)}}) for path in paths]
         (log / f"{version:020}.json").write_text("\n".join(actions))
 
-    files = arrivals.Files(tmp_path, "note")
+    files = arrivals.Files(tmp_path)
     commit(0, [1, 2], "a b.parquet")
     files.look()
     commit(1, [2, 3], "c.parquet", "d.parquet")
