@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from dispatcher.binlog.table_map.column_rules import UNCHANGED, ColumnRules
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.schema.signature import Signature
+from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import InvalidValue
 from tests.mirror_simulation.log import Row, RowChange, Rows
 
@@ -28,11 +31,12 @@ class InvalidCell(NamedTuple):
 @dataclass
 class ColumnValues:
     """`rules`: the masks of columns; `bad`: the values that are invalid in each column except `id`; `policy`: what the
-    mirror does with them."""
+    mirror does with them; `unmasked`: the names of tables whose columns the settings do not mask."""
 
     rules: ColumnRules = UNCHANGED
     bad: tuple[int, ...] = ()
     policy: InvalidValue = InvalidValue.STOP
+    unmasked: Collection[TableName] = ()
 
     def __post_init__(self) -> None:
         self.masked = frozenset(name for name, _ in self.rules.masks)
@@ -46,6 +50,25 @@ class ColumnValues:
     def are_kept(self) -> bool:
         """True if invalid values are written to the quarantine."""
         return bool(self.bad) and self.policy is InvalidValue.QUARANTINE
+
+    def under(self, name: TableName) -> ColumnValues:
+        """Returns what the settings want for the table of this name."""
+        return self._unmasked() if name in self.unmasked else self
+
+    def of(self, record: TableRecord) -> ColumnValues:
+        """Returns what the Delta table of a record shows: the settings of its name change only rows that are read
+        later."""
+        if not record.signature:
+            return self.under(record.name)
+        columns = Signature.from_json(record.signature).columns
+        return self if any(column.mask for column in columns) else self._unmasked()
+
+    def is_current(self, record: TableRecord) -> bool:
+        """True if the Delta table of a record shows what the settings want for its name."""
+        return self.of(record).rules == self.under(record.name).rules
+
+    def _unmasked(self) -> ColumnValues:
+        return replace(self, rules=replace(self.rules, masks=())) if self.masked else self
 
     # -- what is shown -----------------------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ class Copies:
         table = self.table(effect)
         if table is None or _is_another(copy, table):
             raise UnreadableError
-        values, read = self._lake.values, _chunk(copy, table)
+        values, read = self._lake.values.under(record.name), _chunk(copy, table)
         if not values.are_plain:
             values.require_valid(read)
             self._keep_invalid(record, table, read)
@@ -79,7 +79,7 @@ class Copies:
         else:  # read in one snapshot, even a large table
             folder.rows, copy.left = Counter(values.rows(table.rows)), 0
         if not values.are_plain:
-            self._judge.shows(folder)
+            self._judge.shows(folder, record.name)
             self._judge.copied(record, copy_id_of(record), read, table.keyed)
         if copy.left > 0:
             return None
@@ -96,7 +96,7 @@ class Copies:
             self._keep_invalid(effect.record, table, read)
 
     def _keep_invalid(self, record: TableRecord, table: ServerTable, rows: Sequence[Row]) -> None:
-        values, copy_id = self._lake.values, copy_id_of(record)
+        values, copy_id = self._lake.values.under(record.name), copy_id_of(record)
         if values.are_kept:
             self._lake.quarantine.add(
                 Quarantined(record.table_id, copy_id, cell)
@@ -119,7 +119,8 @@ class Copies:
         effect, signature = copy.effect, ""
         if table is not None:
             body = table_map_of(effect.record.name, table.columns, table.keyed)
-            columns = self._lake.values.rules.table_map(parsed(body))
+            values = self._lake.values.under(effect.record.name)
+            columns = values.rules.table_map(parsed(body))
             signature = Signature.of_table_map(columns, InvalidDates.NULL).to_json()
         exact = table is not None and not table.keyed
         del self.running[effect.run]

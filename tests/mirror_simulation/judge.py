@@ -39,3 +39,4 @@ class Judge:
     def stored(self, effect: StoreRecords) -> None:
         self.watermark.stored(self._applied, effect.records)
         self.tables.stored(effect.records)
+        self.values.stored(effect.records)

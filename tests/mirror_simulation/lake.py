@@ -22,7 +22,7 @@ from spark_sink.mirror.rules.table_work import (
     ReplaceColumns,
 )
 from spark_sink.mirror.values.entries import LogEntry
-from spark_sink.mirror.values.names import aside_folder
+from spark_sink.mirror.values.names import TableName, aside_folder
 from tests.mirror_simulation.column_values import ColumnValues, images
 from tests.mirror_simulation.log import Log, Row, RowChange, Rows, columns_of, has_key
 from tests.mirror_simulation.quarantine import Quarantine, Quarantined
@@ -143,10 +143,11 @@ class Lake:
             for entry in self._unseen(entries, snapshot)
             for change in self.log.changes[entry.lsn]
         ]
-        if not self.values.are_plain:
-            self.values.require_valid(images(changes))
+        values = self.values.under(record.name)
+        if not values.are_plain:
+            values.require_valid(images(changes))
             self.keep_invalid(record, entries, snapshot)
-            changes = [self.values.change(change) for change in changes]
+            changes = [values.change(change) for change in changes]
         assert set(columns_of(entries[0])) == set(table.columns), "rows with other columns"
         if has_key(entries[0]):
             appends = exact and all(change.before is None for change in changes)
@@ -171,27 +172,28 @@ class Lake:
         snapshot: tuple[Position, Position] | None,
     ) -> None:
         """Write the invalid values of a step to the quarantine, before its commit, if the policy says so."""
-        if not self.values.are_kept:
+        values, table_id = self.values.under(record.name), record.table_id
+        if not values.are_kept:
             return
-        table_id = record.table_id
         self.quarantine.add(
             Quarantined(table_id, table_id, cell, entry.lsn, ordinal)
             for entry in self._unseen(entries, snapshot)
             for ordinal, change in enumerate(self.log.changes[entry.lsn])
-            for cell in self.values.invalid(change.after, keyed=has_key(entry))
+            for cell in values.invalid(change.after, keyed=has_key(entry))
         )
 
     def write_versions(
-        self, history: LakeTable, entries: Sequence[LogEntry], *, exact: bool
+        self, name: TableName, history: LakeTable, entries: Sequence[LogEntry], *, exact: bool
     ) -> None:
-        """Change the current versions of a history. Raises AssertionError if an inserted row has one already, and
-        BinlogError for a value that stops the history."""
+        """Change the current versions of the history of the table `name`. Raises AssertionError if an inserted row has
+        one already, and BinlogError for a value that stops the history."""
         if not has_key(entries[0]):
             raise BinlogError(ErrorKind.UNSUPPORTED_CHANGE, "no key", remedy="add a key")
         changes = [change for entry in entries for change in self.log.changes[entry.lsn]]
-        if not self.values.are_plain:
-            self.values.require_valid(images(changes))
-            changes = [self.values.change(change) for change in changes]
+        values = self.values.under(name)
+        if not values.are_plain:
+            values.require_valid(images(changes))
+            changes = [values.change(change) for change in changes]
         keys = {dict(row)["id"] for row in history.rows}
         for change in changes:
             if change.before is not None:

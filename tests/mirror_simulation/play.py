@@ -89,13 +89,17 @@ class _History:
         if values is not None:
             policy = _with_values(values, policy)
         self.policy = policy
-        self.world = world = World(RandomChoices(rng), lambda _: policy, transcript)
+        self.waiting: list[TableName] = []  # tables whose steps have to wait
+        self.unmasked: set[TableName] = set()
+        self.world = world = World(RandomChoices(rng), self._policy_of, transcript)
         world.held_bytes_max = rng.choice((8 << 10, 32 << 10, 256 << 20))
         world.parallel = rng.choice((1, 2, 2))
         has_invalid = values is not None and values.random() < 0.7
         if values is not None:
             bad = INVALID if has_invalid else ()
-            world.lake.values = ColumnValues(policy.rules, bad, policy.invalid)
+            if policy.masks and not has_invalid and values.random() < 0.7:
+                self.unmasked.add(values.choice(NAMES))
+            world.lake.values = ColumnValues(policy.rules, bad, policy.invalid, self.unmasked)
         self.world.works.by_files = rng.random() < 0.3
         self.may_leave = rng.random() < 0.7
         if self.may_leave and rng.random() < 0.7:
@@ -105,7 +109,6 @@ class _History:
         if self.proof.random() < 0.4:
             world.proofs = PROOFS
             self.policy = replace(policy, on_difference=self.proof.choice(tuple(OnDifference)))
-            world.policy = lambda _: self.policy
         self.resolved = 0
         # A history table treats each statement that could not be parsed as a change of its table.
         unclear = not policy.history
@@ -238,6 +241,12 @@ class _History:
         wish = self.rng.choice((Wish.RECOPY, Wish.RETRY, Wish.SKIP, Wish.REPAIR))
         world.ask(record.table_id, Wish.RECOPY if record.history else wish)
 
+    def _policy_of(self, name: TableName) -> TablePolicy:
+        policy = self.policy
+        if name in self.unmasked:
+            policy = replace(policy, masks=())
+        return replace(policy, interval_s=HINDERED_S) if name in self.waiting else policy
+
     # -- proofs ------------------------------------------------------------------------------------------------
 
     def prove(self) -> None:
@@ -256,7 +265,7 @@ class _History:
                 may_plant = is_provable(record) and server is not None and server.keyed
                 if table is not None and may_plant and rng.random() < 0.7:
                     planted.add(record.table_id)
-                    way = plant(rng, table, world.lake.values)
+                    way = plant(rng, table, world.lake.values.of(record))
                     world.stats["planted"] += 1
                     world.say(f"somebody changes {record.label}: {way}")
             for _ in range(rng.choice((0, 5, 30))):
@@ -279,7 +288,7 @@ class _History:
         for record in list(world.control.records.values()):
             table, server = world.lake.of(record), world.server.tables.get(record.name)
             if table is not None and server is not None and is_provable(record):
-                table.rows = Counter(world.lake.values.rows(server.rows))
+                table.rows = Counter(world.lake.values.of(record).rows(server.rows))
                 world.judge.proofs.equal(record.table_id)
         self.kill()
         world.proofs = None
@@ -355,8 +364,7 @@ class _History:
         assert self.values is not None
         wanted = self.values.choice((InvalidValue.NULL, InvalidValue.QUARANTINE))
         self.world.say(f"the settings have on_invalid: {wanted}")
-        self.policy = policy = replace(self.policy, invalid=wanted)
-        self.world.policy = lambda _: policy
+        self.policy = replace(self.policy, invalid=wanted)
         self.world.lake.values.policy = wanted
 
     def _ask_about_invalid(self) -> None:
@@ -378,8 +386,7 @@ class _History:
         way = rng.choice(ways)
         hindered = rng.sample(NAMES[:-1], 1 if way == "hangs" else rng.randrange(1, 4))
         if way == "waits":
-            waits = replace(self.policy, interval_s=HINDERED_S)
-            world.policy = lambda name: waits if name in hindered else self.policy
+            self.waiting = hindered
         for _ in range(rng.randrange(10, 60)):
             self.changes.change_table(rng.choice((*hindered, *NAMES)))
             if rng.random() < 0.3:
@@ -394,7 +401,7 @@ class _History:
             self._work_on_beside(hindered, way)
         others = [n for n in NAMES if n not in hindered and n not in world.excluded]
         world.judge.queues.go_on(others, world.mirror.state)
-        world.policy = lambda _: self.policy
+        self.waiting = []
 
     def _work_on_beside(self, hindered: list[TableName], way: str) -> None:
         for _ in range(FINISH_MAX):

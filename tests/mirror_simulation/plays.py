@@ -31,6 +31,7 @@ The moves:
     start                           a job starts; with `drain=yes` it drains the log
     kill [WORK ...]                 the job is killed, after running works of these kinds were done
     stop                            the job ends in order: running works end, and it stores its records
+    unmask NAME; mask NAME          changes the settings of the next job: columns of tables with this name have no mask
     exclude NAME; include NAME      changes the settings of the next job; `allow null|quarantine`: what happens to
                                     invalid values
     work KIND ...                   the oldest work of each kind ends, or a copy reads its next chunk; `fails=before`,
@@ -116,7 +117,8 @@ class Stage:
         self.transcript = Transcript(kept=True)
         self.decided = _Decided()
         self.policy = TablePolicy()
-        self.world = World(self.decided, lambda _: self.policy, self.transcript)
+        self.unmasked: set[TableName] = set()
+        self.world = World(self.decided, self._policy_of, self.transcript)
         self.server = self.world.server
         self._seen: dict[str, str] = {}
 
@@ -166,12 +168,22 @@ class Stage:
             masks=((mask, Mask(MaskForm.SHA256)),) if mask else (),
         )
         bad = INVALID if invalid else ()
-        self.world.lake.values = ColumnValues(self.policy.rules, bad, self.policy.invalid)
+        policy = self.policy
+        self.world.lake.values = ColumnValues(policy.rules, bad, policy.invalid, self.unmasked)
         self.world.works.by_files = bool(files)
         if proofs:
             self.world.proofs = PROOFS
         if held:
             self.world.held_bytes_max = int(held) << 10
+
+    def _policy_of(self, name: TableName) -> TablePolicy:
+        return replace(self.policy, masks=()) if name in self.unmasked else self.policy
+
+    def _unmask(self, name: str) -> None:
+        self.unmasked.add(_name(name))
+
+    def _mask(self, name: str) -> None:
+        self.unmasked.remove(_name(name))
 
     def _exclude(self, name: str) -> None:
         self.world.excluded.add(_name(name))

@@ -41,7 +41,7 @@ class ProofRules:
         truth = self._server.log.at(name_at(record, effect.to + 1), effect.to)
         assert table is not None
         assert truth is not None
-        if _values(table.rows) == _values(self._lake.values.rows(truth.rows)):
+        if _values(table.rows) == _values(self._lake.values.of(record).rows(truth.rows)):
             self.equal(record.table_id)
 
     def equal(self, table_id: str) -> None:
@@ -63,8 +63,10 @@ class ProofRules:
         server = self._server.tables.get(record.name)
         if not is_provable(record) or server is None or not server.keyed:
             return False
+        if not self._lake.values.is_current(record):
+            return False
         table = self._lake.of(record)
-        wanted = self._lake.values.rows(server.rows)
+        wanted = self._lake.values.of(record).rows(server.rows)
         return _values(Counter() if table is None else table.rows) != _values(wanted)
 
     def found(self, records: Iterable[TableRecord], proofs: dict[str, Proof], since: float) -> int:
@@ -75,6 +77,8 @@ class ProofRules:
             proof = proofs.get(record.table_id)
             server = self._server.tables.get(record.name)
             if not is_provable(record) or server is None or not server.keyed:
+                continue
+            if not self._lake.values.is_current(record):
                 continue
             assert proof is not None, f"{record.label} is not proved"
             is_proved = proof.begun >= since and not proof.running and not proof.skipped

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules.effects import CompareKeyRange, ReadKeyRange, RepairRows
 from spark_sink.mirror.rules.events import RangeCompared, RangeRead, RowsRepaired
+from spark_sink.mirror.rules.omitted import changed_masks
 from spark_sink.mirror.rules.plan import route
 from spark_sink.mirror.rules.proofs import NO_TABLE, confirmed
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.schema.statements import effects_of
 from spark_sink.mirror.values.entries import LogEntry
+from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.policies import TablePolicy
 from spark_sink.source.raw_entries import EntryKind
 from spark_sink.source.table_rows.chunks import Bound, Chunk
 from tests.mirror_simulation.column_values import ColumnValues, images
@@ -74,6 +77,9 @@ class Proofs:
             return RangeRead(effect.run, executed, "", chunk, 0, _SECONDS)
         if not table.keyed:
             return RangeRead(effect.run, executed, "", chunk, 0, _SECONDS, "it has no key")
+        values = self._lake.values.under(effect.record.name)
+        if changed_masks(effect.record.signature, TablePolicy(masks=values.rules.masks)):
+            return RangeRead(effect.run, executed, "", chunk, 0, _SECONDS, "its masks have changed")
         lower = chunk.lower if effect.key == KEY else None
         keys = sorted(i for i in map(_id, table.rows) if lower is None or i > int(lower[0]))
         upper = chunk.upper
@@ -81,7 +87,6 @@ class Proofs:
             upper = (str(keys[effect.rows_max - 1]),)
         chunk = Chunk(lower, upper)
         rows = {_id(row): row for row in table.rows if _is_in(_id(row), chunk)}
-        values = self._lake.values
         if not values.are_plain:
             values.require_valid(rows.values())
             rows = {key: values.row(row) for key, row in rows.items()}
@@ -122,7 +127,7 @@ class Proofs:
             if _concerns(entry, record):
                 return None
             if entry.kind is EntryKind.ROWS and (entry.database, entry.table) == record.name:
-                self._settle(entry, wanted, held.chunk)
+                self._settle(entry, wanted, held.chunk, record.name)
         return wanted
 
     def repair(self, effect: RepairRows) -> RowsRepaired:
@@ -148,8 +153,8 @@ class Proofs:
             table.commit(effect.lsn)
         return RowsRepaired(effect.run, False, len(keys), _SECONDS)
 
-    def _settle(self, entry: LogEntry, rows: dict[int, Row], chunk: Chunk) -> None:
-        changes, values = self._log.changes[entry.lsn], self._lake.values
+    def _settle(self, entry: LogEntry, rows: dict[int, Row], chunk: Chunk, name: TableName) -> None:
+        changes, values = self._log.changes[entry.lsn], self._lake.values.under(name)
         if not values.are_plain:
             values.require_valid(images(changes))
             changes = [values.change(change) for change in changes]

@@ -88,7 +88,9 @@ class TableRules:
         lsn = max(record.from_lsn, version, self._control.applied)
         truth = self._log.at(name_at(record, lsn + 1), lsn)
         held = _values(Counter() if table is None else table.rows)
-        wanted = _values(Counter() if truth is None else self._lake.values.rows(truth.rows))
+        wanted = _values(
+            Counter() if truth is None else self._lake.values.of(record).rows(truth.rows)
+        )
         assert held == wanted, (
             f"{record.label} differs at lsn {lsn:x}: {held - wanted} too many, {wanted - held} missing"
         )
@@ -120,7 +122,9 @@ class TableRules:
         if is_complete and is_judged and not record.history:
             table, truth = self._lake.of(record), self._server.tables.get(record.name)
             held = _values(Counter() if table is None else table.rows)
-            wanted = _values(Counter() if truth is None else self._lake.values.rows(truth.rows))
+            wanted = _values(
+                Counter() if truth is None else self._lake.values.of(record).rows(truth.rows)
+            )
             assert held == wanted, f"{record.label} is not drained to the end of the log"
 
     def at_rest(self) -> None:

@@ -136,6 +136,56 @@ def test_a_proof_compares_what_is_shown_and_a_repair_writes_it() -> None:
     stage.world.judge.values.at_rest()
 
 
+UNMASKED = ("settings mask=a", "unmask b", "start", "create a", "insert a 1=1", "append", "works")
+
+
+def test_a_table_stops_at_a_name_without_masks_until_a_person_asks_for_its_copy() -> None:
+    stage = staged(*UNMASKED, "rename a b", "insert b 2=2", "append", "works", "wait 100", "works")
+    record = table(stage, "b")
+    assert record.word == "stopped" and shown(stage, "shop/b") == {1: MASKED + 1}
+    assert "mask column a in shop.a, but not in shop.b; name it in mask for shop.b" in record.reason
+    made(stage, "kill", "mask b", "start", "insert b 3=3", "append", "works")
+    assert table(stage, "b").word == "stopped" and shown(stage, "shop/b") == {1: MASKED + 1}
+    made(stage, "ask b recopy", "works", "append", "works")
+    assert table(stage, "b").word == "complete"
+    assert shown(stage, "shop/b") == {n: MASKED + n for n in (1, 2, 3)}
+    stage.world.judge.values.at_rest()
+
+
+def test_a_table_that_is_copied_stops_at_a_name_without_masks() -> None:
+    stage = staged("settings mask=a", "unmask b", *OLD, "rename a b", "append", "works", "wait 10")
+    made(stage, "works")
+    record = table(stage, "b")
+    assert record.word == "stopped" and "mask column a in shop.a, but" in record.reason
+
+
+def test_a_stopped_table_keeps_its_entries_at_a_name_without_masks() -> None:
+    stage = staged("settings invalid=stop mask=a", "unmask b", "start", *STOPS)
+    before = table(stage, "a")
+    assert before.word == "stopped"
+    made(stage, "rename a b", "append", "works")
+    record = table(stage, "b")
+    assert record.state == before.state and record.from_lsn == before.from_lsn
+    assert "but not in shop.b" in record.reason
+
+
+def test_a_table_is_copied_when_it_gets_a_name_with_masks() -> None:
+    stage = staged("settings mask=a history=yes", "unmask b", "start", "create b", "insert b 1=1")
+    made(stage, "append", "works", "wait 10", "works")
+    assert shown(stage, "shop/b") == shown(stage, "shop/b__history") == {1: 1}
+    made(stage, "rename b a", "append", "works", "append", "works", "wait 10", "works")
+    assert table(stage, "a").word == "complete"
+    assert shown(stage) == shown(stage, "shop/a__history") == {1: MASKED + 1}
+
+
+@pytest.mark.parametrize("other", ["a", "c"])
+def test_a_table_goes_on_at_a_name_with_its_masks(other: str) -> None:
+    stage = staged(*UNMASKED, "rename a c", *([f"rename c {other}"] if other != "c" else []))
+    made(stage, f"insert {other} 2=2", "append", "works")
+    assert table(stage, other).word == "complete"
+    assert shown(stage, f"shop/{other}") == {1: MASKED + 1, 2: MASKED + 2}
+
+
 # -- the assertions notice a broken mirror -------------------------------------------------------------------------
 
 

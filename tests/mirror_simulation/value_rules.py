@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from spark_sink.mirror.rules.effects import CommitRows
-from spark_sink.mirror.rules.states import Live
+from spark_sink.mirror.rules.states import Live, TableState
 from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import InvalidValue
 from tests.mirror_simulation.column_values import MASKED
 from tests.mirror_simulation.control import Control
@@ -22,11 +23,29 @@ class ValueRules:
     def __init__(self, server: Server, lake: Lake, control: Control) -> None:
         self._server, self._log, self._lake, self._control = server, server.log, lake, control
         self._read: set[Quarantined] = set()  # the invalid values that copies have read
+        self._hidden: set[str] = set()  # the tables with masks that no person has allowed to end
 
-    def shows(self, table: LakeTable) -> None:
-        """Check a Delta table whose rows were changed: its masked columns have no value of the server."""
+    def stored(self, records: Iterable[TableRecord]) -> None:
+        """Remember which tables have masks, by their records that were just written."""
+        values = self._lake.values
+        for record in records:
+            if record.is_dropped:
+                self._hidden.discard(record.table_id)
+            elif record.signature and values.of(record).masked and values.under(record.name).masked:
+                self._hidden.add(record.table_id)
+
+    def asked(self, record: TableRecord) -> None:
+        """A person makes a request about a table. If the table is stopped at a name without masks, the person allows
+        the mirror to show its values."""
+        if record.word == TableState.STOPPED and record.name in self._lake.values.unmasked:
+            self._hidden.discard(record.table_id)
+
+    def shows(self, table: LakeTable, name: TableName) -> None:
+        """Check the Delta table of the table with a name, after its rows were changed: its masked columns have no value
+        of the server."""
         masked = self._lake.values.masked
-        if not masked or table.owner == FOREIGN:
+        is_shown = name in self._lake.values.unmasked and table.owner not in self._hidden
+        if not masked or is_shown or table.owner == FOREIGN:
             return
         for row in table.rows:
             clear = [c for c, v in row if c in masked and v is not None and v < MASKED]
@@ -36,7 +55,7 @@ class ValueRules:
         """Check a step that was just committed."""
         values, record = self._lake.values, effect.record
         if values.masked:
-            self.shows(self._lake.folders[record.lies_at])
+            self.shows(self._lake.folders[record.lies_at], record.name)
         if not values.bad:
             return
         expected = []
@@ -76,7 +95,10 @@ class ValueRules:
     def at_rest(self) -> None:
         """Check the state after everything is applied."""
         for table in self._lake.folders.values():
-            self.shows(table)
+            record = self._control.records.get(table.owner)
+            # A table that was stopped when it got a name with masks is copied at its next change.
+            if record is None or (self._lake.values.is_current(record) and not record.history):
+                self.shows(table, ("", "") if record is None else record.name)
         held = Counter(self._lake.quarantine.rows)
         for row, n in held.items():
             assert n == 1, f"the quarantine has {row} {n} times"

@@ -80,7 +80,7 @@ class Works:
         answer = self.proofs.repair(effect)
         if answer.keys:
             self._judge.proofs.repaired(effect)
-            self._judge.values.shows(self._lake.folders[effect.record.lies_at])
+            self._judge.values.shows(self._lake.folders[effect.record.lies_at], effect.record.name)
         return answer
 
     def _use_table(self, effect: Effect) -> Event:
@@ -139,12 +139,16 @@ class Works:
             return
         match effect:
             case WriteVersions():
-                self._lake.write_versions(history, effect.rows.entries, exact=effect.exact)
+                entries = effect.rows.entries
+                self._lake.write_versions(record.name, history, entries, exact=effect.exact)
             case EndVersions():
                 history.rows.clear()
             case CompareVersions(mirrored=mirrored):
                 history.rows = self._rows_at(mirrored, lsn)
-        self._judge.values.shows(history)
+        if (
+            not self._lake.values.unmasked
+        ):  # a history has the rows that its table had under other names
+            self._judge.values.shows(history, record.name)
         history.commit(lsn)
 
     def _rows_at(self, record: TableRecord | None, lsn: int) -> Rows:

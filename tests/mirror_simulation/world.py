@@ -268,6 +268,7 @@ class World:
         self._asked += 1
         self.say(f"somebody asks: {wish} of {self.control.records[table_id].label}")
         self.control.requests[table_id] = Request(f"q{self._asked}", wish)
+        self.judge.values.asked(self.control.records[table_id])
         if wish is Wish.SKIP:
             self.judge.tables.skipped.add(table_id)
 
@@ -276,6 +277,9 @@ class World:
         self._asked += 1
         self.say(f"somebody asks: copy of {table_label(name)}")
         self.control.named[name] = f"q{self._asked}"
+        for record in self.control.records.values():
+            if record.name == name:
+                self.judge.values.asked(record)
 
     def forget(self) -> None:
         """Let maintenance delete the part of the log that is not needed."""

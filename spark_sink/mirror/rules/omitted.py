@@ -15,6 +15,7 @@ from dispatcher.binlog.table_map.column_types import Column
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.schema.signature import Signature
 from spark_sink.mirror.values.policies import TablePolicy, is_omitted
 
 
@@ -58,6 +59,26 @@ def ruled_columns(
             ErrorKind.UNSUPPORTED_CHANGE, what, remedy=remedies.of_copy_again(label, _CORRECT_MASK)
         )
     return ruled
+
+
+def changed_masks(signature: str, policy: TablePolicy) -> list[str]:
+    """Returns the columns whose values the mirrored table shows with another mask than the policy wants. `signature`:
+    the table's; if it is "", the table's columns are not known, and the list is empty."""
+    if not signature:
+        return []
+    columns = [(c, policy.rules.mask(c.name)) for c in Signature.from_json(signature).columns]
+    return [c.name for c, mask in columns if c.mask != ("" if mask is None else str(mask))]
+
+
+def shown_by_name(signature: str, before: TablePolicy, after: TablePolicy) -> list[str]:
+    """Returns the columns of a renamed table that the policy of its former name, `before`, masks and the policy of its
+    new name, `after`, does not. `signature`: the table's; if it is "", the table's columns are not known, and the list
+    may name columns that the table lacks."""
+    if signature:
+        names = [column.name for column in Signature.from_json(signature).columns]
+    else:
+        names = [name for name, _ in before.masks]
+    return [n for n in names if before.rules.mask(n) and not after.rules.mask(n)]
 
 
 _CORRECT_MASK = "correct mask of the table's policy in the settings and restart the job"

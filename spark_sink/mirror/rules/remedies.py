@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dispatcher.model.errors import POLICY, BinlogError, ErrorKind, full_metadata
@@ -198,6 +199,15 @@ def of_setting(label: str, change: str) -> str:
 def of_copy_again(label: str, first: str = "") -> str:
     """The table can only be copied again. `first`: what a person has to do before."""
     return f"{first + ', then ' if first else ''}copy it again: {_resolve(label, 'recopy')}"
+
+
+def of_shown_columns(label: str, columns: Sequence[str]) -> str:
+    """The table has got a name under which the settings do not mask `columns`."""
+    them = "it" if len(columns) == 1 else "them"
+    return (
+        f"name {them} in mask for {label} in the settings and restart the job, or leave {them} out to show the values;"
+        f" then copy the table: {_resolve(label, 'recopy')}"
+    )
 
 
 def of_lost_file(label: str) -> str:

@@ -7,7 +7,7 @@ repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -279,6 +279,23 @@ def differing(record: TableRecord, difference: str, lsn: int, *, columns: bool) 
     standing = stopped(record, reason, lsn, lsn)
     assert isinstance(standing.state, Stopped)
     return replace(standing, state=replace(standing.state, differs=True))
+
+
+def shown_without_mask(
+    record: TableRecord, columns: Sequence[str], former: str, lsn: int
+) -> TableRecord:
+    """Returns the record of a table that the statement `lsn` has renamed, so that the settings no longer mask
+    `columns`. `former`: the table's former label.
+
+    Only a person may decide to show these values, so the table is stopped, and the person asks for its copy. A table
+    that was stopped before still needs the entries before the statement, so its state stays.
+    """
+    named = f"column {columns[0]}" if len(columns) == 1 else f"columns {', '.join(columns)}"
+    way = remedies.of_shown_columns(record.label, columns)
+    reason = f"the settings mask {named} in {former}, but not in {record.label}; {way}"
+    if isinstance(record.state, Stopped):
+        return replace(record, reason=reason)
+    return stopped(record, reason, lsn, lsn)
 
 
 def faulted(record: TableRecord, fault: BinlogError, lsn: int) -> TableRecord:

@@ -26,6 +26,7 @@ from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.effects import CompareKeyRange, ReadKeyRange, RepairRows
 from spark_sink.mirror.rules.events import RangeCompared, RangeRead, RowsRepaired
+from spark_sink.mirror.rules.omitted import changed_masks
 from spark_sink.mirror.rules.proofs import NO_TABLE
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.schema.signature import Signature
@@ -126,6 +127,10 @@ class RangeProver:
             return _without_table(work)
         if not source.key:
             return "it has no primary key, and no unique key on NOT NULL columns"
+        if masks := changed_masks(record.signature, self._options.policy(record.name)):
+            return (
+                f"the mask of column {masks[0]} has changed; the table is compared after its copy"
+            )
         decoder = TextDecoder(source.columns, source.label, self._options.invalid_dates)
         columns = self._column_difference(record, source)
         if columns:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from dispatcher.model.errors import BinlogError
 from spark_sink.mirror.rules.events import Failure, FoldersMoved
 from spark_sink.mirror.rules.mirror_state import MirrorState
+from spark_sink.mirror.rules.omitted import changed_masks, shown_by_name
 from spark_sink.mirror.rules.plan import RenameBarrier
 from spark_sink.mirror.rules.renames import (
     crossings,
@@ -38,6 +39,7 @@ from spark_sink.mirror.rules.table_work import (
     DeltaChange,
     Save,
     delta_action,
+    has_rows,
     refused,
 )
 from spark_sink.mirror.rules.tasks.folder_move import begin_move, must_wait
@@ -48,6 +50,7 @@ from spark_sink.mirror.rules.transitions import (
     after_effect,
     faulted,
     needs_copy,
+    shown_without_mask,
     unknown_rows,
     unsure,
 )
@@ -189,7 +192,7 @@ class RenameTask(TableTask):
                     r.table_id: unsure(r) for r in named if r.is_dropped and r.name in unknown
                 }
                 records = records_after(tables, effect.pairs, self.barrier.lsn)
-                changed |= {record.table_id: record for record in records}
+                changed |= {record.table_id: self._masked(record) for record in records}
                 continue
             # For a table that leaves the mirror, only the deletion of its rows is committed with the statement's lsn.
             leaving = self._leaving()
@@ -200,6 +203,23 @@ class RenameTask(TableTask):
                     tables[name] = record
                     changed[record.table_id] = record
         return [self._without_double(record, changed) for record in changed.values()]
+
+    def _masked(self, record: TableRecord) -> TableRecord:
+        """Returns the record of a renamed table with the masks that the settings want under its new name: a table of
+        which more would be shown is stopped, and another table is copied, because its rows and its history must not
+        show what is masked from now on."""
+        if record.is_dropped:
+            return record
+        lsn, after = self.barrier.lsn, self.state.situation(record.name)
+        former = next(former.name for former in record.names if former.until == lsn)
+        before = self.state.situation(former).policy
+        if columns := shown_by_name(record.signature, before, after.policy):
+            return shown_without_mask(record, columns, table_label(former), lsn)
+        columns = changed_masks(record.signature, after.policy) if record.is_live else []
+        if not (columns and has_rows(record)):
+            return record
+        reason = f"the settings mask column {columns[0]} in {record.label} in another way"
+        return needs_copy(record, reason, lsn, after)
 
     def _dropped_earlier(self, changed: Container[str]) -> Iterator[TableRecord]:
         """Yields the tables that were dropped before this statement, except those with the ids `changed`. Another table

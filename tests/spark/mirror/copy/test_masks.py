@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dispatcher.binlog.table_map.column_types import Mask, MaskForm
 from spark_sink.mirror.copy.copier import Copier
 from spark_sink.mirror.copy.server import CopyServer
+from spark_sink.mirror.request_commands import request_resolution
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import Wish
 from spark_sink.mirror.runtime.apply import Applier
+from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import TablePolicy
-from spark_sink.mirror.verify.verify import Verdict
+from spark_sink.mirror.verify.verify import Verdict, verify
 from tests.spark.mirror.copy.conftest import copy_settings
 from tests.spark.mirror.copy.test_verify import RealMirror, real
 
@@ -88,6 +91,51 @@ def test_a_copy_equals_the_table_of_the_log(real: RealMirror) -> None:
     history = rows_of(mirror, "t__history")
     assert {row["t"] for row in history if row["t"]} >= {row["t"] for row in logged}
     assert not _files_with(mirror.target.path / source.database, b"secret-text", b"another-text")
+
+
+def by_name(name: TableName) -> TablePolicy:
+    """Masks the column of one table."""
+    masks = (("mail", Mask(MaskForm.SHA256)),) if name[1] == "people" else ()
+    return TablePolicy(masks=masks, history=True)
+
+
+def test_the_printed_copy_lets_a_table_go_on_under_a_name_without_masks(real: RealMirror) -> None:
+    source, path = real.source, str(real.target.path)
+    server = CopyServer.of_settings(copy_settings(source.server), by_name)
+    copier = Copier(real.spark, copy_settings(source.server), path, policy=by_name)
+    options = replace(real.options(can_copy=True), policy=by_name)
+
+    def applied(stopped: int = 0) -> None:
+        real.feed_real()
+        code = Applier(real.spark, options, copier).run(threading.Event(), drain=True)
+        assert code == stopped
+
+    def is_equal(table: str) -> bool:
+        (found,) = verify(real.spark, server, path, [(source.database, table)])
+        return found.verdict is Verdict.EQUAL
+
+    source.execute(
+        "CREATE TABLE people (id INT PRIMARY KEY, mail VARCHAR(40))",
+        "INSERT INTO people VALUES (1, 'clear-1@example.com')",
+    )
+    applied()
+    source.execute("RENAME TABLE people TO former", "INSERT INTO former VALUES (2, 'clear-2')")
+    applied(stopped=1)
+    record = real.record("former")
+    assert record.word is TableState.STOPPED
+    assert "mask column mail in" in record.reason and "--as recopy" in record.reason
+    assert not _files_with(real.target.path / source.database, b"clear-")
+    (asked,) = request_resolution(real.control, [record.label], Wish.RECOPY)
+    assert asked.label == record.label
+    applied()
+    assert real.record("former").word is TableState.COMPLETE and is_equal("former")
+    assert [row["mail"] for row in rows_of(real, "former")] == ["clear-1@example.com", "clear-2"]
+    # Under the name with a mask, no row of the table and no new version of its history shows the value.
+    source.execute("RENAME TABLE former TO people")
+    applied()
+    assert real.record("people").word is TableState.COMPLETE and is_equal("people")
+    history = [row["mail"] for row in rows_of(real, "people__history")]
+    assert not any("clear-" in mail for mail in history)
 
 
 def _files_with(folder: Path, *texts: bytes) -> list[Path]:
