@@ -15,7 +15,8 @@ PYTEST_ARGS ?=
 help:
 	@echo "make demo     mirror a real MySQL server to Delta and compare every value (KEEP=1: until Ctrl-C; STANDBY=1:"
 	@echo "              with two daemons, the leader of which is killed under load)"
-	@echo "make picture  run the demo and draw docs/demo.svg"
+	@echo "make picture  run the demo and draw docs/demo.svg; run the first commands and draw"
+	@echo "              docs/init.svg, docs/read.svg and docs/copy.svg"
 	@echo "make screenshot  run a server, a daemon and readers, and draw the pages of the daemon, the mirror and Spark into docs"
 	@echo "make test     run lint, then all tests"
 	@echo "make test-deep  test generated tables on all four servers with new random seeds, for DEEP_MINUTES=10; then the long"
@@ -97,10 +98,11 @@ docs:
 	@deploy/setup.sh docs
 	@.cache/docs/bin/python -m deploy.docs_site site
 
-# The picture of the README, drawn by the demo itself.
+# The picture of the README, drawn by the demo itself, and those of the first commands.
 picture: jars
 	@deploy/setup.sh mirror
 	@$(PY) -m deploy.demo --picture docs/demo.svg
+	@$(PY) -m deploy.first_hour docs
 
 # The pictures of the status page, and of Spark's page of a stream, from real runs.
 screenshot: jars

@@ -235,8 +235,11 @@ def save_picture(
     console.print(_picture(state))
     console.print(results_table(results, proved_s))
     console.print(verdict, highlight=False)
+    write_svg(console, "make demo", path)
+
+
+def write_svg(console: Console, title: str, path: Path) -> None:
+    """Write what a console has recorded as an SVG picture that refers to no other file."""
     # rich refers to a font on a web server. Without that, the program that shows the picture uses a font of its own.
-    picture = re.sub(
-        r"@font-face \{.*?\}\n?", "", console.export_svg(title="make demo"), flags=re.DOTALL
-    )
+    picture = re.sub(r"@font-face \{.*?\}\n?", "", console.export_svg(title=title), flags=re.DOTALL)
     path.write_text(picture, encoding="utf-8")

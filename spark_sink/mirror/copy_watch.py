@@ -66,6 +66,7 @@ class CopyWatch:
 
     def begin(self, control: RequestTable) -> None:
         """Request a copy of each of the server's tables of which the mirror lacks rows. Raises `UserError`."""
+        self.began = time.monotonic()
         asked = request_copies(control, self.settings, ["*.*"])
         self.names = asked.chosen
         self.rows_estimated = {

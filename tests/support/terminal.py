@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyte
+from pyte.screens import Char
 
 INTERRUPT = b"\x03"  # Ctrl-C
 
@@ -42,6 +43,15 @@ class Terminal:
         """Returns the lines of the screen, without spaces at their ends."""
         with self._lock:
             return [line.rstrip() for line in self.screen.display]
+
+    def cells(self) -> list[list[Char]]:
+        """Returns the characters of each line with their colours, without what was never written at the ends."""
+        with self._lock:
+            rows = [self.screen.buffer[number] for number in range(self.screen.lines)]
+            lines = [[row[column] for column in range(max(row, default=-1) + 1)] for row in rows]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
 
     def colour(self, text: str) -> str:
         """Returns the colour of the first letter of a text, where the text first occurs on the screen; "" if it does
