@@ -162,11 +162,13 @@ def _measure_log(run: Run, part: Part, server: Instance, log: GeneratedLog) -> N
 
 def _guarded(run: Run, name: str, measure: Callable[[], None]) -> None:
     """Measure a part. If this fails, list the part with its error, and continue the run."""
+    began = time.monotonic()
     try:
         measure()
     except Exception as error:  # noqa: BLE001 - after any error the other parts are still measured
         run.say(traceback.format_exc())
         run.not_run(name, f"{type(error).__name__}: {error}")
+    run.say(f"{name}: took {time.monotonic() - began:.0f} s")
     run.save()
 
 
