@@ -41,8 +41,8 @@ from benchmarks import (
     transport,
     two_daemons,
 )
+from benchmarks.explanations import missed
 from benchmarks.figures import Report, Run
-from benchmarks.limits import missed
 from benchmarks.logs import GeneratedLog
 from benchmarks.machine import machine, versions
 from tests.servers import Instance
@@ -184,14 +184,14 @@ def _targets(report: Report) -> Table:
 
 def _print_missed(console: Console, report: Report) -> None:
     for found in missed(report):
-        target, limit = found.target, found.limit
+        target, explanation = found.target, found.explanation
         console.print(
-            f"\n{target.id}: {target.value:g} {target.unit}, target {target.target}\n  why: {limit.reason}",
+            f"\n{target.id}: {target.value:g} {target.unit}, target {target.target}\n  why: {explanation.reason}",
             highlight=False,
         )
         for what, value, unit in found.evidence:
             console.print(f"  shown by: {what}: {value:,.4g} {unit}", highlight=False)
-        console.print(f"  next: {limit.next}", highlight=False)
+        console.print(f"  next: {explanation.improvement}", highlight=False)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@
   queue already contains the whole file. The times are those of the whole program, with its start and its login.
 * 1, 10 and 32 clients at the same time, which only receive. At the server, each client has a dump of its own. At the
   front, each client reads a consumer of its own; the consumers share the one connection of a daemon that was started
-  for this round, and the queues already contain the log. The server's CPU time and bytes are counted from before the
-  daemon's start. An idle server also takes CPU time, which is subtracted.
+  for this round, and the queues already contain the log. The server's CPU time and bytes are counted from a time before
+  the daemon starts, so they include the login of the daemon. The CPU time that an idle server takes is subtracted.
 
 In separate rounds, the benchmark asks for `/livez` all the time while a client reads. No pause of the event loop was
 longer than the longest wait for an answer. These rounds do not count for the rates, because the requests take a share
@@ -71,9 +71,9 @@ def _consumer(server: Instance, log: GeneratedLog, start: str) -> Json:
 # -- one client -----------------------------------------------------------------------------------------------
 
 
-class _Copy(NamedTuple):
-    """The times of one copy. `cpu_s`: the CPU time of the daemon; `all_cpu_s`: the CPU time of the server, the daemon
-    and the client."""
+class _RawRun(NamedTuple):
+    """The times of one run of `mysqlbinlog --raw`. `cpu_s`: the CPU time of the daemon; `all_cpu_s`: the CPU time of
+    the server, the daemon and the client."""
 
     wall_s: float
     cpu_s: float
@@ -82,10 +82,10 @@ class _Copy(NamedTuple):
 
 @dataclass
 class _Spent:
-    """The times of the copies of one subject. `longest_ms`: the longest wait for `/livez` in each round that asks for
+    """The times of the runs of one subject. `longest_ms`: the longest wait for `/livez` in each round that asks for
     it."""
 
-    copies: list[_Copy] = field(default_factory=list)
+    runs: list[_RawRun] = field(default_factory=list)
     longest_ms: list[float] = field(default_factory=list)
 
 
@@ -97,19 +97,19 @@ def _measure_one(run: Run, server: Instance, log: GeneratedLog) -> None:
     spent: dict[str, _Spent] = defaultdict(_Spent)
     with _fronted(consumers) as (daemon, port):
         end = daemon.rows()[0]["acknowledged"]
-        copies = {
+        programs = {
             SERVER: partial(tools.raw, server.host, server.port, log),
             AGAIN: partial(tools.raw, server.host, port, log, _AGAIN),
             QUEUED: partial(tools.raw, server.host, port, log, _QUEUED),
         }
         for number in range(run.rounds + 1):
-            for subject, copy in copies.items():
+            for subject, program in programs.items():
                 _empty_queue(daemon, end)
-                found = _copy(daemon, server, copy)
+                found = _run_raw(daemon, server, program)
                 _empty_queue(daemon, end)
-                longest_ms = _longest_answer_ms(daemon, copy)
+                longest_ms = _longest_answer_ms(daemon, program)
                 if number:  # the first round fills the queue, and warms caches
-                    spent[subject].copies.append(found)
+                    spent[subject].runs.append(found)
                     spent[subject].longest_ms.append(longest_ms)
     _record_one(run, log, spent)
 
@@ -120,18 +120,18 @@ def _empty_queue(daemon: MeasuredDaemon, end: Json) -> None:
         reader.call("session", {"after": end})
 
 
-def _copy(daemon: MeasuredDaemon, server: Instance, copy: Callable[[], Usage]) -> _Copy:
+def _run_raw(daemon: MeasuredDaemon, server: Instance, program: Callable[[], Usage]) -> _RawRun:
     daemon.until_quiet()
     daemon_s, server_s = daemon.cpu_s, cpu_seconds(server.pid)
-    usage = copy()
+    usage = program()
     daemon_s, server_s = daemon.cpu_s - daemon_s, cpu_seconds(server.pid) - server_s
-    return _Copy(usage.wall_s, daemon_s, usage.cpu_s + daemon_s + server_s)
+    return _RawRun(usage.wall_s, daemon_s, usage.cpu_s + daemon_s + server_s)
 
 
-def _longest_answer_ms(daemon: MeasuredDaemon, copy: Callable[[], Usage]) -> float:
+def _longest_answer_ms(daemon: MeasuredDaemon, program: Callable[[], Usage]) -> float:
     daemon.until_quiet()
     with _Pulse(daemon.port) as pulse:
-        copy()
+        program()
     return pulse.longest_s * 1e3
 
 
@@ -139,7 +139,7 @@ def _record_one(run: Run, log: GeneratedLog, spent: dict[str, _Spent]) -> None:
     rates = {
         subject: run.series(
             PART, log.name, subject, "mysqlbinlog --raw", "MB/s",
-            [log.bytes / copy.wall_s / 1e6 for copy in found.copies],
+            [log.bytes / each.wall_s / 1e6 for each in found.runs],
         )
         for subject, found in spent.items()
     }  # fmt: skip
@@ -151,7 +151,7 @@ def _record_one(run: Run, log: GeneratedLog, spent: dict[str, _Spent]) -> None:
                 subject,
                 "the daemon's CPU for a GB",
                 "s",
-                _per_gb(log, (copy.cpu_s for copy in found.copies)),
+                _per_gb(log, (each.cpu_s for each in found.runs)),
             )
         run.series(
             PART,
@@ -159,7 +159,7 @@ def _record_one(run: Run, log: GeneratedLog, spent: dict[str, _Spent]) -> None:
             subject,
             "all programs' CPU for a GB",
             "s",
-            _per_gb(log, (copy.all_cpu_s for copy in found.copies)),
+            _per_gb(log, (each.all_cpu_s for each in found.runs)),
         )
         quantity = "longest answer of /livez meanwhile"
         run.series(PART, log.name, subject, quantity, "ms", found.longest_ms)

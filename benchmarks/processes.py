@@ -97,9 +97,10 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
-def cpu_seconds_of_process(pid: int, *, ended: bool = True) -> float:
-    """Returns the CPU time that a process has taken so far. `ended`: add the time of its children that have ended."""
-    used = _stat(pid)[11:15] if ended else _stat(pid)[11:13]
+def cpu_seconds_of_process(pid: int, *, ended_children: bool = True) -> float:
+    """Returns the CPU time that a process has taken so far. `ended_children`: add the time of its children that have
+    ended."""
+    used = _stat(pid)[11:15] if ended_children else _stat(pid)[11:13]
     return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
 

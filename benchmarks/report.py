@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import freshness, mirror, reader_cost, readers_cycle, two_daemons
+from benchmarks.explanations import missed
 from benchmarks.figures import Report, Series, Target
-from benchmarks.limits import missed
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "benchmarks" / "report.json"
@@ -76,9 +76,9 @@ def missed_table(report: Report) -> str:
             (
                 f"{target.id}, {target.what}",
                 f"{value} ({target.target})",
-                found.limit.reason,
+                found.explanation.reason,
                 "; ".join(shown),
-                found.limit.next,
+                found.explanation.improvement,
             )
         )
     return _table(("target", "value", "why", "shown by", "next"), rows)

@@ -226,7 +226,7 @@ def processor_s(parts: Parts, python: DescendantsMeter) -> dict[str, float]:
         "MySQL": cpu_seconds_of_process(parts.server.pid),
         "daemon": cpu_seconds_of_process(parts.daemon.pid),
         "Python": python.cpu_s(),
-        "JVM": cpu_seconds_of_process(jvm, ended=False),
+        "JVM": cpu_seconds_of_process(jvm, ended_children=False),
     }
 
 

@@ -124,7 +124,7 @@ class Bench:
             "MySQL": cpu_seconds_of_process(self._server.pid),
             "daemon": cpu_seconds_of_process(self._daemon.pid),
             "Python": python.cpu_s(),
-            "JVM": cpu_seconds_of_process(jvm, ended=False),
+            "JVM": cpu_seconds_of_process(jvm, ended_children=False),
         }
 
 

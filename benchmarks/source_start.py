@@ -89,7 +89,7 @@ def first_batch(source: str, options: Mapping[str, str]) -> dict[str, float]:
 
 
 def _processor_s(python: DescendantsMeter) -> float:
-    return cpu_seconds_of_process(jvm_pid(), ended=False) + python.cpu_s()
+    return cpu_seconds_of_process(jvm_pid(), ended_children=False) + python.cpu_s()
 
 
 if __name__ == "__main__":

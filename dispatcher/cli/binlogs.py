@@ -12,9 +12,9 @@ from dispatcher.cli.calls import (
     DaemonAddress,
     TokenFile,
     Url,
+    binlog_rows,
     errors_as_exit_codes,
     leader_of,
-    rows_of,
     unexpected,
 )
 from dispatcher.cli.status_text import print_binlogs
@@ -38,7 +38,7 @@ def binlogs_command(
     """
     address = DaemonAddress(url, token_file, ca)
     with errors_as_exit_codes():
-        rows = rows_of(address)
+        rows = binlog_rows(address)
         if as_json:
             say_json(rows, indent=2)
             return

@@ -223,7 +223,7 @@ def _at(url: str, fault: BinlogError) -> BinlogError:
     return type(fault)(fault.kind, f"{url}: {fault.what}", remedy=fault.remedy)
 
 
-def rows_of(address: DaemonAddress, *, timeout_s: float = TIMEOUT_S) -> list[dict[str, Any]]:
+def binlog_rows(address: DaemonAddress, *, timeout_s: float = TIMEOUT_S) -> list[dict[str, Any]]:
     """The rows of `GET /v1/binlogs`. Raises BinlogError."""
     rows = call(address, "/v1/binlogs", timeout_s=timeout_s)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

@@ -16,10 +16,10 @@ from dispatcher.cli.calls import (
     DaemonAddress,
     TokenFile,
     Url,
+    binlog_rows,
     call,
     errors_as_exit_codes,
     parse_place,
-    rows_of,
     unexpected,
 )
 from dispatcher.cli.status_text import Row, print_consumer
@@ -41,7 +41,7 @@ def _names(context: typer.Context, incomplete: str) -> list[str]:
         return []
     address = DaemonAddress(url, given.get("token_file"), given.get("ca"))
     try:
-        rows = rows_of(address, timeout_s=COMPLETION_S)
+        rows = binlog_rows(address, timeout_s=COMPLETION_S)
     except BinlogError:  # a message would appear in the middle of the command line
         return []
     return [name for row in rows if (name := str(row.get("name"))).startswith(incomplete)]
@@ -86,7 +86,7 @@ def show_consumer(
 
 
 def _row_of(address: DaemonAddress, name: str) -> Row:
-    rows = rows_of(address)
+    rows = binlog_rows(address)
     for row in rows:
         if row.get("name") == name:
             return row

@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
-from dispatcher.cli.calls import DaemonAddress, rows_of, unexpected
+from dispatcher.cli.calls import DaemonAddress, binlog_rows, unexpected
 from dispatcher.cli.status_text import (
     STATE_STYLES,
     Row,
@@ -48,7 +48,7 @@ class DaemonReadings:
         return True
 
     def read(self) -> None:
-        self.rows, self.error = rows_of(self._address), ""
+        self.rows, self.error = binlog_rows(self._address), ""
 
     def as_json(self) -> list[Row] | None:
         return None if self.error else self.rows

@@ -6,12 +6,12 @@ from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.position import Position
 
 
-def data_loss(consumer: str, after: Position, goes_on: Position | None) -> BinlogError:
+def data_loss(consumer: str, after: Position, continues_at: Position | None) -> BinlogError:
     """Returns the error for changes that the consumer will not get. `after`: the position after which these changes
-    begin; `goes_on`: the position at which the consumer continues, None if it is not known."""
+    begin; `continues_at`: the position at which the consumer continues, None if it is not known."""
     what = f"the server has purged changes after {position_text(after)}"
-    if goes_on is not None:
-        what += f", or the consumer was moved: it continues at {position_text(goes_on)}"
+    if continues_at is not None:
+        what += f", or the consumer was moved: it continues at {position_text(continues_at)}"
     return BinlogError(
         ErrorKind.POSITION_PURGED,
         what,

@@ -17,7 +17,7 @@ from functools import partial
 from tests.daemon.harness import Daemon, until
 from tests.daemon.pair import Pair, role_of, stopped, suspended, until_leads
 from tests.daemon.steady_reader import SteadyReader, at_rest, order
-from tests.support.proxy import FAIR, SWALLOWING, Proxy, Weather
+from tests.support.proxy import NORMAL, SWALLOWING, Conditions, Proxy
 
 LONG_PAUSE_S = 60.0
 # A time longer than the lease, the time-outs of calls and the pauses between attempts.
@@ -51,7 +51,7 @@ class Takeovers:
 
     def leader_cut_off_from_the_state(self) -> None:
         leader, standby = self.pair.roles()
-        with weather(self.to_state[leader], SWALLOWING):
+        with conditions(self.to_state[leader], SWALLOWING):
             until_leads(standby)
             until(lambda: knows_no_leader(leader), "the former leader has resigned")
             self.pair.until_one_dump()
@@ -60,7 +60,7 @@ class Takeovers:
         """This event causes no takeover: the leader keeps the lease, and its consumers wait."""
         leader, _ = self.pair.roles()
         before = self.pair.lease()
-        with weather(self.to_source, SWALLOWING):
+        with conditions(self.to_source, SWALLOWING):
             leader.api.until_state(self._consumer, "connecting")
         # Any of these states may follow: a dispatcher also pauses while it asks for the columns of a table.
         leader.api.until_state(self._consumer, "streaming", "paused", "closed")
@@ -162,9 +162,9 @@ def copy_of(pair: Pair) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def weather(proxy: Proxy, bad: Weather) -> Iterator[None]:
+def conditions(proxy: Proxy, bad: Conditions) -> Iterator[None]:
     proxy.set(bad)
     try:
         yield
     finally:
-        proxy.set(FAIR)
+        proxy.set(NORMAL)

@@ -10,7 +10,7 @@ from tests.daemon.conftest import MakePair
 from tests.daemon.harness import until
 from tests.daemon.pair import leads, reach_state_through
 from tests.servers import Instance
-from tests.support.proxy import Proxy, Weather
+from tests.support.proxy import Conditions, Proxy
 
 LEASE_S = 4
 DEADLINE_S = 300.0  # it takes about 15 answers until the lease is read
@@ -25,7 +25,7 @@ def test_a_daemon_names_the_lease_that_its_database_requires(
         pair = make_pair(LEASE_S, begun=False)
         daemon = pair.a
         reach_state_through(daemon, proxy.port)
-        proxy.set(Weather(delay_s=far_s))
+        proxy.set(Conditions(delay_s=far_s))
         daemon.start()
 
         def told() -> str:

@@ -17,7 +17,7 @@ from tests.daemon.harness import PASSWORD, until
 from tests.servers import Instance
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory
-from tests.support.proxy import FAIR, STALLED, Proxy
+from tests.support.proxy import NORMAL, STALLED, Proxy
 
 # With the value 0 of the other tests, a server that is killed loses commits that are in its binlog.
 REPLICA_OPTIONS = (
@@ -159,7 +159,7 @@ class Group:
         else:
             dead.server.execute(f"SET GLOBAL gtid_slave_pos = '{dead.logged}'")
             dead.replicate_from(self.primary)
-        dead.proxy.set(FAIR)
+        dead.proxy.set(NORMAL)
         dead.proxy.accept()
 
     def _rebuild(self, member: Member) -> None:

@@ -18,12 +18,12 @@ from tests.faults.churn import Copy, check_all, churn, create, read_all
 from tests.faults.watch import watch
 from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
-from tests.support.proxy import FAIR, Proxy, Weather
+from tests.support.proxy import NORMAL, Conditions, Proxy
 
 pytestmark = pytest.mark.rotate(1, of="examples of sharing")
 
 NEAR = 20_000
-SLOW = Weather(bytes_per_s=60_000)
+SLOW = Conditions(bytes_per_s=60_000)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_six_databases_give_the_documented_clients_and_dispatchers(
         ]
         named = {name: (clients[name], row["dispatcher_name"]) for name, row in rows.items()}
         assert len(set(named.values())) == 6, named
-        proxy.set(FAIR)
+        proxy.set(NORMAL)
         (everything,) = open_copies(daemon, "db1_client1")
         parts = {name: Reader(daemon, name).open().read_to(server) for name in list(consumers)[1:3]}
         everything.read_to(tip_seq(server))
@@ -143,7 +143,7 @@ def test_a_consumer_far_behind_has_a_connection_of_its_own_until_it_is_near(
     write(server, 400)
     read_all(copies, tip_seq(server))
     proxy.set(SLOW)  # slow for the transactions that follow
-    proxy.set(FAIR, *proxy.open_links)
+    proxy.set(NORMAL, *proxy.open_links)
     daemon.settings["consumers"]["behind"] = consumer(proxy.port, "a", "b")
     daemon.reload()
     with churn(server, ["a", "b"]) as writing:
@@ -157,7 +157,7 @@ def test_a_consumer_far_behind_has_a_connection_of_its_own_until_it_is_near(
         rows = daemon.api.rows()
         assert rows["one"]["dispatcher_name"] == rows["two"]["dispatcher_name"]
         assert rows["behind"]["dispatcher_name"] != rows["one"]["dispatcher_name"]
-        proxy.set(FAIR)
+        proxy.set(NORMAL)
         # The dump never pauses, but the dispatchers merge nevertheless.
         until(
             lambda: len(dumps(server, "user")) == 1, "it is near, and shares the others' connection"

@@ -20,7 +20,7 @@ from tests.daemon.harness import PASSWORD, Daemon, Reader, dumps, until
 from tests.faults.churn import Churn, Copy, check_all, churn, create, reading
 from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
-from tests.support.proxy import FAIR, STALLED, SWALLOWING, Link, Proxy, Weather
+from tests.support.proxy import NORMAL, STALLED, SWALLOWING, Conditions, Link, Proxy
 
 DATABASES = ["a", "b"]
 CONSUMERS = {"a": ["a"], "b": ["b"], "both": ["a", "b"], "small": ["a"]}
@@ -115,14 +115,14 @@ def cut_at_bytes(world: World, writing: Churn) -> None:
     for at in (1, 700, 5000):
         links = world.until_streaming()
         opened = world.proxy.opened
-        world.proxy.set(Weather(cut_at=at))
+        world.proxy.set(Conditions(cut_at=at))
         world.proxy.cut()
         until(lambda opened=opened: world.proxy.opened > opened, "it tries again")  # type: ignore[misc]
         until(
             lambda opened=opened: not all(k.is_open for k in world.proxy.links[opened:]),  # type: ignore[misc]
             "it is cut again",
         )
-        world.proxy.set(FAIR)
+        world.proxy.set(NORMAL)
         world.until_streaming(*links)
 
 
@@ -132,7 +132,7 @@ def stall(world: World, writing: Churn) -> None:
     world.proxy.set(STALLED, *links)
     until(lambda: world.proxy.opened > opened, "the silent connection is given up")
     world.until_streaming(*links)
-    world.proxy.set(FAIR, *[link for link in links if link.is_open])
+    world.proxy.set(NORMAL, *[link for link in links if link.is_open])
 
 
 def stall_everything(world: World, writing: Churn) -> None:
@@ -141,7 +141,7 @@ def stall_everything(world: World, writing: Churn) -> None:
     world.proxy.set(STALLED)
     until(lambda: world.proxy.opened > opened, "the silent connection is given up")
     writing.until_written(20)
-    world.proxy.set(FAIR)
+    world.proxy.set(NORMAL)
     world.until_streaming(*links)
 
 
@@ -149,12 +149,12 @@ def throttle(world: World, writing: Churn) -> None:
     """The daemon does not treat a slow network as dead. A side dispatcher that merges meanwhile closes its link."""
     links = world.until_streaming()
     lost = world.daemon.log.count('"not connected"')
-    world.proxy.set(Weather(bytes_per_s=30_000), *links)
+    world.proxy.set(Conditions(bytes_per_s=30_000), *links)
     before = [(link, link.bytes_down) for link in links]
     writing.until_written(200)
     until(lambda: any(link.bytes_down > at + 60_000 for link, at in before), "it trickles")
     assert world.daemon.log.count('"not connected"') == lost
-    world.proxy.set(FAIR, *[link for link in links if link.is_open])
+    world.proxy.set(NORMAL, *[link for link in links if link.is_open])
 
 
 def lose_silently(world: World, writing: Churn) -> None:
@@ -164,7 +164,7 @@ def lose_silently(world: World, writing: Churn) -> None:
     # The server does not know that the old connection is gone. The new connection has the same server id, so the server
     # ends the old dump.
     until(lambda: not {link.server_side for link in links} & set(world.hosts()), "it is ended")
-    world.proxy.set(FAIR, *[link for link in links if link.is_open])
+    world.proxy.set(NORMAL, *[link for link in links if link.is_open])
 
 
 def garble(world: World, writing: Churn) -> None:
@@ -172,7 +172,7 @@ def garble(world: World, writing: Churn) -> None:
     for ahead in (0, 1, 3, 4, 5, 17, 60, 200, 3000, 20_000):
         link = world.until_streaming()[0]
         at = link.bytes_down + ahead
-        world.proxy.set(Weather(garble_at=at, garble_bit=ahead % 8), link)
+        world.proxy.set(Conditions(garble_at=at, garble_bit=ahead % 8), link)
         until(lambda link=link, at=at: link.bytes_down > at or not link.is_open, "it is garbled")  # type: ignore[misc]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.daemon.harness import until
-from tests.support.proxy import FAIR, STALLED, SWALLOWING, Link, Proxy, Weather
+from tests.support.proxy import NORMAL, STALLED, SWALLOWING, Conditions, Link, Proxy
 
 WAIT_S = 5.0
 
@@ -131,7 +131,7 @@ def test_a_stalled_link_makes_both_sides_wait_and_loses_nothing(net: Net) -> Non
     assert sender.is_alive()
     later, _, _ = net.connect()  # a new connection has the same faults
     later.sendall(b"x")
-    net.proxy.set(FAIR)
+    net.proxy.set(NORMAL)
     assert read(client, len(stream)) == stream
     assert read(server, 2) == b"up"
     sender.join()
@@ -148,7 +148,7 @@ def test_a_swallowing_link_is_noticed_by_neither_side(net: Net) -> None:
     assert is_silent(server)
     assert net.proxy.open_links == [link]
     assert (link.bytes_down, link.bytes_up) == (0, 0)
-    net.proxy.set(FAIR)  # bytes are now missing in the stream
+    net.proxy.set(NORMAL)  # bytes are now missing in the stream
     with pytest.raises(ConnectionResetError):
         server.recv(1)
     assert net.proxy.open_links == []
@@ -156,26 +156,26 @@ def test_a_swallowing_link_is_noticed_by_neither_side(net: Net) -> None:
 
 def test_a_throttled_link_keeps_to_its_rate(net: Net) -> None:
     client, server, _ = net.connect()
-    net.proxy.set(Weather(bytes_per_s=100_000))
+    net.proxy.set(Conditions(bytes_per_s=100_000))
     began = time.monotonic()
     server.sendall(numbered(30_000))
     assert read(client, 30_000) == numbered(30_000)
     took = time.monotonic() - began
     assert took > 0.19, f"{took:.2f} s"  # 0.3 s, minus the saved-up allowance
     server.sendall(b"x" * 1000)
-    net.proxy.set(FAIR)
+    net.proxy.set(NORMAL)
     assert read(client, 1000) == b"x" * 1000
 
 
 @pytest.mark.parametrize("at", [0, 1, 65_535, 65_536, 299_999])
 def test_cut_and_garble_go_by_the_bytes_of_the_stream(net: Net, at: int) -> None:
     stream = numbered(300_000)
-    net.proxy.set(Weather(cut_at=at))
+    net.proxy.set(Conditions(cut_at=at))
     client, server, _ = net.connect()
     server.sendall(stream)
     assert read(client, len(stream)) == stream[:at]
     until(lambda: not net.proxy.open_links, "the link is over")
-    net.proxy.set(Weather(garble_at=at, garble_bit=3))
+    net.proxy.set(Conditions(garble_at=at, garble_bit=3))
     client, server, link = net.connect()
     server.sendall(stream[:at])
     server.sendall(stream[at:])

@@ -20,7 +20,7 @@ from tests.daemon.test_sharing import measured
 from tests.faults.drain import Drain, draining
 from tests.servers import Instance
 from tests.servers.plugin import ServerFactory
-from tests.support.proxy import FAIR, Proxy, Weather
+from tests.support.proxy import NORMAL, Conditions, Proxy
 
 SECONDS = float(os.environ.get("SLOW_SECONDS", "3"))
 MIB = 1 << 20
@@ -78,7 +78,7 @@ def test_a_slow_consumer_does_not_slow_down_seven_others(
         )
     write(server, int(RATE * (3.3 * SECONDS + 8)))
     with Proxy(server.port) as proxy:
-        proxy.set(Weather(bytes_per_s=RATE // 20))  # slow until the readers begin
+        proxy.set(Conditions(bytes_per_s=RATE // 20))  # slow until the readers begin
         common: Json = {
             "mysql": f"reader@127.0.0.1:{proxy.port}",
             "password": PASSWORD,
@@ -93,7 +93,7 @@ def test_a_slow_consumer_does_not_slow_down_seven_others(
         with draining(daemon, [*SEVEN, SLOW]) as drains:
             seven, slow = [drains[name] for name in SEVEN], drains[SLOW]
             until(lambda: all(d.bytes > 0 for d in drains.values()), "all readers read")
-            proxy.set(Weather(bytes_per_s=RATE))
+            proxy.set(Conditions(bytes_per_s=RATE))
             beside_a_live_one = measure(seven, daemon, proxy)
 
             slow.stick()
@@ -108,7 +108,7 @@ def test_a_slow_consumer_does_not_slow_down_seven_others(
             beside_a_crawling_one = measure(seven, daemon, proxy)
             assert slow.error is None
 
-            proxy.set(FAIR)
+            proxy.set(NORMAL)
             slow.wake()
             began = time.monotonic()
             wanted = tip_seq(server)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import __main__ as benchmark_command
-from benchmarks import arrivals, freshness, limits, reader_cost, two_daemons
+from benchmarks import arrivals, explanations, freshness, reader_cost, two_daemons
 from benchmarks import report as pages
 from benchmarks.figures import LogFacts, NotRun, Report, Run, Target
 from benchmarks.processes import DescendantsMeter
@@ -233,16 +233,16 @@ def test_the_page_is_that_of_the_report() -> None:
 
 
 def test_each_promise_that_was_not_kept_says_what_limits_it() -> None:
-    told = {found.target.id for found in limits.missed(COMMITTED)}
+    told = {found.target.id for found in explanations.missed(COMMITTED)}
     assert told == {t.id for t in COMMITTED.targets if not t.met and t.value is not None}
 
 
 def test_the_reason_of_a_missed_promise_names_figures_of_the_same_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    floor = limits.Evidence("transport", "{log}", "relay", "CPU")
-    limit = limits.Limit("two copies", "one copy", (floor,))
-    monkeypatch.setattr(limits, "LIMITS", {"P1": limit})
+    floor = explanations.Evidence("transport", "{log}", "relay", "CPU")
+    explanation = explanations.Explanation("two copies", "one copy", (floor,))
+    monkeypatch.setattr(explanations, "EXPLANATIONS", {"P1": explanation})
     run = Run(Report("quick", {}), lambda _: None, None)
     run.log(LogFacts("bulk", "1000-row statements", 10, 2, 1))
     run.series("transport", "bulk", "relay", "CPU", "s", [0.25])
@@ -250,8 +250,8 @@ def test_the_reason_of_a_missed_promise_names_figures_of_the_same_run(
     run.target("P1 bulk CPU", "daemon ÷ relay, CPU", 3.0, "<=", 2)
     run.target("P1 wide CPU", "daemon ÷ relay, CPU", None, "<=", 2)
     run.target("P9 idle", "resident memory, idle", 200, "<=", 150, "MB")
-    assert list(limits.missed(run.report)) == [
-        limits.Missed(run.report.targets[0], limit, [("relay, CPU", 0.25, "s")])
+    assert list(explanations.missed(run.report)) == [
+        explanations.Missed(run.report.targets[0], explanation, [("relay, CPU", 0.25, "s")])
     ]
     assert pages.missed_table(run.report).splitlines()[-1] == (
         "| P1 bulk CPU, daemon ÷ relay, CPU | 3 (<= 2) | two copies | relay, CPU: 0.25 s | one copy |"

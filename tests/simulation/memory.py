@@ -76,18 +76,18 @@ class MemoryRules:
         """True if all queues together are full, or are so full that a consumer with room cannot attach."""
         client = self._world.client
         limit, held = client.limits.queues_bytes_max, self._held_bytes()
-        others = [c for c in client.consumers.values() if c.failed is None]
-        if not limit or len(others) == 1:  # a single consumer cannot delay another
+        working = [c for c in client.consumers.values() if c.failed is None]
+        if not limit or len(working) == 1:  # a single consumer cannot delay another
             return False
         if any(c.spec.on_queue_full is OnQueueFull.WAIT for c in client.consumers.values()):
             return False  # the other consumers wait for such a consumer without a time limit
         if held >= limit:
-            return any(c.queue.transactions for c in others)
+            return any(c.queue.transactions for c in working)
         dispatchers = client.dispatchers
         phases = {number: dispatcher.phase for number, dispatcher in dispatchers.items()}
         outside = [
             consumer
-            for consumer in others
+            for consumer in working
             if consumer.started
             and phases.get(consumer.dispatcher or 0, Phase.BACKPRESSURE_CLOSED)
             is Phase.BACKPRESSURE_CLOSED

@@ -25,7 +25,7 @@ from dispatcher.stream.xa_store import LogPoint, XaChanges, XaEntry
 from tests.servers.installs import Kind
 from tests.servers.plugin import ServerFactory
 from tests.servers.server import Server
-from tests.support.proxy import Proxy, Weather
+from tests.support.proxy import Conditions, Proxy
 from tests.support.state_stores import (
     HOLDER,
     DatabaseOf,
@@ -157,7 +157,7 @@ def without_answer(proxy: Proxy) -> Callable[[Statements], None]:
     def change(db: Statements) -> None:
         db.execute(INSERT)
         (link,) = proxy.open_links
-        proxy.set(Weather(cut_at=link.bytes_down), link)
+        proxy.set(Conditions(cut_at=link.bytes_down), link)
 
     return change
 

@@ -96,8 +96,9 @@ class FakeDaemon:
     def head(self) -> Position:
         return self.transactions[-1].position if self.transactions else self.base
 
-    def acknowledge_behind(self, at: Position) -> None:
-        """Acknowledge up to this position, as another reader would. Ranges before it are no longer available."""
+    def acknowledge_as_another_reader(self, at: Position) -> None:
+        """Acknowledge up to `at`, as another reader of the consumer would. Ranges before `at` are no longer
+        available."""
         self.acknowledged = self.forgotten = at
 
     def purge(self) -> Position:

@@ -1,14 +1,14 @@
 """A TCP proxy on the loopback. A test can slow, stop, damage or cut its connections while they are in use.
 
 A link is a client's connection together with the connection to the server that the proxy has opened for this client.
-The link's `Weather` determines what happens to its bytes; `Proxy.set` returns when the new weather applies. All links
-run in one thread of this process, with `selectors`. The proxy counts and damages bytes when it sends them, so
-`Weather.cut_at` and `garble_at` name a byte of the stream, independent of the sizes of reads.
+The link's `Conditions` determine what happens to its bytes; `Proxy.set` returns when the new conditions apply. All
+links run in one thread of this process, with `selectors`. The proxy counts and damages bytes when it sends them, so
+`Conditions.cut_at` and `garble_at` name a byte of the stream, independent of the sizes of reads.
 
 A link that swallows bytes simulates a half-open connection: nothing arrives on either side, and neither side detects
-that the other side has closed. When the weather changes, the proxy ends such a link, because TCP never continues after
-missing bytes. `Link.server_side` is the link's address in the server's thread list. This address identifies the link of
-a dump even if the link's bytes are encrypted.
+that the other side has closed. When the conditions change, the proxy ends such a link, because TCP never continues
+after missing bytes. `Link.server_side` is the link's address in the server's thread list. This address identifies the
+link of a dump even if the link's bytes are encrypted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _THROTTLE_S = 0.01
 
 
 @dataclass(frozen=True)
-class Weather:
+class Conditions:
     """What happens to a link's bytes. Offsets count bytes of the server's stream from the link's beginning."""
 
     stall: bool = False  # no byte moves in either direction, so both sides have to wait
@@ -49,9 +49,9 @@ class Weather:
     garble_bit: int = 0
 
 
-FAIR = Weather()
-STALLED = Weather(stall=True)
-SWALLOWING = Weather(swallow=True)
+NORMAL = Conditions()
+STALLED = Conditions(stall=True)
+SWALLOWING = Conditions(swallow=True)
 
 
 class _Way:
@@ -86,7 +86,7 @@ class Link:
         self.client = client
         self.server = server
         self.server_side = "{}:{}".format(*server.getsockname())
-        self.weather = FAIR
+        self.conditions = NORMAL
         self.up = _Way(client, server, from_server=False)
         self.down = _Way(server, client, from_server=True)
         self.is_open = True
@@ -102,12 +102,12 @@ class Link:
     def bytes_up(self) -> int:
         return self.up.passed
 
-    def earn(self, now: float) -> None:
-        """Add the bytes that `bytes_per_s` allows for the time since the last call, at most the bytes for a tenth of a
-        second."""
-        rate = self.weather.bytes_per_s
-        earned = self.allowance + (now - self.allowed_at) * rate
-        self.allowance = min(earned, max(1.0, rate / 10))
+    def add_allowance(self, now: float) -> None:
+        """Add to `allowance` the bytes that `bytes_per_s` permits for the time since the last call. `allowance` never
+        exceeds the bytes of a tenth of a second."""
+        rate = self.conditions.bytes_per_s
+        allowance = self.allowance + (now - self.allowed_at) * rate
+        self.allowance = min(allowance, max(1.0, rate / 10))
         self.allowed_at = now
 
 
@@ -118,7 +118,7 @@ class Proxy:
     def __init__(self, target_port: int) -> None:
         self.target = ("127.0.0.1", target_port)
         self.links: list[Link] = []  # all links so far
-        self._weather = FAIR
+        self._conditions = NORMAL
         self._listener: socket.socket | None = _listen(0)
         self.port = int(self._listener.getsockname()[1])
         self._selector = selectors.DefaultSelector()
@@ -154,20 +154,20 @@ class Proxy:
         """Returns the links of which at least one side is open."""
         return [link for link in self.links if link.is_open]
 
-    def set(self, weather: Weather, *links: Link) -> None:
-        """Set the weather of these links, or of all present and future links if none are given."""
+    def set(self, conditions: Conditions, *links: Link) -> None:
+        """Set the conditions of these links; without `links`, of all present and future links."""
 
         def change() -> None:
             if not links:
-                self._weather = weather
+                self._conditions = conditions
             for link in links or self.open_links:
-                if link.weather.swallow and not weather.swallow:
+                if link.conditions.swallow and not conditions.swallow:
                     self._close(link, reset=True)
                     continue
-                link.weather = weather
+                link.conditions = conditions
                 link.down.due.clear()
                 link.allowance, link.allowed_at = 0.0, time.monotonic()
-                if weather.swallow:
+                if conditions.swallow:
                     link.up.held.clear()
                     link.down.held.clear()
 
@@ -235,7 +235,7 @@ class Proxy:
     def _run(self) -> None:
         while not self._ending:
             throttled = any(
-                link.weather.bytes_per_s or link.weather.delay_s for link in self.open_links
+                link.conditions.bytes_per_s or link.conditions.delay_s for link in self.open_links
             )
             ready = self._selector.select(_THROTTLE_S if throttled else None)
             for key, _ in ready:
@@ -275,14 +275,14 @@ class Proxy:
                 end.setblocking(False)
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link = Link(next(self._numbers), client, server)
-            link.weather = self._weather
+            link.conditions = self._conditions
             self.links.append(link)
             self._move(link)
 
     def _move(self, link: Link) -> None:
         """Move the bytes that can be moved, and select the sockets that can move bytes next."""
-        if not link.weather.stall:
-            link.earn(time.monotonic())
+        if not link.conditions.stall:
+            link.add_allowance(time.monotonic())
             for way in (link.up, link.down):
                 try:
                     self._read(link, way)
@@ -302,7 +302,7 @@ class Proxy:
         does not detect this end."""
         if error.errno not in (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN):
             raise error
-        if not link.weather.swallow:
+        if not link.conditions.swallow:
             self._close(link, reset=True)
             return False
         way.source_ended = way.sink_ended = True
@@ -316,42 +316,42 @@ class Proxy:
                 return
             if not data:
                 way.source_ended = True
-                if link.weather.swallow:
+                if link.conditions.swallow:
                     way.sink_ended = True  # no more bytes come from this side
-            elif not link.weather.swallow:
+            elif not link.conditions.swallow:
                 way.held += data
-                if way.from_server and link.weather.delay_s:
-                    way.due.append((time.monotonic() + link.weather.delay_s, len(data)))
+                if way.from_server and link.conditions.delay_s:
+                    way.due.append((time.monotonic() + link.conditions.delay_s, len(data)))
 
     def _write(self, link: Link, way: _Way) -> None:
-        weather = link.weather
+        conditions = link.conditions
         while way.held:
             size = min(len(way.held) - way.delayed(time.monotonic()), _READ_BYTES)
             if size <= 0:
                 return
             if way.from_server:
-                if weather.cut_at is not None:
-                    size = min(size, weather.cut_at - way.passed)
+                if conditions.cut_at is not None:
+                    size = min(size, conditions.cut_at - way.passed)
                     if size <= 0:
                         self._close(link, reset=False)
                         return
-                if weather.bytes_per_s:
+                if conditions.bytes_per_s:
                     size = min(size, int(link.allowance))
                     if size == 0:
                         return
-                _garble(way, weather, size)
+                _garble(way, conditions, size)
             try:
                 sent = way.sink.send(memoryview(way.held)[:size])
             except BlockingIOError:
-                _garble(way, weather, size)  # the next attempt damages the byte again
+                _garble(way, conditions, size)  # the next attempt damages the byte again
                 return
             if way.from_server:
                 # Undo the damage to a byte that was not sent; the next attempt damages it again.
-                _garble(way, weather, size, skip=sent)
+                _garble(way, conditions, size, skip=sent)
                 link.allowance -= sent
             way.passed += sent
             del way.held[:sent]
-        if way.source_ended and not way.sink_ended and not weather.swallow:
+        if way.source_ended and not way.sink_ended and not conditions.swallow:
             way.sink_ended = True
             way.sink.shutdown(socket.SHUT_WR)
 
@@ -361,10 +361,10 @@ class Proxy:
             (link.server, link.down, link.up),
         ):
             events = 0
-            if not link.weather.stall:
+            if not link.conditions.stall:
                 if not out_of.source_ended and len(out_of.held) < _HELD_BYTES:
                     events |= selectors.EVENT_READ
-                if into.held and not (into.from_server and link.weather.bytes_per_s):
+                if into.held and not (into.from_server and link.conditions.bytes_per_s):
                     events |= selectors.EVENT_WRITE
             known = self._selector.get_map().get(end)
             if known is None and events:
@@ -413,10 +413,10 @@ def _reset(end: socket.socket) -> None:
     end.close()
 
 
-def _garble(way: _Way, weather: Weather, size: int, *, skip: int = 0) -> None:
+def _garble(way: _Way, conditions: Conditions, size: int, *, skip: int = 0) -> None:
     """Flip the bit if it is in the next `size` bytes, but not in the first `skip` of these."""
-    if weather.garble_at is None or not way.from_server:
+    if conditions.garble_at is None or not way.from_server:
         return
-    at = weather.garble_at - way.passed
+    at = conditions.garble_at - way.passed
     if skip <= at < size:
-        way.held[at] ^= 1 << weather.garble_bit
+        way.held[at] ^= 1 << conditions.garble_bit

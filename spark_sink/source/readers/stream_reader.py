@@ -268,13 +268,13 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 remedy="the server was restored or replaced: copy the tables afresh, and start with a new checkpoint",
             )
 
-    def _skip_gap(self, after: Position, goes_on: Position) -> None:
+    def _skip_gap(self, after: Position, continues_at: Position) -> None:
         """If `failOnDataLoss` is true, raise `BinlogError` for a gap; else log a warning."""
-        loss = data_loss(self._options.consumer, after, goes_on)
+        loss = data_loss(self._options.consumer, after, continues_at)
         if self._options.fail_on_data_loss:
             raise loss
-        if self._gap_at != goes_on:
-            self._gap_at = goes_on
+        if self._gap_at != continues_at:
+            self._gap_at = continues_at
             log.warning("%s: %s", loss.where, loss.what)
 
     def _session_at(self, start: Position) -> Session:

@@ -140,7 +140,7 @@ def test_a_slice_that_was_acknowledged_meanwhile(
     ends = [daemon.add(b"x") for _ in range(6)]
     given = {"maxPartitions": "3", "maxBytesPerPartition": "1"}
     slices = new_reader(**given).partitions()
-    daemon.acknowledge_behind(ends[2])
+    daemon.acknowledge_as_another_reader(ends[2])
     for part in slices[:3]:
         with pytest.raises(BinlogError, match="were acknowledged, or the server has purged them"):
             new_reader(**given).read(part)
@@ -155,7 +155,7 @@ def test_of_a_slice_that_was_acknowledged_in_part_the_rest_is_read(
 ) -> None:
     ends = [daemon.add(bytes([n])) for n in range(4)]
     (part,) = new_reader(maxPartitions="1").partitions()
-    daemon.acknowledge_behind(ends[1])
+    daemon.acknowledge_as_another_reader(ends[1])
     reader = new_reader(failOnDataLoss="false")
     left, data = reader._bytes(reader._options, part)
     assert left.start.position == ends[1] and bytes(data) == bytes([2, 3])

@@ -177,7 +177,7 @@ def test_a_batch_is_read_beside_a_stream(
     end = source.daemon.transactions[-2].position
     assert batch(endingOffsets=end.to_json()).where("op = 'delete'").count() == 0
     assert (source.daemon.session, source.daemon.acknowledged) == (session, source.daemon.base)
-    source.daemon.acknowledge_behind(end)
+    source.daemon.acknowledge_as_another_reader(end)
     assert batch(endingOffsets=end.to_json()).count() == 0
     with pytest.raises(
         PySparkException, match=r"changes after .* were acknowledged.*failOnDataLoss"
