@@ -26,7 +26,8 @@ _LOOK_EVERY_S = 0.25
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float) -> None:
-    """Call `condition` four times a second until it is true. It takes CPU time from what is measured."""
+    """Call `condition` four times a second until it returns True. It is not called more often, because its calls take
+    CPU time from the measured programs."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

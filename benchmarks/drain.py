@@ -71,7 +71,8 @@ def chunks(sock: socket.socket) -> Iterator[memoryview]:
 
 
 def drain(host: str, port: int, user: str, password: str, file: str) -> dict[str, float]:
-    """Receive the dump. Returns `bytes`, and `seconds` and `cpu_seconds` from the first byte to the last."""
+    """Receive the dump. Returns `bytes`; `seconds` from the first byte to the last; and `cpu_seconds`, which also
+    counts the wait for the first byte."""
     sock = dump_socket(host, port, user, password, file)
     total, started, ended = 0, 0.0, 0.0
     cpu = time.process_time()

@@ -67,8 +67,8 @@ class NotRun:
 
 @dataclass(slots=True)
 class Report:
-    """One run. `form`: "quick" or "full". `machine`, `versions`: facts by name. `elsewhere`: the machines of parts that
-    were measured in other runs."""
+    """One run. `form`: "quick" or "full". `machine`, `versions`: facts by name. `elsewhere`: by part, the machine on
+    which the part was measured, if another run has measured it."""
 
     form: str
     machine: dict[str, str]
@@ -97,7 +97,8 @@ class Report:
         )
 
     def add(self, other: Report) -> None:
-        """Add the parts of another run. They replace the same parts of this report."""
+        """Add the series and targets of another run. They replace this report's series of the same parts, and its
+        targets with the same ids."""
         parts = {series.part for series in other.series}
         targets = {target.id for target in other.targets}
         self.series = [series for series in self.series if series.part not in parts] + other.series

@@ -4,8 +4,8 @@ and the time from the commit of each to four places is measured:
 * a reader of the daemon, which polls and acknowledges over HTTP
 * the mirror's log
 * the Delta table
-* the Iceberg table's current snapshot, of a job of its own with the shortest interval between two snapshots of a table,
-  which is added to its times
+* the current snapshot of an Iceberg table, which another mirror job writes. That job has the shortest interval between
+  two snapshots of a table, and this interval is a part of the measured times
 
 All four times begin with the commit time in the transaction's GTID event. The rates are rows per second in all tables
 together, in transactions of 100 rows; half of them insert rows, half update these rows. The highest rate is searched by

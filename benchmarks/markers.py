@@ -56,7 +56,7 @@ class Writer:
         return self
 
     def insert(self, table: str, rows: int) -> int:
-        """Insert rows; returns their marker. The first row has it."""
+        """Insert rows in one transaction. Returns the marker of the transaction, which the first row contains."""
         self.number += 1
         first = self.number * _IDS_OF_TRANSACTION
         notes = [_note(self.number), *[_NOTE] * (rows - 1)]
@@ -68,8 +68,8 @@ class Writer:
         return self.number
 
     def update(self, table: str, inserted: int, rows: int) -> int:
-        """Update rows of the transaction with the marker `inserted`. The second row gets the marker, so that the first
-        one keeps its own."""
+        """Update rows of the transaction with the marker `inserted`. Returns the marker of the update. The second row
+        gets this marker, so that the first row keeps the marker of the INSERT."""
         self.number += 1
         first = inserted * _IDS_OF_TRANSACTION
         self._write(

@@ -5,10 +5,10 @@ keeps a second daemon out, creates the clients with their stored progress, and o
 server that is down does not delay the connections to the other servers. At a shutdown it closes the listener, ends the
 connections, stores the queued writes, and closes the state store.
 
-If the state is in a database, the daemon starts as a standby with an open listener. `standby` makes the daemon lead
-while it has the lease. At the start of each term, the daemon opens the state store, creates the clients and opens the
-connections. When the daemon ends, it gives the lease back before it closes the listener, so that another daemon takes
-over at once.
+If the state is in a database, the daemon starts as a standby with an open listener. The module `standby` lets the
+daemon lead as long as the daemon has the lease. At the start of each term, the daemon opens the state store, creates
+the clients and opens the connections. When the daemon ends, it gives the lease back before it closes the listener, so
+that another daemon takes over at once.
 
 SIGTERM and SIGINT shut the daemon down within `SHUTDOWN_S`: waiting polls are answered, and progress is stored. A
 second signal exits immediately; acknowledged positions are already on disk. SIGHUP reads the same settings files and

@@ -1,5 +1,5 @@
-"""Opens the sockets of the daemon's listeners, and loads their certificates. `check` does the same as a start, so that
-both report the same errors."""
+"""Opens the sockets of the daemon's listeners, and loads their certificates. The command `check` also uses this module,
+so it reports the same errors about listeners as a start of the daemon."""
 
 from __future__ import annotations
 

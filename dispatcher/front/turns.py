@@ -98,8 +98,8 @@ class Turn:
         self._spent = 0
 
     async def spend(self, units: int) -> None:
-        """Count work that the question has done. If the turn's work is used up, pass the turn on and wait for the next
-        one."""
+        """Count work of the question. If its work in this turn has reached STEP_UNITS, end the turn, and wait for the
+        question's next turn."""
         self._spent += units
         if self._spent >= STEP_UNITS:
             self.pass_on()
@@ -110,7 +110,8 @@ class Turn:
         self._held, self._spent = True, 0
 
     def pass_on(self) -> None:
-        """Let others have their turns. Does nothing if the question has no turn, because its client has left."""
+        """End the turn, so that the next question gets its turn. Does nothing if the question has no turn, because its
+        client disconnected while the question waited for one."""
         if self._held:
             self._held = False
             self._turns._end()  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""The files that the pages of both programs load, and the headers of the pages.
+"""The static files that the web pages of the daemon and of the mirror load, and the HTTP headers of these pages.
 
 The content security policy forbids the browser to load anything from another server. `static/vendor/` contains
 libraries as their authors published them.

@@ -229,10 +229,10 @@ class Job:
         return max(failed, self._applied or 0, self._watched_code)
 
     def _watch_copies(self, watch: CopyWatch, applier: ApplyStage, claims: Claims) -> None:
-        """Ask for the copies when they can begin, and show their progress. Then end the job, if it is to end with the
-        copies; otherwise it goes on, also after an error."""
+        """Request the copies as soon as they can begin, and show their progress. Then end the job if `watch.ends_job`;
+        otherwise the job continues, also after an error of the watching."""
         if not watch.ends_job:
-            self._watch_beside(watch, applier, claims)
+            self._watch_requested(watch, applier, claims)
             return
         self._watched_code = 1
         try:
@@ -248,9 +248,9 @@ class Job:
             log.exception("the copies cannot be watched")
         self._stop.set()
 
-    def _watch_beside(self, watch: CopyWatch, applier: ApplyStage, claims: Claims) -> None:
-        """Watch the copies of a job that goes on. An error ends only the watch: the job keeps the tables of all
-        consumers up to date, and the copies that were requested need no watch."""
+    def _watch_requested(self, watch: CopyWatch, applier: ApplyStage, claims: Claims) -> None:
+        """Watch the requested copies in a job that does not end with them. An error ends only the watching: the job
+        continues to keep the tables of all consumers up to date, and completes the requested copies."""
         failed = _NOT_REQUESTED
         try:
             if self._until_copies_can_begin():

@@ -145,8 +145,9 @@ def mend(job: MirrorJob) -> None:
     shutil.rmtree(shop / "folder_retry")
     job.settings = job.settings.replace("  shop.setting*: {metadata_columns: [_seq]}\n", "")
     execute("ALTER TABLE history_recopy ADD PRIMARY KEY (id)", database="shop")
-    # The mirror cannot store the date of this entry. The test acts like a person who has applied the entry, or wants to
-    # skip it.
+    # The mirror has stopped these tables at an entry with a date that it cannot store. A person corrects the date on
+    # the server, applies the entry, or skips it. The TRUNCATE removes the row of this entry, so the tables are equal
+    # again.
     for name in ("entry_recopy", "entry_applied", "entry_skip"):
         execute(
             f"TRUNCATE TABLE {name}", f"INSERT INTO {name} VALUES (9, 9, NULL)", database="shop"

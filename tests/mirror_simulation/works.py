@@ -48,7 +48,8 @@ _ALL = 1 << 30
 
 
 class Works:
-    """`by_files`: folders move as in an object store; `registers`: id of the table that the catalog registers next."""
+    """`by_files`: folders move as in an object store; `registers`: id of the table that the catalog registers next, ""
+    for none."""
 
     def __init__(self, choices: Choices, lake: Lake, control: Control, judge: Judge) -> None:
         self._choices, self._lake, self._control, self._judge = choices, lake, control, judge
@@ -57,7 +58,8 @@ class Works:
         self.proofs = Proofs(lake)
 
     def do(self, effect: Effect, *, killed: bool = False) -> Event:
-        """Do a work. Returns the answer. `killed`: a part of it may be done. Raises BinlogError."""
+        """Do the work of an effect. Returns the event that answers the effect. `killed`: True if the job is killed
+        during this work; a move is then done only in part, other works are done completely. Raises BinlogError."""
         match effect:
             case StoreRecords():
                 return self._store(effect)

@@ -15,8 +15,9 @@ _CHANCE = random.SystemRandom()
 def free_port() -> int:
     """Returns a port on which no program listens.
 
-    The port is outside the range from which the kernel chooses ports. A program binds its port seconds later; in the
-    meantime, the kernel could assign a port of that range to another program's connection.
+    The port is outside the range from which the kernel chooses the local ports of connections. The caller's program
+    binds its port seconds later; in the meantime, the kernel could give a port of that range to a connection of another
+    program.
     """
     lowest, highest = map(int, _RANGE.read_text().split())
     ports = [*range(_LOWEST, lowest), *range(highest + 1, 1 << 16)]

@@ -47,7 +47,8 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """The only assignment to `target` assigns `value`. Constants of a module are assigned in the module."""
+    """The only assignment to `target` in the function assigns `value`. If a mutant alters a module, only assignments
+    outside of functions and classes count: those of constants."""
 
     target: str
     value: str

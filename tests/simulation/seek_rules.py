@@ -27,9 +27,9 @@ class SeekRules:
         self._world = observed.world
 
     def begins(self, name: str, after: Position) -> Callable[[], None]:
-        """Call before a seek is stepped. Asserts that the seek is needed, because a reader between the stored and the
-        queued position continues without a seek. Returns a function that undoes the call if the seek is refused.
-        """
+        """Call before a seek is stepped. Asserts that the seek is needed: a reader whose position lies between the
+        stored and the queued position continues without a seek. Returns a function that restores what this call has
+        changed; call it if the seek is refused."""
         world = self._world
         consumer, stored = (
             world.client.consumers[name],
@@ -57,7 +57,8 @@ class SeekRules:
         return undo
 
     def sought(self, name: str, after: Position) -> None:
-        """Call after a seek. Asserts that the server has the position."""
+        """Call after an accepted seek. Asserts that the position was written and is not purged, and that the consumer
+        continues."""
         server, place = self._world.server, self._as_place(after)
         assert not lost_to_purge(server, place), f"{name} is moved to {after}, which was purged"
         assert self._is_written(after), f"{name} is moved to {after}, which was never written"
@@ -65,7 +66,8 @@ class SeekRules:
         assert consumer.started and consumer.failed is None, f"{name} does not go on after a seek"
 
     def refused(self, name: str, after: Position, error: BinlogError, before: object) -> None:
-        """Call after a refused seek. Asserts that the error is true, and that nothing has changed."""
+        """Call after a refused seek. Asserts that the error is true, and that the seek has changed nothing. `before`:
+        what `standing` returned before the seek."""
         assert self.standing() == before, f"a refused seek of {name} has changed something"
         world = self._world
         consumer = world.client.consumers[name]

@@ -34,8 +34,8 @@ _TABLES = _tables()
 
 @part
 def _step(a: np.uint64, b: np.uint64) -> np.uint64:
-    """Return the CRC after 16 bytes, given as two words. The caller has combined the CRC of the bytes before them (XOR)
-    with the first word."""
+    """Return the CRC after 16 bytes, which are given as two words. The caller has already XORed the CRC of the
+    preceding bytes into the first word."""
     mask = _U64(0xFF)
     return _U64(
         _TABLES[15, a & mask]

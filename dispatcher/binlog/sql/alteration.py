@@ -1,8 +1,9 @@
 """Applies the clauses of an ALTER TABLE to a table's columns, as the servers do.
 
-All clauses refer to the columns before the statement. Changed columns keep their place unless FIRST or AFTER moves
-them. After that, added and moved columns are placed in the order of the clauses, and AFTER names a column by its new
-name. This follows MySQL's source, sql/sql_table.cc (mysql_prepare_alter_table); MariaDB has the same rules.
+A clause names the column that it changes or drops by the column's name before the statement. Only AFTER and the lists
+of PRIMARY KEY contain the names after the statement. First, all columns are dropped, renamed and changed, at their
+places. Then added and moved columns (FIRST, AFTER) are placed in the order of the clauses. This follows MySQL's source,
+sql/sql_table.cc (mysql_prepare_alter_table); MariaDB has the same rules.
 
 The functions decide which columns the table has, their order, and which definition each one gets. The callers decide
 what the definition means for the type, the character set or the values of a column. The functions pass the callers' own
@@ -37,10 +38,10 @@ class UnclearAlterationError(Exception):
 
 @dataclass(slots=True)
 class PlacedColumn(Generic[C]):
-    """A column after the statement. `before`: the caller's column before, None for an added one; `definition`: its
-    definition in the statement, None if the statement does not define it; `converted`: the character set of CONVERT TO,
-    if the column has no definition in the statement ("" for DEFAULT); `in_new_key`: True if the statement makes it a
-    part of the primary key."""
+    """A column after the statement. `before`: the caller's column before the statement, None for an added column;
+    `definition`: the column's definition in the statement, None if the statement does not define the column;
+    `converted`: the character set of CONVERT TO, if the column has no definition in the statement ("" for DEFAULT);
+    `in_new_key`: True if the statement makes the column a part of the primary key."""
 
     name: str
     before: C | None = None
@@ -145,8 +146,8 @@ def altered_key(
     altered: Sequence[tuple[str | None, PlacedColumn[C]]],
     clauses: Sequence[ColumnClause],
 ) -> tuple[str, ...]:
-    """Return the primary key after the statement, by the new names of its columns. `key`: the key before, by the old
-    names; `altered`: the old name (None for an added column) and each column after the statement."""
+    """Return the primary key after the statement, by the new names of its columns. `key`: the key before the statement,
+    by the old names; `altered`: each column after the statement, with its old name (None for an added column)."""
     columns = [column for _, column in altered]
     inline = [c.name for c in columns if c.definition is not None and c.definition.primary]
     if inline:

@@ -6,8 +6,9 @@ point of the log. If no version is known, `enrich` returns the names of the tabl
 The caller fetches these definitions and calls `enrich` again with the same batch. If a definition is still unknown
 after the last fetch that the caller may make (`ask=False`), the consumers that need the table fail. If no later fetch
 can show the definition, the TABLE_MAP is also *marked* (`table_map.wire`, UNKNOWN_DEFINITION): consumers whose readers
-understand the mark do not fail. All consumers get the same batch. So if a TABLE_MAP gets the current definition because
-at least one consumer accepts that definition, the TABLE_MAP is not marked.
+understand the mark do not fail. All consumers get the same batch. So if one of them has `assume_current_schema` and the
+table's current definition fits, the TABLE_MAP gets this definition and no mark. Then all consumers of the table without
+`assume_current_schema` fail, even if their readers understand the mark.
 
 If the server writes full metadata, enrichment costs only one comparison per TABLE_MAP, in a kernel
 (`stream.table_map_rewrite`).
@@ -138,8 +139,8 @@ class Enrichment:
         self._numbers: dict[tuple[bytes, Version], int] = {}  # the numbers of suffixes
         self._marks: dict[
             tuple[bytes, str], int
-        ] = {}  # those of marked TABLE_MAPs, by layout and reason
-        # What a layout lacks; by the layout's hash.
+        ] = {}  # the numbers of the suffixes of marked TABLE_MAPs, by layout and reason
+        # What a TABLE_MAP lacks, by its layout (a hash of its body).
         self._lacks: dict[bytes, Lacks] = {}
         self._starts = TransactionStarts()
         self._format: FormatDescription | None = None
@@ -430,7 +431,8 @@ def _no_server(mariadb: bool) -> BinlogError:
 def _unproven(
     name: Name, at: str, why: BinlogError | None, body: bytes, mariadb: bool
 ) -> BinlogError:
-    """`at`: the position, "" for a text that is the same at all positions."""
+    """Returns the error for a definition that is not proven. `at`: the position that the text names; "" for a text
+    without a position, because the marks of a table at different positions share their text."""
     label = f"{name[0]}.{name[1]}" + (f" at {at}" if at else "")
     if why is not None:
         return BinlogError(

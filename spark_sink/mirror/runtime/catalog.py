@@ -291,9 +291,10 @@ def _relevant(record: TableRecord) -> TableRecord:
 class CatalogEntries:
     """The entries of one application in the catalog. A separate thread calls the catalog, in rounds.
 
-    `target`: folder of the mirror, with its file system; `refresh_s`: the time after which a round calls `refresh` also
-    for the entries that need no other change; `failing`: by table id, why the table does not have the wanted entry, or
-    why the entry could not be refreshed. The key "" has the reason why a whole round failed.
+    `target`: the mirror's folder, with its file system; `refresh_s`: once this time has passed since the last round
+    that called `refresh`, the next round calls `refresh` for all tables, also for tables whose entry is correct;
+    `failing`: by table id, why the table does not have the wanted entry, or why the entry could not be refreshed. The
+    key "" has the reason why a whole round failed.
 
     The caller begins no round while a folder is being moved, and moves no folder while a round runs (`is_running`), see
     `catalog_turns`. The caller can end a round early (`pause`), so that no move waits long for the catalog.
@@ -324,7 +325,8 @@ class CatalogEntries:
     _paused: bool = False
 
     def close(self) -> None:
-        """End the running round after its current table. Does not wait for a catalog that does not answer."""
+        """Make the running round end after its current table, and wait for this end up to CLOSE_S: the catalog may not
+        answer."""
         self._paused = True
         if self._round is not None:
             self._round.join(CLOSE_S)

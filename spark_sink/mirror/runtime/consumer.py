@@ -1,6 +1,7 @@
 """One consumer of the applier: passes events to the consumer's rules, and the works of the rules to threads.
 
-Only the thread that steps the rules may call `AppliedConsumer`. Other threads may call only `progress`.
+Other threads may call only `progress` of an `AppliedConsumer`. All its other methods are for the thread that calls
+`step`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from tests.spark.lines.installs import LINES, ROOT, SparkLine
 PAGE = ROOT / "docs/spark-versions.md"
 TRIED = ROOT / "tests/spark/lines/tried.json"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-OWN = SparkLine("4.2", ROOT / "requirements.lock")  # the line of all other tests
+OWN = SparkLine("4.2", ROOT / "requirements.lock")  # the line with which all tests run
 ALL, CONTRACT, NOT_TRIED = "all tests", "contract", "not tried"
 
 
@@ -51,7 +51,7 @@ def line_name(version: str) -> str:
 
 
 def in_each_run() -> dict[tuple[str, str | None], str]:
-    """Returns for each (Spark, Delta) that each run of the tests uses which tests run with it."""
+    """Returns which tests run with the versions (Spark, Delta) of each lock file."""
     found: dict[tuple[str, str | None], str] = {}
     for line in (OWN, *LINES.values()):
         spark = line.version("pyspark")
@@ -87,9 +87,10 @@ publishes it in an Iceberg catalog; it must be equal by `verify`. `make test` ru
 
 {_table(["", *(f"Delta {delta}" for delta in delta_line.LINES), "without Delta"], of_deltas)}
 
-*All tests*: in each run of `make test`. *Contract*: a part of it in some of these runs, all of it in each of
-`make test-deep`. *Once*: the contract, on the date. A dash: this Delta Lake does not exist for this Spark. Without
-Delta Lake only the source `binlog` works.
+*All tests*: each run of `make test` runs all tests with these versions. *Contract*: some runs of `make test` run a part
+of the contract with these versions, and each run of `make test-deep` runs the whole contract. *Once*: the contract
+passed on this date. A dash: this Delta Lake does not exist for this Spark. Without Delta Lake only the source `binlog`
+works.
 
 ## Apache Iceberg
 
@@ -118,7 +119,8 @@ def _of_python(line: str, python: str, runs: Sequence[Tried]) -> str:
 
 
 def _how(runs: Iterable[Tried]) -> str:
-    """Returns how versions were tried, of the runs with them: those that each run of the tests repeats count most."""
+    """Returns how versions were tried. `runs`: the runs with these versions. A run with the versions of a lock file
+    comes before all others, because the tests repeat it."""
     always = in_each_run()
     found = NOT_TRIED
     for run in runs:

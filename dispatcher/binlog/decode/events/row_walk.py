@@ -6,12 +6,12 @@ rows and writes the offsets of the cells into one array per column. The decoders
 A cell's offset is relative to the batch's first byte and has 32 bits. With 64 bits, the kernel would write twice as
 much memory. So a batch never spans more than 2^31 bytes.
 
-For the before-images, and likewise for the after-images of its rows, an event contains a bitmap of the columns that
-these images contain. Usually the bits of all columns are set, and the walk does not read the bitmap again for each row.
-Otherwise the walk uses the slower `sparse_image`, and marks a missing column as `ABSENT`, which is not NULL. The
-after-image of a PARTIAL_UPDATE_ROWS event begins with an integer, the options. If this integer is 1, a bit per JSON
-column of the table follows it. If a column's bit is set, the column's cell contains changes to the before-image's cell,
-and the walk writes DIFF - offset in place of the cell's offset.
+An event has one bitmap of the columns that its before-images contain, and another one for its after-images; an INSERT
+has only the latter, a DELETE only the former. Usually the bits of all columns are set, and the walk does not read the
+bitmap again for each row. Otherwise the walk uses the slower `sparse_image`, and marks a missing column as `ABSENT`,
+which is not NULL. The after-image of a PARTIAL_UPDATE_ROWS event begins with an integer, the options. If this integer
+is 1, a bit per JSON column of the table follows it. If a column's bit is set, the column's cell contains changes to the
+before-image's cell, and the walk writes DIFF - offset in place of the cell's offset.
 
 The walk checks every length against the end of the event before it uses the length. If a cell would reach past this
 end, the walk returns an error code and an offset, because a kernel cannot raise a typed error.

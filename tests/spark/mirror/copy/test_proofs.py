@@ -210,7 +210,7 @@ def plant(spark: SparkSession, path: str) -> None:
 
 
 def beside_steps(commit: Callable[[], object]) -> None:
-    """Make a commit that steps of the applier may be faster than."""
+    """Make a commit, and repeat it as long as it conflicts with commits of the applier's steps."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:
