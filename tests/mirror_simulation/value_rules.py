@@ -26,10 +26,12 @@ class ValueRules:
         self._hidden: set[str] = set()  # the tables with masks that no person has allowed to end
 
     def stored(self, records: Iterable[TableRecord]) -> None:
-        """Remember which tables have masks, by their records that were just written."""
+        """Remember which tables have masks, by their records that were just written. A table that a CREATE or TRUNCATE
+        has made anew has no value from before."""
         values = self._lake.values
         for record in records:
-            if record.is_dropped:
+            is_new = isinstance(record.state, Live) and record.state.exact_from is not None
+            if record.is_dropped or (is_new and record.name in values.unmasked):
                 self._hidden.discard(record.table_id)
             elif record.signature and values.of(record).masked and values.under(record.name).masked:
                 self._hidden.add(record.table_id)
