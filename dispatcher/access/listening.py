@@ -109,7 +109,8 @@ def _reason(error: Exception, tls: ListenerTlsSettings) -> str:
 
 
 def certificate_warning(cert: Path, section: str, now: datetime | None = None) -> str:
-    """Return a warning if the certificate is not valid at this time; "" if it is. `now`: for tests."""
+    """Return a warning if the certificate is not valid at this time; "" if the certificate is valid. `now`: the time,
+    for tests."""
     now = now or datetime.now(UTC)
     found = x509.load_pem_x509_certificate(cert.read_bytes())
     first, last = found.not_valid_before_utc, found.not_valid_after_utc

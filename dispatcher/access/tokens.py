@@ -71,7 +71,7 @@ class Token:
         return self.consumers is None or consumer in self.consumers
 
     def require(self, *scopes: Scope) -> None:
-        """Raises UserError (FORBIDDEN) unless the token has one of the scopes."""
+        """Raises UserError (FORBIDDEN) unless the token has at least one of the scopes."""
         if not self.scopes.intersection(scopes):
             names = " or ".join(scopes)
             raise UserError(ErrorKind.FORBIDDEN, f"the token does not have the scope {names}")

@@ -58,7 +58,8 @@ def _listeners(settings: Settings) -> Iterator[tuple[str, HostPort]]:
 
 
 def _is_daemon(settings: Settings) -> bool:
-    """True if a daemon answers at the address of the API. It may share the state in the database."""
+    """True if a daemon answers at the address of the API. This daemon may be one of several daemons that share the
+    state in a database."""
     listen, tls = settings.api.listen, settings.api.tls
     kind = http.client.HTTPConnection if tls is None else _connection_without_verification
     with closing(kind(_ANY.get(listen.host, listen.host), listen.port, timeout=_ANSWER_S)) as to:

@@ -18,7 +18,8 @@ _NAMED_MAX = 20  # databases; if the server has more, the settings name none
 
 
 def databases_of(wanted: Sequence[str], found: Sequence[str]) -> list[str]:
-    """Return the names or patterns for the settings. `wanted`: those that the user has named; `found`: the server's."""
+    """Return the names or patterns for the settings. `wanted`: names or patterns from the user; `found`: the databases
+    of the server."""
     return list(wanted or (found if 0 < len(found) <= _NAMED_MAX else ["*"]))
 
 

@@ -132,7 +132,8 @@ def _faults(rows: Sequence[Row]) -> Iterator[RenderableType]:
 
 
 def reader_style(row: Row) -> str:
-    """Returns the colour of a reader's state. A reader that is gone is shown in red only if changes wait for it."""
+    """Returns the colour of a reader's state. A reader that has disconnected is shown in red only if changes wait for
+    this reader."""
     if row["reader"] == "gone":
         return "red" if row["unacknowledged_bytes"] else "yellow"
     return READER_STYLES.get(row["reader"], "default")
@@ -197,7 +198,7 @@ def _consumer_lines(row: Row) -> list[tuple[str, str]]:
 
 
 def _time_text(seconds: int) -> str:
-    """`seconds`: since 1970, 0 if there is no time yet."""
+    """`seconds`: a time in seconds since 1970, 0 if the time is not known yet."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC" if seconds > 0 else "-"
 
 

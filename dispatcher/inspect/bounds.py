@@ -130,7 +130,8 @@ class Range:
 
     @property
     def holds_the_rest(self) -> bool:
-        """True if the start was reached and there is no stop, so that all further events lie in the range."""
+        """True if the reading has reached the start of the range and the range has no stop, so that all further events
+        lie in the range."""
         return self.started and self._stop is None
 
     def first_offset(self, file: str) -> int | None:

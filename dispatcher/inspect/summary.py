@@ -96,7 +96,7 @@ class Summary:
             self._current.rows += entry.row_count
 
     def _close(self) -> None:
-        """End the current transaction, and record it if it is one of the largest."""
+        """End the current transaction. Record the transaction if it is one of the largest."""
         if self._current is None:
             return
         item = (self._current.bytes, -self._transactions, self._current)

@@ -91,7 +91,8 @@ class Transaction:
 
     @property
     def seq(self) -> int:
-        """A number that grows with each transaction of an epoch. (`epoch`, `seq`) is the same in every replay."""
+        """A number that grows with each transaction of an epoch. A transaction has the same (`epoch`, `seq`) in every
+        replay."""
         return self._single.seq
 
     @property

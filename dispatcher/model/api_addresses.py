@@ -187,7 +187,7 @@ class AddressChoice:
 
 
 def _address_of(leader: object) -> ApiAddress | None:
-    """Returns None for null, and for a text that is not the address of a daemon."""
+    """Returns the leader's address; None if `leader` is null, or a text that is not the address of a daemon."""
     try:
         return ApiAddress.parse(leader) if isinstance(leader, str) else None
     except UserError:

@@ -64,7 +64,8 @@ class Position:
 
     @classmethod
     def from_dict(cls, value: Any) -> Position:
-        """Raises a `UserError` that names the first key that is unknown, is missing or has the wrong type."""
+        """Returns the position that `as_dict` has converted. Raises a `UserError` that names the first key that is
+        unknown, is missing or has the wrong type."""
         if not isinstance(value, dict):
             raise _bad(
                 f"a position is an object with the keys {', '.join(KEYS)}, not {type(value).__name__}"

@@ -284,7 +284,7 @@ def _labels(connection: Connection, column: Mapping[str, Any], label: str) -> li
 
 
 def _collation_id(connection: Connection, query: str, arguments: tuple[str, ...]) -> int | None:
-    """Return the id of the collation that a query names; None if it names none."""
+    """Return the id of the collation that is the answer of a query; None if the answer has no collation."""
     names = [
         name
         for name in ask(connection, query, lambda row: optional_text(row[0]), arguments)
@@ -294,7 +294,8 @@ def _collation_id(connection: Connection, query: str, arguments: tuple[str, ...]
 
 
 def _collations(connection: Connection, names: set[str]) -> dict[str, int]:
-    """Return the id of each collation. Raises `BinlogError` if the server reports no id for one of them."""
+    """Return the id of each collation in `names`. Raises `BinlogError` if the server reports no id for one of these
+    names."""
     ids: dict[str, int] = {}
     for query in (_COLLATIONS, _FULL_COLLATIONS):
         missing = tuple(sorted(names - ids.keys()))

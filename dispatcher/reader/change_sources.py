@@ -102,7 +102,7 @@ class DaemonConsumer:
         self._after = self._end
 
     async def close(self) -> None:
-        """Store the last acknowledgement. Each earlier acknowledgement was sent with the `read` that followed it."""
+        """Send the last acknowledgement. Each earlier acknowledgement was sent by the next call of `read`."""
         if self._acknowledges and self._after is not None:
             body = {"session": self._session, "position": self._after}
             await self._answer("ack", body)

@@ -68,7 +68,8 @@ class DebeziumForm:
         return finished_lines(objects, rows)
 
     def statement_line(self, ddl: Ddl) -> str:
-        """Returns the line of a statement. Its database and table are those of the first table that it names."""
+        """Returns the line of a statement. The line has the database and the name of the first table that the statement
+        names."""
         micros, header = ddl.committed_at, ddl.header
         tables = parse_statement(ddl.statement, ROUTING_BOUNDS).tables
         database, table = next(iter(tables), (ddl.statement.database, None))

@@ -33,7 +33,8 @@ ClientDecls = Mapping[ClientKey, ClientDecl]
 
 @dataclass(frozen=True, slots=True)
 class RegistryChanges:
-    """Names of consumers. `changed` also contains the consumers for which only the connection settings have changed."""
+    """The consumers that a call of `apply` has changed, by name. `changed` includes consumers of which only the
+    settings of the connection have changed."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Reports the transactions that come into a consumer's queue. The module waits for them as a reader's poll does."""
+"""Reports the transactions that come into a consumer's queue. It waits for transactions as a reader's poll does."""
 
 from __future__ import annotations
 

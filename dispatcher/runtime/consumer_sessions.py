@@ -282,7 +282,7 @@ class ConsumerSessions:
         return session.acknowledged
 
     def require_current(self, session: ConsumerSession) -> None:
-        """Raise BinlogError if the settings have replaced this consumer meanwhile."""
+        """Raise BinlogError if new settings have replaced this consumer since the call of the reader began."""
         if self._sessions.get(session.consumer.name) is not session:
             what = "the consumer's settings were changed meanwhile"
             raise BinlogError(ErrorKind.RANGE_UNAVAILABLE, what, where=session.where)

@@ -33,7 +33,7 @@ _NUMBER_BYTES = 2
 
 
 class _Reporting(numba_event.Listener):
-    """Writes the number of each function that is compiled into a pipe."""
+    """Writes into a pipe the number of each function that is compiled."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe

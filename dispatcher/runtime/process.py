@@ -1,4 +1,5 @@
-"""Prepares the daemon's process before its event loop runs: sets its limits and permissions. Also releases memory."""
+"""Prepares the daemon's process before its event loop runs: sets its limits and permissions. Also frees the memory of
+the compiler."""
 
 from __future__ import annotations
 

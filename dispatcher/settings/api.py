@@ -72,7 +72,7 @@ OpenName = Literal["metrics", "docs", "readyz"]
 
 
 class TokenSettings(SettingsSection):
-    """A token of the API, and what it allows its holder."""
+    """A token of the API, and what the holder of the token may do."""
 
     token: SecretStr | None = Field(
         default=None, description="A bearer token of at least 16 characters"

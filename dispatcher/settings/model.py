@@ -55,7 +55,7 @@ _MARIADB_GTID = re.compile(r"\d+-\d+-\d+(?:\s*,\s*\d+-\d+-\d+)*\Z")
 
 
 class ConnectionLimitSettings(SettingsSection):
-    """Limits of a connection. Consumers that share it must have equal values."""
+    """Limits of a connection. Consumers that share a connection must have equal values."""
 
     max_bytes_to_merge: ByteSize = Field(
         default=2**20,

@@ -101,7 +101,7 @@ class SearchableLog(Protocol):
     def purged(self) -> str: ...
 
     def previous_gtids(self, name: str) -> Gtids | None:
-        """Return the GTIDs of the files before this one; None if this file does not hold them."""
+        """Return the GTIDs of all files before the file `name`; None if this file does not hold them."""
 
     def first(self, name: str) -> FirstTransaction | None: ...
 
@@ -366,7 +366,7 @@ def is_whole_event(event: bytes, offset: int, *, checksum: bool) -> bool:
 
 
 def is_made_for_dump(header: EventHeader) -> bool:
-    """True for an event that is not in the log's files: the server has made it for a dump."""
+    """True for an event that is not in the log's files, because the server has made the event for a dump."""
     if header.type in (*HEARTBEATS, EventType.MARIADB_START_ENCRYPTION):
         return True
     return header.type in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION) and not header.log_pos
@@ -394,7 +394,7 @@ def _check_exists(log: SearchableLog, file: str, offset: int) -> None:
 
 
 def _is_between(log: SearchableLog, reading: _Reading, offset: int) -> bool:
-    """True if `offset` lies between two transactions although no transaction ends there."""
+    """True if `offset` is a point between two transactions at which no transaction ends, such as the end of a file."""
     if (reading.file, offset) in ((log.end.file, log.end.offset), *log.files):
         return True
     first = log.first(reading.file) if reading.offset == FIRST_OFFSET else None

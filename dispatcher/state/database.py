@@ -224,7 +224,7 @@ class DatabaseStore:
             return stored if waiting is None else replace(stored, position=waiting.position)
 
     def save_versions(self, client: str, versions: StoreVersions) -> None:
-        """Store how far a client has read, and its table versions if they are given, in one transaction."""
+        """Store how far a client has read and, if given, its table versions, in one transaction."""
         with self._calling():
             if versions.versions is None and client in self._streams:
                 self._waiting_streams[client] = versions
@@ -335,7 +335,7 @@ class DatabaseStore:
             self._fence.check()
 
     def checkpoint(self) -> None:
-        """Store the waiting positions, if one of them is far ahead of its stored position."""
+        """Store all waiting positions, if at least one of them is far ahead of the stored position."""
         with self._calling():
             if self._is_far():
                 self._write({})

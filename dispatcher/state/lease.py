@@ -76,7 +76,7 @@ class LeaseTable:
         return self._change(lambda row: renewed(row, holder, term, duration_s))
 
     def release(self, holder: str, term: int) -> None:
-        """Let the lease expire now, if this holder has it."""
+        """Let the lease expire now, if this holder has the lease."""
         self._change(lambda row: released(row, holder, term))
 
     def read(self) -> LeaseRow:

@@ -184,7 +184,7 @@ class StateStore:
             return load_versions(self._db, client)
 
     def save_versions(self, client: str, versions: StoreVersions) -> None:
-        """Store how far a client has read, and its table versions if they are given, in one transaction."""
+        """Store how far a client has read and, if given, its table versions, in one transaction."""
         with self._transaction() as db:
             save_versions(db, client, versions)
 

@@ -30,7 +30,8 @@ from dispatcher.stream.routes import ALL
 
 @part
 def _visit(seen: I32, cursor: I32, visits: I32, lane: int, t: int) -> None:
-    """Add transaction `t` to a lane's visits, if it is not there yet. If `visits` is empty, only count the visit."""
+    """Add transaction `t` to a lane's visits, unless the visits contain `t`. If `visits` is empty, only count the
+    visit."""
     if seen[lane] != t:
         seen[lane] = t
         if len(visits):

@@ -181,7 +181,7 @@ class EmbeddedReader:
             builder.transactions.end[st[k.N_TXS] - 1] = frame.end
 
     def abandon_small(self) -> None:
-        """Leave all small transactions that are being read, because one of them is damaged."""
+        """Stop reading all small transactions that are being read, because one of them is damaged."""
         while self.in_small:
             self._leave()
 

@@ -77,7 +77,7 @@ class ReceiveBuffer:
         return before
 
     def _became_quiet(self) -> bool:
-        """True if the last `_QUIET_CALLS` calls of `compact` saw far fewer bytes than the calls before."""
+        """True if the last `_QUIET_CALLS` calls of `compact` saw far fewer bytes than earlier calls."""
         self._most = max(self._most, self.fill)
         self._touched = max(self._touched, self._most)
         self._calls += 1

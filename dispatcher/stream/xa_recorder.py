@@ -146,7 +146,8 @@ class XaRecorder:
     def _end(
         self, xid: Xid, event: EventHeader, out: Batches, *, commit: bool
     ) -> EmbeddedTransaction | None:
-        """Read the XA COMMIT or XA ROLLBACK of a prepared transaction. Return the transaction if it is replayed."""
+        """Read the XA COMMIT or XA ROLLBACK of a prepared transaction. Return the transaction if its changes are
+        replayed now."""
         builder, store = self._builder, self.store
         if store is None:
             builder.end_transaction()

@@ -56,7 +56,7 @@ class LineLog(Protocol):
 
 
 class AnnouncingLog:
-    """A log that also passes events to `listener`, which must not wait."""
+    """A log that passes its events to `log` and to `listener`. The listener must not wait."""
 
     def __init__(self, log: LineLog, listener: Callable[[LifecycleEvent], None]) -> None:
         self._log = log

@@ -67,7 +67,7 @@ class _Fault:
 
 
 class Repeats:
-    """Counts repeated lines. It may be used by several threads."""
+    """Counts repeated lines. Several threads may use one object."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: seconds of a monotonic clock."""
@@ -76,7 +76,7 @@ class Repeats:
         self._faults: dict[_Key, _Fault] = {}
 
     def is_repeat(self, fields: Fields) -> bool:
-        """True for a line that is counted instead of being written. `fields` hold `level` and `event`."""
+        """True if the log counts the line instead of writing it. `fields` hold `level` and `event`."""
         if fields.get("level") not in _LEVELS or fields.get("event") in _ANSWERS:
             return False
         key = tuple(sorted((name, repr(v)) for name, v in fields.items() if name not in _VARYING))

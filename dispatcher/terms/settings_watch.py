@@ -87,7 +87,8 @@ class SettingsWatch:
         return self._digested[1]
 
     def _log_differences(self, found: Mapping[str, str], leader: str) -> None:
-        """Log the differences once. When there are no differences any more, log that, too."""
+        """Log the differences, unless the last call has logged the same ones. Also log when the differences have
+        ended."""
         if found == self._logged:
             return
         self._logged = found

@@ -117,7 +117,7 @@ class Standby:
         self._tasks.start("leadership", self._run())
 
     def hand_over(self) -> None:
-        """End the term, if there is one, give the lease back, and exit."""
+        """End the term if this daemon leads, give the lease back, and exit."""
         self._step(HandOver())
 
     async def gone(self) -> None:

@@ -33,7 +33,7 @@ def package_file(package: str, *path: str) -> bytes:
 
 
 def static_file(package: str, name: str) -> bytes:
-    """Returns a file that a page of a package loads: one of `SHARED`, or one of the package's folder `static`."""
+    """Returns a file that a page of a package loads: a file of `SHARED`, or of the package's folder `static`."""
     return package_file("dispatcher.web" if name in SHARED else package, "static", name)
 
 

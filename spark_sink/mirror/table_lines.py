@@ -63,13 +63,14 @@ class TableFacts(Protocol):
     """What is known of tables besides their records and proofs."""
 
     def applied(self, record: TableRecord) -> int:
-        """Returns the lsn that a table's Delta table records; -1 if it records none, or does not exist."""
+        """Returns the lsn that a table's Delta table records; -1 if the Delta table records no lsn, or does not
+        exist."""
 
     def features(self, record: TableRecord) -> tuple[str, ...]:
         """Returns, sorted, the features that a table requires of its readers."""
 
     def copied(self, record: TableRecord) -> CopyProgress | None:
-        """Returns the progress of a copy that runs, from the copy's folder; None if it has not begun."""
+        """Returns the progress of a copy that runs, from the copy's folder; None if the copy has not begun."""
 
     def waiting(
         self, records: Sequence[TableRecord], applied: Mapping[str, int]
@@ -166,7 +167,7 @@ def proof_text(line: TableLine, now: datetime) -> str:
 
 
 def _why_waits(record: TableRecord, interval_s: Callable[[TableName], float]) -> str:
-    """Returns why changes may wait for a step of a table that has no other reason."""
+    """Returns why the changes of a table may wait for the table's next step, if nothing else explains this."""
     pause_s = interval_s(record.name) if record.is_live and not record.history else 0.0
     return f"its steps wait for seconds_between_steps: {pause_s:g}" if pause_s else ""
 

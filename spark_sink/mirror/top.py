@@ -62,7 +62,7 @@ class MirrorReadings:
         self.lines, self.error = self.tables(), ""
 
     def _read_job(self) -> None:
-        """Read the job's metrics. It is not an error if the job does not run."""
+        """Read the job's metrics. If the job does not run, this is not an error."""
         if self.numbers is None:
             return
         try:

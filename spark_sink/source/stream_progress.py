@@ -125,7 +125,8 @@ def batch_reports(progress: Report) -> Iterator[BatchReport]:
 
 
 def _object(offset: Any) -> dict[str, Any]:
-    """Returns an offset as a dictionary. It is an object in the JSON of a whole report, but text in Spark's classes."""
+    """Returns an offset as a dictionary. In the JSON of a whole report the offset is an object, in Spark's classes a
+    text."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)

@@ -23,7 +23,8 @@ def source_folder(record: TableRecord) -> str:
 
 
 class FileMover:
-    """Moves folders in an object store: one step of each table's move at a time. The records then contain the step."""
+    """Moves folders in an object store: one step of each table's move at a time. After each step, the records contain
+    the number of the step."""
 
     def __init__(self, lake: Lake, existing: Sequence[TableRecord]) -> None:
         self._lake, self._existing = lake, existing

@@ -32,7 +32,8 @@ FOREIGN = "somebody else's"
 
 @dataclass
 class LakeTable:
-    """`owner`: id of the table whose rows it holds; `version`: lsn of the newest commit; `past`: rows by version."""
+    """`owner`: id of the table whose rows this Delta table holds; `version`: lsn of the newest commit; `past`: rows by
+    version."""
 
     owner: str
     columns: tuple[str, ...]
@@ -64,7 +65,7 @@ class Lake:
         return table if table is not None and table.owner == record.table_id else None
 
     def facts(self, folder: str, table_id: str, *, rows: bool) -> DeltaFacts:
-        """Returns the facts as the table `table_id` sees them. A Delta table records an lsn for each table id."""
+        """Returns the facts about a Delta table, with the lsn that the Delta table records for `table_id`."""
         table = self.folders.get(folder)
         if table is None:
             return DeltaFacts(-1, True if rows else None, "")

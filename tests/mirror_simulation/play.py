@@ -360,7 +360,8 @@ class _History:
         self._drain()
 
     def _allow_invalid(self) -> None:
-        """Change the settings of the next job, as the reason of a table says that is stopped at an invalid value."""
+        """Change the settings of the next job, as the reason of a table that is stopped at an invalid value tells a
+        person to do."""
         assert self.values is not None
         wanted = self.values.choice((InvalidValue.NULL, InvalidValue.QUARANTINE))
         self.world.say(f"the settings have on_invalid: {wanted}")
@@ -368,7 +369,8 @@ class _History:
         self.world.lake.values.policy = wanted
 
     def _ask_about_invalid(self) -> None:
-        """Make a request about each table that is stopped at an invalid value, if the settings allow it now."""
+        """Make a request about each table that is stopped at an invalid value, if the settings now allow invalid
+        values."""
         if self.values is None or self.policy.invalid is InvalidValue.STOP:
             return
         world = self.world

@@ -26,7 +26,7 @@ class ProofRules:
         self._equal: dict[str, float] = {}  # by table id, when a table that differed was made equal
 
     def stores(self, proofs: Sequence[Proof]) -> None:
-        """Check proofs that are about to be stored: no difference is reported where there is none."""
+        """Check proofs that are about to be stored: a proof reports no difference of a table that does not differ."""
         for proof in proofs:
             if proof.difference is None or proof.table_id in self._planted:
                 continue

@@ -150,7 +150,8 @@ class Server:
     # -- the log ---------------------------------------------------------------------------------------------
 
     def end_append(self, *, gap: bool = False) -> None:
-        """Add all changes since the last append to the log, as one append. `gap`: changes before it were purged."""
+        """Add all changes since the last append to the log, as one append. `gap`: changes before this append were
+        purged."""
         end = replace(self._entry(EntryKind.END, "", ""), position=self.position(), gap=gap)
         self._open.append(end)
         if gap:
@@ -203,7 +204,7 @@ class Server:
         )  # fmt: skip
 
     def _add(self, entry: LogEntry, names: Sequence[TableName]) -> bool:
-        """Returns False if the change is purged before it is read."""
+        """Add an entry to the open append. Returns False if the entry is purged before the daemon reads it."""
         if self.hidden:
             return False
         self._open.append(entry)

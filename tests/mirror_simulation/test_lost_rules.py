@@ -1,4 +1,5 @@
-"""Rules of the mirror about entries that the log has lost, and about tables that may exist without a trace in it."""
+"""Rules of the mirror about entries that the log has lost, and about tables that may exist without a trace in the
+log."""
 
 from __future__ import annotations
 

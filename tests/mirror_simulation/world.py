@@ -157,7 +157,7 @@ class World:
         return f"t{self._ids}"
 
     def kill(self) -> None:
-        """Kill the job. For each running work, the play decides whether it is done."""
+        """Kill the job. For each running work, the play decides whether the work is done."""
         self.say("the job is killed")
         self.stats["kills"] += 1
         self._mirror = self._seen = None

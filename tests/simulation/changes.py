@@ -27,7 +27,7 @@ _COMPOUND = (
 
 
 class StaleError(Exception):
-    """The source no longer has the code that a mutant alters, or has it more than once."""
+    """The source no longer has the code that a mutant alters, or has this code more than once."""
 
 
 class Change(Protocol):
@@ -111,7 +111,8 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The only statement that is `statement`, or contains it if it is an expression, is left out."""
+    """The only statement that is `statement` is left out. If `statement` is an expression: the only statement that
+    contains this expression."""
 
     statement: str
 
@@ -122,7 +123,8 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """`statements` are inserted before the only statement that is `before`, or contains it if it is an expression."""
+    """`statements` are inserted before the only statement that is `before`. If `before` is an expression: before the
+    only statement that contains this expression."""
 
     before: str
     statements: str
@@ -181,7 +183,7 @@ def _replace_in(function: Function, old: str, new: ast.expr, name: str) -> None:
 
 
 def _find_statement(function: Function, text: str) -> tuple[list[ast.stmt], int]:
-    """The list that holds a statement, and its index there."""
+    """The list that holds a statement, and the index of the statement in this list."""
     (statement,) = ast.parse(text).body
     expression = ast.unparse(statement.value) if isinstance(statement, ast.Expr) else None
     places = [

@@ -112,7 +112,7 @@ class ConsumerRules:
         return False
 
     def _named_in_another_life(self, consumer: Consumer, seen: Observed) -> bool:
-        """True if a start that was declared before a RESET is used after it."""
+        """True if a start that was declared before a RESET is used after this RESET."""
         unplaced = seen.place is None and consumer.progress is None
         return unplaced and not self._world.first_life
 

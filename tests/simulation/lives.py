@@ -275,6 +275,6 @@ def _cut(world: PlayedWorld, old: Server, survivors: set[str]) -> None:
 
 
 def write(server: Server, transactions: int) -> None:
-    """Let the server write at least this many transactions, if its log has them."""
+    """Let the server write until it has written `transactions` transactions in total, or all of its log."""
     while server.stop.transactions < min(transactions, len(server.log.transactions)):
         server.grow(1)

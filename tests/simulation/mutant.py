@@ -34,14 +34,14 @@ class Mutant:
         return self._file(self._names[0]).read_text(encoding="utf-8")
 
     def broken(self) -> str:
-        """The module's source with the change. Raises StaleError if it does not fit."""
+        """The module's source with the change. Raises StaleError if the change does not fit the source."""
         tree = ast.parse(self.source)
         self.change.apply(find_function(tree, self._names[1]))
         return ast.unparse(ast.fix_missing_locations(tree))
 
     @property
     def _names(self) -> tuple[list[str], list[str]]:
-        """The names that lead to the module, and those that lead to the function in it."""
+        """The parts of `function` that name the module, and the parts that name the function in this module."""
         names = self.function.split(".")
         for count in range(1, len(names) + 1):
             if self._file(names[:count]).is_file():

@@ -118,7 +118,7 @@ def _play(mutant: Mutant, seeds: int, package: str) -> int:
 
 
 def _test(mutant: Mutant) -> int:
-    """Run the mutant's tests. `make test` shows that they pass without it."""
+    """Run the mutant's tests. `make test` shows that these tests pass without the mutant."""
     with contextlib.redirect_stdout(sys.stderr):
         code = pytest.main([mutant.tests, "-q", "-x", "-n0", "-p", "no:cacheprovider"])
     if code == pytest.ExitCode.TESTS_FAILED:

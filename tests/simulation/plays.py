@@ -479,7 +479,7 @@ class Stage:
             self._say(f"{name} fetches {count}, up to {of_position(reader.position)}{tables}")
 
     def _reader(self, name: str) -> None:
-        """Open another reader. It has no position, so it begins at the acknowledged position."""
+        """Let another reader open a session. This reader has no position, so it begins at the acknowledged position."""
         self.world.readers[name].positions.clear()
         self.world.opened.discard(name)
 

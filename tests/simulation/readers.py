@@ -191,7 +191,7 @@ class ReadWorld(PlayedWorld):
     # -- what they are given ----------------------------------------------------------------------------------
 
     def tells_markers(self) -> bool:
-        """Returns True sometimes. If False, the daemon stores progress without sending it to readers."""
+        """Returns True at random. If False, the daemon stores progress without sending this progress to readers."""
         return not self.settled and self.rng.random() < 0.1
 
     def judge(self, reader: Reader, after: Position, end: Position, got: bytes) -> None:

@@ -149,7 +149,7 @@ class PlayedWorld(World):
         self.rules.stepped(event, effects)
 
     def execute(self, effects: list[Effect]) -> None:
-        """Execute effects. Do not store progress that is older than an acknowledgement that is being stored."""
+        """Execute effects, except a `Store` of progress that is older than an acknowledgement that is being stored."""
         super().execute([e for e in effects if not self._is_overtaken(e)])
         for effect in effects:
             if isinstance(effect, Store):

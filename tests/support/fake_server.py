@@ -237,7 +237,8 @@ class Server:
         raise AssertionError(f"no search for {start}")
 
     def _after_gtids(self, text: str) -> ExecutedPosition | BinlogError:
-        """Returns the position after MariaDB's GTIDs, each of which must be in the log or the last before it."""
+        """Returns the position after MariaDB's GTIDs. Each GTID must be in the log, or be the last purged GTID of its
+        domain."""
         gtids, purged = DomainGtids.parse(text), DomainGtids.parse(self.purged)
         if missing := purged.subtract(gtids):
             return BinlogError(ErrorKind.POSITION_PURGED, f"the server has purged {missing}")

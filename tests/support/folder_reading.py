@@ -151,7 +151,7 @@ class Dispatched:
             self.stream = None
 
     def everything(self, chunks: list[bytes]) -> Progress | None:
-        """Add the queued bytes to `chunks`. Returns the progress that is stored when they are acknowledged."""
+        """Add the queued bytes to `chunks`. Returns the progress that is stored when these bytes are acknowledged."""
         self.close()
         if not self.client.consumers["all"].started:
             return self.stored

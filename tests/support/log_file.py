@@ -40,7 +40,7 @@ def format_event(
 
 @dataclass
 class LogFile:
-    """`data`: the file so far; `offsets`: those of its events, including the FORMAT_DESCRIPTION."""
+    """`data`: the file so far; `offsets`: the offsets of its events, including the FORMAT_DESCRIPTION."""
 
     version: str = "8.0.36"
     checksum: bool | None = True

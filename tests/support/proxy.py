@@ -414,7 +414,7 @@ def _reset(end: socket.socket) -> None:
 
 
 def _garble(way: _Way, conditions: Conditions, size: int, *, skip: int = 0) -> None:
-    """Flip the bit if it is in the next `size` bytes, but not in the first `skip` of these."""
+    """Flip the bit `garble_bit` if its byte is one of the next `size` bytes, but not one of the first `skip` bytes."""
     if conditions.garble_at is None or not way.from_server:
         return
     at = conditions.garble_at - way.passed

@@ -191,7 +191,7 @@ def random_wanted(rng: random.Random) -> Wanted:
 
 
 def spelled(wanted: Wanted, speller: Callable[[str], str]) -> Wanted:
-    """Returns the subscription as a person writes it who spells names with `speller`."""
+    """Returns the subscription with each name in the spelling that `speller` returns."""
 
     def tables(chosen: tuple[Table, ...]) -> tuple[Table, ...]:
         return tuple((speller(database), speller(table)) for database, table in chosen)

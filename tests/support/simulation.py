@@ -297,7 +297,7 @@ class World:
     # -- events ----------------------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """Make at once each connection that is due now or later."""
+        """Make each connection that is due now or later, without waiting for its time."""
         for link in self._waiting():
             if self.links.get(link.number) is link:
                 self.now = max(self.now, link.connect_at)
@@ -356,7 +356,7 @@ class World:
             self.read_link(link)
 
     def read_link(self, link: Link) -> bool:
-        """Receive one batch. Returns True if something arrived."""
+        """Receive one batch. Returns True if a batch or an error arrived."""
         connection = link.connection
         if connection is None or link.paused or self.links.get(link.number) is not link:
             return False
@@ -371,7 +371,8 @@ class World:
         return batch is not None
 
     def read_all(self) -> None:
-        """Receive everything that the server has. The client may pause meanwhile, but must not stay paused."""
+        """Receive everything that the server has. The client may pause a connection, but must not let it stay
+        paused."""
         while True:
             links = [link for link in self.links.values() if link.connection]
             came = [self.read_link(link) for link in links]

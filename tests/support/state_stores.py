@@ -124,7 +124,7 @@ class DatabaseOf:
         self.execute(f"KILL {connection}")
 
     def reset_lease(self, *, keep: bool = False) -> None:
-        """Reset the lease to the state before the first term. `keep`: keep all other rows."""
+        """Reset the lease to the state before the first term. `keep`: True to keep the rows of the other tables."""
         with closing(LeaseTable(self.settings)) as table:
             table.read()
         self.execute(

@@ -11,5 +11,5 @@ UTF8 = {"client": 45, "connection": 45, "server": 45}
 
 
 def as_logged(text: str, database: str = "", sql_mode: int = 0, **facts: Any) -> LoggedStatement:
-    """`facts`: other fields of `SessionFacts`."""
+    """`facts`: fields of `SessionFacts` that differ from the defaults."""
     return LoggedStatement(text, database, SessionFacts(sql_mode, **facts))

@@ -53,7 +53,8 @@ class Attempt:
 
 @dataclass
 class WebhookReceiver:
-    """`status`: the next answers; `answer_headers`: in addition to it. While `hangs` is set, requests get no answer."""
+    """`status`, `answer_headers`: the status and the headers of the next answers. While `hangs` is set, requests get no
+    answer."""
 
     port: int = field(default_factory=free_port)
     status: int = 204

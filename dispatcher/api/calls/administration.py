@@ -53,7 +53,7 @@ def administration_routes(administrator: GetAdministrator) -> Iterator[Route]:
         return {"paused": True}
 
     async def resume(call: Call) -> Json:
-        """Resume the delivery where it was paused."""
+        """Resume the delivery at the position at which it was paused."""
         await administrator().set_paused(call.consumer, False)
         return {"paused": False}
 

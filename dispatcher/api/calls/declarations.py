@@ -97,7 +97,7 @@ class DeclaredAnswer(BaseModel):
 
 
 class RemovedAnswer(BaseModel):
-    """`removed`: the name of the consumer that is gone."""
+    """`removed`: the name of the consumer that the call has removed."""
 
     removed: str
 

@@ -107,7 +107,7 @@ class StatusFeed:
 
     @contextmanager
     def viewing(self, token: Token) -> Iterator[None]:
-        """Count one more viewer while the context is open. Raises UserError (TOO_MANY_REQUESTS)."""
+        """Count a viewer with this token while the context is open. Raises UserError (TOO_MANY_REQUESTS)."""
         if not self.has_room(token):
             raise UserError(
                 ErrorKind.TOO_MANY_REQUESTS,
@@ -137,7 +137,7 @@ class StatusFeed:
                 yield _event("timeline", json.dumps(self._happenings(snapshot, token)))
 
     async def _after(self, number: int) -> _Snapshot | None:
-        """Wait for a snapshot that the viewer has not seen, and return it; None if the daemon ends."""
+        """Wait for a snapshot with a number above `number`, and return it; None if the daemon ends."""
         async with self._turn:
             newest = self._newest
             if newest is None or newest.number <= number or _is_old(newest):

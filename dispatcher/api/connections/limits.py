@@ -1,4 +1,5 @@
-"""The fixed limits of the API, and a counter of open requests. The API's other limits are settings (`api`)."""
+"""The limits of the API that no setting changes, and a counter of open requests. The section `api` of the settings has
+the API's other limits."""
 
 from __future__ import annotations
 

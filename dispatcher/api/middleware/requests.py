@@ -18,7 +18,7 @@ ABORTED = "aborted"
 
 
 class RequestTimer:
-    """ASGI middleware, the outermost one."""
+    """The outermost ASGI middleware: it times each request, with the time of all other middleware."""
 
     def __init__(self, app: ASGIApp, timings: RequestTimings) -> None:
         self._app = app

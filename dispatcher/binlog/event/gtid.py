@@ -149,7 +149,7 @@ def _byte(cursor: ByteCursor) -> int:
 
 
 def parse_previous_gtids(body: bytes) -> GtidSet:
-    """Parse a PREVIOUS_GTIDS event, with tags or without. Returns the GTIDs in the files before this one."""
+    """Parse a PREVIOUS_GTIDS event, with tags or without. Returns the GTIDs in the files before the event's file."""
     try:
         return GtidSet.decode(body)
     except UserError as error:
@@ -167,7 +167,7 @@ _XID = re.compile(r"\bX'((?:[0-9a-fA-F]{2})*)',X'((?:[0-9a-fA-F]{2})*)',(\d{1,20
 
 
 def parse_previous(code: int, body: bytes) -> GtidSet | MariadbGtids:
-    """Parse a PREVIOUS_GTIDS event or MariaDB's GTID_LIST. Returns the GTIDs in the files before this one."""
+    """Parse a PREVIOUS_GTIDS event or MariaDB's GTID_LIST. Returns the GTIDs in the files before the event's file."""
     if code == EventType.PREVIOUS_GTIDS:
         return parse_previous_gtids(body)
     listed = parse_mariadb_gtid_list(body)

@@ -35,7 +35,7 @@ class AlterPhase(IntFlag):
 
     @classmethod
     def of(cls, flags: int) -> AlterPhase:
-        """`flags`: the extra flags. Bits of other flags are ignored."""
+        """`flags`: the event's extra flags. Bits that do not describe a phase are ignored."""
         return cls(flags & (cls.START | cls.ENDS))
 
 

@@ -38,7 +38,7 @@ class Compression(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """`uncompressed_size`: bytes of all inner events; None if the server did not write it."""
+    """`uncompressed_size`: bytes of all inner events; None if the server did not write this size."""
 
     compression: Compression
     uncompressed_size: int | None

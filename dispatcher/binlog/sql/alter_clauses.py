@@ -395,7 +395,7 @@ class _Clauses:
                 self._parsed.copy(f"ALTER IGNORE TABLE ... {self._tokens.since(start)}")
 
     def _clause(self) -> bool:
-        """Consume a clause and the comma after it. Returns True if it is safe with IGNORE."""
+        """Consume a clause and the comma after it. Returns True if the clause is safe with IGNORE."""
         form = _FORMS.chosen(self._tokens)
         assert form is not None
         clause = _CLAUSE_OF[form]

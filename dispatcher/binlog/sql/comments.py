@@ -53,7 +53,8 @@ class ServerVersion:
         return cls(format_.mariadb, major * 10_000 + minor * 100 + patch)
 
     def read(self, digits: str) -> str | None:
-        """Returns the digits, out of five or six, that this server reads as the version; None if that is not known."""
+        """Returns the digits, out of five or six, that this server reads as the version; None if their number is not
+        known."""
         if len(digits) < 6 or self.mariadb or self.number >= _SIX_DIGITS_SINCE:
             return digits
         return digits[:5] if self.number < _FIVE_DIGITS_BEFORE else None

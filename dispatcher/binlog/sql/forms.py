@@ -35,7 +35,8 @@ class Slot(NamedTuple):
 
 
 class Found(list[tuple[str, Any]]):
-    """The values of a form's slots, by the names of the slots, in their order. `words`: the words that were there."""
+    """The pairs (name of a slot, value) of a form, in the order of the text. `words`: the words of the form that the
+    text contains."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -134,7 +134,8 @@ def _clause_lexicon(ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]
 
 @cache
 def _group_lexicon(ansi_quotes: bool, plain_backslash: bool) -> re.Pattern[str]:
-    """Returns the pattern of one piece in the search for a closing bracket. Only brackets and quotes matter there."""
+    """Returns the pattern of one piece in the search for a closing bracket. Only brackets and quotes matter in this
+    search."""
     quoted, text = _quotes(ansi_quotes=ansi_quotes, plain_backslash=plain_backslash)
     other = rf"(?!{_FOREIGN})[^`'\"()\#/\-]"
     return re.compile(
@@ -455,7 +456,7 @@ class SqlTokens:
         return parts[-1]
 
     def wait(self) -> None:
-        """Consume MariaDB's WAIT n or NOWAIT, if it is next."""
+        """Consume MariaDB's WAIT n or NOWAIT, if one of them is next."""
         if self.accept("WAIT"):
             self.digits()
         else:

@@ -36,7 +36,8 @@ class SessionFacts(SessionVariables):
 
     @classmethod
     def from_text(cls, text: str) -> SessionFacts:
-        """Returns the facts of `to_text`. Raises `ValueError` or `TypeError` for any other text."""
+        """Returns the facts that `to_text` has written as `text`. Raises `ValueError` or `TypeError` for any other
+        text."""
         return cls(**json.loads(text))
 
 

@@ -64,7 +64,7 @@ def _at_engine_option(tokens: SqlTokens, n: int) -> bool:
 
 
 def _engine(tokens: SqlTokens) -> str:
-    """Consume an engine's name, in quotes or not. Returns it in upper case."""
+    """Consume an engine's name, in quotes or not. Returns the name in upper case."""
     following = tokens.peek()
     is_text = following is not None and following.kind == "text"
     return upper(tokens.text() if is_text else tokens.identifier())

@@ -33,7 +33,7 @@ _MYSQL_80 = 80000
 
 
 class Charset(NamedTuple):
-    """`name`: None if it is not known; `collation`: an id, None if it is not known."""
+    """`name`: the character set's name, None if unknown; `collation`: the collation's id, None if unknown."""
 
     name: str | None
     collation: int | None

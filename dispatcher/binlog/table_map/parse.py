@@ -136,7 +136,8 @@ class TableMap:
             )
 
     def with_all_versions(self) -> TableMap:
-        """Return this table map as that of a table without versions: all rows in the log are its rows."""
+        """Return this table map without system versioning, so that old row versions in the log are rows like all
+        others."""
         return replace(self, kind=TableKind.TABLE, row_end=NOT_VERSIONED)
 
     def require_kind(self) -> None:
@@ -160,7 +161,7 @@ class TableMap:
 
 
 def _kind(raw_map: RawTableMap, optional: OptionalMetadata) -> TableKind:
-    """Returns the kind of a table whose event does not show it."""
+    """Returns the kind of a table whose event does not show the kind."""
     if not optional.mariadb or not optional.names:
         return TableKind.TABLE
     special = may_be_special(optional.types, raw_map.nullable, optional.names, optional.key)

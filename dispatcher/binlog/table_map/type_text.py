@@ -74,6 +74,7 @@ def type_text(column: Column) -> str:  # noqa: PLR0911 - one return per family o
 
 
 def charset_text(column: Column) -> str:
-    """Returns the character set, such as `utf8mb4`; "" if the column is not text, or if the event does not hold it."""
+    """Returns the character set, such as `utf8mb4`; "" if the column is not text, or if the event does not hold the
+    character set."""
     is_text = column.type in _LABELLED or (column.type in _STRINGS and column.charset != BINARY)
     return charset_of(column.charset) if is_text and column.charset else ""

@@ -73,7 +73,7 @@ class DispatcherSet:
         return self._versions.store(self.main, with_position=with_position)
 
     def wakeups(self) -> list[float]:
-        """Returns the times at which `settle` may have something to do. Some of them may have passed."""
+        """Returns the times at which `settle` may have something to do. Some of these times may be in the past."""
         times = [
             dispatcher.paused_since + PAUSE_MAX_S
             for dispatcher in self.dispatchers.values()
@@ -106,7 +106,8 @@ class DispatcherSet:
             dispatcher.detach(consumer, now)
 
     def follow_server(self, dispatcher: Dispatcher, view: ServerView, now: float) -> list[Effect]:
-        """Let the other dispatchers connect again if they read another server: a client reads one server at a time."""
+        """Let each other dispatcher connect again if it does not read the server of `view`: all dispatchers of a client
+        read the same server."""
         effects: list[Effect] = []
         for other in self.dispatchers.values():
             differs = other.view is not None and other.view.server != view.server

@@ -56,7 +56,7 @@ class HistoryWatch:
         return [(executed.file, executed.offset) for executed in positions]
 
     def compare(self, number: int, view: ServerView, now: float) -> list[Effect]:
-        """Compare a view with the snapshot that was taken before the server was asked for it."""
+        """Compare a view with the snapshot that was taken before the server was asked for the view."""
         effects: list[Effect] = []
         for snapshot in self._snapshots.pop(number, ()):
             dispatcher = snapshot.dispatcher

@@ -82,7 +82,7 @@ def recover(
 
 
 def is_awaited(consumers: Iterable[Consumer]) -> bool:
-    """True if at least one consumer failed on a server other than its own."""
+    """True if at least one consumer failed on a server other than the consumer's own server."""
     return any(_failed_elsewhere(consumers))
 
 

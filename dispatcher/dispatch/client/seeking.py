@@ -229,7 +229,7 @@ def _searched(after: Position, executed: ExecutedPosition, view: ServerView) -> 
 
 
 def _check_server(consumer: Consumer, after: Position, view: ServerView) -> None:
-    """Raises UserError for a position of a server that is not known to be related to this one."""
+    """Raises UserError for a position of a server that is not known to be related to the server of `view`."""
     server = view.server
     if consumer.started:
         server = consumer.queue.server

@@ -48,7 +48,7 @@ class BatchGate:
         self._fetches = 0
 
     def release(self) -> BatchReceived | None:
-        """Stop holding the batch, and return it; None if no batch is held."""
+        """Return the held batch, and hold it no longer; None if no batch is held."""
         held, self.held, self.awaits_poll = self.held, None, False
         return held
 

@@ -62,7 +62,8 @@ class Demand:
             yield _ConsumerDemand(consumer, True, route_mask, None)
 
     def others(self) -> list[tuple[Consumer, bool]]:
-        """Returns each consumer that is not known to be level, with True if it is in sync with the dispatcher."""
+        """Returns each consumer that is not known to be level, with True if the consumer is in sync with the
+        dispatcher."""
         return [(demand.consumer, demand.in_sync) for demand in self._demands]
 
     def route_mask(self) -> U8:

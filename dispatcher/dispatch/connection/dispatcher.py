@@ -284,7 +284,7 @@ class Dispatcher:
     # -- the stream ------------------------------------------------------------------------------------------
 
     def receive(self, batch: Batch, created: int, now: float) -> list[Effect]:
-        """Push a batch into the queues, or hold it until the server has answered a question about it."""
+        """Push a batch into the queues, or hold the batch until the server has answered a question about it."""
         read, gate = self.read, self.gate
         assert read is not None and gate.held is None, "a batch before the dump, or too early"
         match self.continuity.judge(batch, self.mode, read):
@@ -348,7 +348,8 @@ class Dispatcher:
         ]
 
     def _deliver_mark(self, consumer: Consumer, failure: SchemaFailure) -> list[Effect]:
-        """Record that a consumer gets rows of a table whose definition is unknown. Note it once per table."""
+        """Record that a consumer gets rows of a table whose definition is unknown. Returns a note for the first rows of
+        each table."""
         ((database, table),) = self._routes.targets[failure.route]
         label = f"{database}.{table}"
         if label in consumer.unknown_tables:

@@ -122,7 +122,7 @@ def group_ahead(
     positions: Sequence[tuple[T, ExecutedPosition]],
     bytes_max: int,
 ) -> list[T]:
-    """Returns a group of consumers: the consumer furthest ahead, and others that are near it and near each other."""
+    """Returns a group of consumers that are near each other. The consumer furthest ahead is one of them."""
     ordered = sorted(positions, key=lambda pair: pair[1].seq, reverse=True)
     group: list[tuple[T, ExecutedPosition]] = []
     for consumer, queued in ordered:

@@ -99,7 +99,7 @@ class Continuity:
     # -- heads of files --------------------------------------------------------------------------------------
 
     def judge(self, batch: Batch, mode: Mode, read: ExecutedPosition) -> HeadVerdict:
-        """Compare the head of a batch, if it has one, with `read`, the position before it."""
+        """Compare the head of a batch, if the batch has one, with `read`, the position before the batch."""
         head = batch.head
         if head is None or batch.file == self._accepted or not self.can_ask:
             return HeadVerdict.FOLLOWS

@@ -108,7 +108,7 @@ class StoreVersions:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Wake the readers that wait for this consumer: it has data, or its state changed."""
+    """Wake the readers that wait for this consumer: the consumer has data, or its state changed."""
 
     consumer: str
 

@@ -127,7 +127,7 @@ class Queue(QueueContents):
         return best
 
     def _check_parts(self, position: Position, recorded: ExecutedPosition) -> None:
-        """Raises UserError if a position contradicts `recorded`, which has the same seq or a lower one."""
+        """Raises UserError if a position contradicts `recorded`, whose seq is not greater than the position's."""
         exact = position.seq == recorded.seq
         if exact and position.gtid == str(recorded.gtids) and self.mode.by_gtid:
             return

@@ -357,7 +357,8 @@ class QueueContents:
 
     @property
     def covered(self) -> ExecutedPosition:
-        """The covered position: the consumer has no transaction between the acknowledged position and this one."""
+        """The covered position: the log holds no transaction of the consumer between the acknowledged and this
+        position."""
         return max(self.acknowledged, self._covered, key=_seq) if self._index else self.queued
 
     def covered_after(self, end: int, executed: ExecutedPosition) -> ExecutedPosition:

@@ -98,7 +98,7 @@ class ReaderActivity:
         self._polls += 1
 
     def poll_ended(self, session: int, now: float, *, disconnected: bool) -> None:
-        """`disconnected`: True if the client went away while it waited for the answer."""
+        """`disconnected`: True if the client disconnected while it waited for the answer."""
         if session == self.session:
             self._polls -= 1
             self._called_at, self._disconnected = now, disconnected

@@ -231,7 +231,8 @@ class Versions:
     # -- derived definitions ---------------------------------------------------------------------------------
 
     def _derived(self, statement: AlteringStatement) -> dict[Name, Definition]:
-        """Returns the definitions after a statement, as far as the statement and the versions before it show them."""
+        """Returns the definitions after a statement, as far as the statement and the versions before the statement show
+        these definitions."""
         if statement.text is None or statement.server is None:
             return {}
 
@@ -422,7 +423,8 @@ class Versions:
 
 
 def _compare(version: Version, derived: Definition, fetched: Definition) -> None:
-    """Give a version the fetched definition, or none if the derived definition differs from it."""
+    """Give a version the fetched definition if the derived definition equals it. Otherwise the version has no
+    definition."""
     what = difference(derived, fetched)
     if not what:
         version.definition = fetched
@@ -437,7 +439,7 @@ def _compare(version: Version, derived: Definition, fetched: Definition) -> None
 
 
 def _begins_in(version: Version, low: LogPosition, high: LogPosition) -> bool:
-    """True if a version begins within [low, high) and its range there is not empty."""
+    """True if a version begins in [low, high) and does not end at its beginning."""
     return low.key <= version.start.key < min(version.end.key, high.key)
 
 

@@ -258,7 +258,7 @@ class BatchGtids:
         return bool(_packed(self.file, self.end[:1])[0] > executed.seq)
 
     def already_executed(self, mode: Mode, executed: ExecutedPosition) -> NDArray[np.uint8] | None:
-        """Returns one byte per transaction, 1 = `executed` contains it; None if it contains none of them."""
+        """Returns one byte per transaction, 1 = `executed` contains the transaction; None if all bytes would be 0."""
         if not mode.by_gtid:
             mask = (_packed(self.file, self.end) <= executed.seq).astype(np.uint8)
             return mask if mask.any() else None

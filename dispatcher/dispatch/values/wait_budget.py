@@ -35,14 +35,14 @@ class WaitBudget:
         self.waited_s = 0.0  # the sum of all waits
 
     def begin(self, now: float) -> None:
-        """Begin a wait, unless one has begun."""
+        """Begin a wait, unless a wait has begun and not ended."""
         if self._since is None:
             self._left_s = min(self._max_s, self._left_s + REFILL * (now - self._at))
             self._since = self._at = now
             self.is_waited_for = True
 
     def end(self, now: float) -> None:
-        """End the wait, if one has begun."""
+        """End the wait, if a wait has begun."""
         if self._since is not None:
             self.waited_s += now - self._since
             self._left_s = max(0.0, self._left_s - (now - self._since))

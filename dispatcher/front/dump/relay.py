@@ -310,7 +310,7 @@ class Relay:
         return self._sent_format.checksum and self._options.checksum is not Checksum.UNSET
 
     def _pass_asked(self, file: str, offset: int) -> None:
-        """Forget the place that the client has asked for, if the log has reached a place behind it."""
+        """Forget the place that the client has asked for, if the dump is past this place."""
         asked = self._asked
         if asked is None or _precedes(file, asked.file):
             return

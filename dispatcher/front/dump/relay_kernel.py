@@ -349,7 +349,7 @@ def _read_record(buf: U8, at: Int, size: Int, name: U8, st: I64) -> Int:
 
 @part
 def _track(buf: U8, at: Int, end: Int, st: I64) -> Int:
-    """Record the GTID of a transaction that is sent. If the client already has the GTID, drop the transaction."""
+    """Record the GTID of a transaction that is to be sent. If the client already has the GTID, drop the transaction."""
     key = integers_at(st[KEY_AT], KEY_WORDS)
     number = _read_gtid(buf, at, end, key)
     if number < 0:

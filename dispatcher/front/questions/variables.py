@@ -66,7 +66,7 @@ class VariableMemory:
         self.held = 0
 
     def resize(self, before: int, after: int) -> None:
-        """Replace the bytes of one connection. Raises `WireError` if they are too many."""
+        """Replace the number of bytes of one connection. Raises `WireError` if the bytes are too many."""
         more = after - before
         if after > BYTES_MAX or (more > 0 and self.held + more > self.maximum):
             raise too_many_variables()
@@ -172,7 +172,7 @@ class Variables:
         self._system["collation_connection"] = collation or _collation_of(charset, picture)
 
     def set_charset(self, charset: str | None, picture: Picture) -> None:
-        """Execute SET CHARACTER SET, which sets the connection's character set to that of the database."""
+        """Execute SET CHARACTER SET, which sets the connection's character set to the database's character set."""
         self.set_names(charset, "", picture)
         self._system.pop("character_set_connection", None)
         self._system.pop("collation_connection", None)
@@ -199,7 +199,8 @@ class Variables:
 
     @property
     def binlog_checksum(self) -> str | None:
-        """ "NONE" or "CRC32"; None if the client has not set it. Old clients, which do not know checksums, never do."""
+        """The variable that the client sets to "NONE" or "CRC32"; None if the client has not set it. Old clients,
+        which do not know checksums, never set it."""
         value = self._first("source_binlog_checksum", "master_binlog_checksum")
         return None if value is None else _CHECKSUMS.get(str(value).upper())
 
@@ -239,7 +240,7 @@ class Variables:
         return value if isinstance(value, str) else None
 
     def _first(self, *names: str) -> Value:
-        """Return the value of the first of these user variables that is set, None if none is set."""
+        """Return the value of the first user variable of `names` that is set, None if none is set."""
         return next((self._user[name] for name in names if name in self._user), None)
 
     def _number(self, *names: str) -> int:
@@ -284,7 +285,8 @@ def _utf8_names(picture: Picture) -> str:
 
 
 def _collation_of(charset: str, picture: Picture) -> str:
-    """The default collation of a character set. Without an entry here, it is `..._general_ci`."""
+    """The default collation of a character set. A character set without an entry in `_COLLATIONS` has
+    `..._general_ci`."""
     if charset == picture.text("character_set_server"):
         return picture.text("collation_server")
     return _COLLATIONS.get(charset, f"{charset}_general_ci")

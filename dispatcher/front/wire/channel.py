@@ -299,7 +299,7 @@ class Channel(asyncio.BufferedProtocol):
             secured.pause_reading()
 
     def _end_handshake(self) -> None:
-        """End the channel after a failed handshake. Close the socket if the handshake has not closed it."""
+        """End the channel after a failed TLS handshake, and close the socket, unless the handshake has closed it."""
         if self._socket is not None and not self._socket.is_closing():
             self._socket.abort()
         self._end()

@@ -43,7 +43,8 @@ def ok_packet(
 
 
 def eof_packet(status: ServerStatus = ServerStatus.AUTOCOMMIT) -> bytes:
-    """The payload of an EOF packet. It also ends a dump of a client that asked for a dump up to the end of the log."""
+    """The payload of an EOF packet. A dump also ends with this packet if its client asked for a dump up to the end of
+    the log."""
     return b"\xfe\0\0" + status.to_bytes(2, "little")
 
 

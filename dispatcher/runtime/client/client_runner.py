@@ -229,7 +229,8 @@ class ClientRunner:
     # -- tasks -----------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Pass a `Tick` to the rules at the times that they request, and store the queued writes after each one."""
+        """Pass a `Tick` to the rules at the times that the rules request, and store the queued writes after each
+        `Tick`."""
         ticked = time.monotonic()
         unstored_since: float | None = None
         while True:

@@ -102,7 +102,7 @@ class ConsumerSession:
             raise self.consumer.failed
 
     def check_number(self, number: int) -> None:
-        """Raises UserError (SESSION_FENCED) for a session that a newer one has replaced."""
+        """Raises UserError (SESSION_FENCED) for a session that a newer session has replaced."""
         if number in (READ_ONLY, self.number):
             return
         if number < self.moved:

@@ -111,7 +111,7 @@ class DispatcherRunner:
         self._changed.set()
 
     def close(self) -> None:
-        """Close the open attempt, if there is one. From then on the rules get no events of this attempt."""
+        """Close the open attempt, if there is one. After that, the rules get no events of this attempt."""
         attempt = self._attempt
         if attempt is None or attempt.closed():
             return

@@ -108,7 +108,7 @@ class StoreQueue:
 
 
 def _merged(older: StoreVersions | None, newer: StoreVersions | None) -> StoreVersions | None:
-    """Combine two queued effects into one. A newer effect without versions gets the versions of the older effect."""
+    """Combine two queued effects into one. If the newer effect has no versions, it gets those of the older effect."""
     if older is None or newer is None or newer.versions is not None:
         return newer or older
     return StoreVersions(newer.position, older.versions)

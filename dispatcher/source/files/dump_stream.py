@@ -109,7 +109,7 @@ class FilesStream:
     # -- reading, in a thread --------------------------------------------------------------------------------
 
     def _more(self) -> bool:
-        """Give the splitter more bytes of the log. Returns False if there are none now, or if the log is over."""
+        """Give the splitter more bytes of the log. Returns False if the log has no more bytes now, or has ended."""
         try:
             if self._file is None and not self._open():
                 return self._wait()

@@ -43,7 +43,7 @@ class ExecutedFilter:
 
 
 def _remove(batch: Batch, keep: NDArray[np.bool_]) -> None:
-    """Remove all transactions except those to `keep`, with their events, from a batch."""
+    """Remove transactions with their events from a batch. `keep`: for each transaction, True if it stays."""
     edges = np.zeros(len(batch.ev.off) + 1, dtype=np.int32)
     np.add.at(edges, batch.tx.first[~keep], 1)
     np.add.at(edges, batch.tx.last[~keep], -1)

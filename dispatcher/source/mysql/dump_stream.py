@@ -63,7 +63,7 @@ def blocking_findings(errors: Sequence[BinlogError]) -> list[BinlogError]:
 
 
 class LoggedInConnection:
-    """A logged-in connection that has not requested a dump yet. Its methods block: call them in a thread."""
+    """A logged-in connection that has not requested a dump yet. Its methods block, so call them in a thread."""
 
     def __init__(
         self,

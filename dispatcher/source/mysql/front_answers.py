@@ -107,7 +107,8 @@ def _variables(connection: Connection) -> dict[str, Variable]:
 
 
 def _changed(connection: Connection, earlier: Picture) -> dict[str, Variable] | None:
-    """Return the variables of an earlier picture, with the present GTIDs; None if other variables have changed."""
+    """Return the variables of an earlier picture, with the present GTIDs; None if a variable other than the GTIDs has
+    changed."""
     try:
         selected = _selected(connection, tuple(earlier.variables))
     except BinlogError as error:

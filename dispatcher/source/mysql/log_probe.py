@@ -78,13 +78,15 @@ class ServerLog:
 
     @property
     def purged(self) -> str:
-        """The transactions that the log no longer holds. On MariaDB, the first file lists those before it."""
+        """The transactions that the log no longer holds. On MariaDB these are the GTIDs that the first file lists at
+        its beginning."""
         if self.mode is not Mode.DOMAINS:
             return self._server.gtid_purged
         return str(self.previous_gtids(self.files[0][0]) or "") if self.files else ""
 
     def find(self, starts: Iterable[Start]) -> dict[Start, ExecutedPosition | BinlogError]:
-        """Return the positions of starts (see `find_starts`), except those that were read from this server."""
+        """Return the positions of starts (see `find_starts`). Starts at GTIDs that were read from this server are left
+        out."""
         own = self._server.server_uuid
         return find_starts(
             self, [s for s in starts if not (isinstance(s, AtGtid) and s.read_from == own)]

@@ -27,7 +27,8 @@ STOP_S = 3.0  # how long the daemon's end may wait for the receiver
 
 
 class WebhookSender:
-    """`settings` do not change. After a reload with other settings, a new sender gets the waiting events."""
+    """Sends events with `settings`, which do not change. After a reload that changes them, a new sender gets the
+    waiting events."""
 
     def __init__(self, settings: WebhookSettings, waiting: Sequence[OutMessage] = ()) -> None:
         """`waiting`: the events of an earlier sender, the oldest first."""
@@ -117,7 +118,7 @@ class WebhookSender:
             self._wake.wait()
 
     def _deliver(self, message: OutMessage) -> None:
-        """Send an event until the receiver accepts it, or the event is given up, or the sender ends."""
+        """Repeat sending an event until the receiver accepts it, the sender gives the event up, or the sender ends."""
         patience = Patience()
         while True:
             self._hurried = False

@@ -146,7 +146,7 @@ class _InvalidValues:
     count: int = 0
 
     def found(self, values: pa.Table) -> None:
-        """Count values, and add them to the quarantine if the policy says so."""
+        """Count invalid values. If the policy is `QUARANTINE`, add the values to the quarantine."""
         self.count += values.num_rows
         if values.num_rows and self.policy is InvalidValue.QUARANTINE:
             staging = self.staging
@@ -154,7 +154,7 @@ class _InvalidValues:
 
 
 class _OneCopy:
-    """One run of a table's copy."""
+    """One attempt to complete the copy of a table: it begins the copy, or continues an earlier attempt."""
 
     def __init__(
         self,

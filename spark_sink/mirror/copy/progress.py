@@ -1,4 +1,4 @@
-"""The values that a table's copy reports while it runs, and its result. Pure."""
+"""The values that the copy of a table reports while it runs, and the result of the copy. Pure."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class StagedCopy:
 
 
 def newest_state(commits: Iterable[Commit], copy_id: str) -> StagedCopy | None:
-    """Returns how far a copy is; None if no commit belongs to it. `commits`: the newest one first."""
+    """Returns how far a copy is; None if no commit belongs to this copy. `commits`: the newest commit first."""
     newest: StagedCopy | None = None
     rows = size = 0
     first = last = None
@@ -94,7 +94,7 @@ def copy_id_of(record: TableRecord) -> str:
 
 
 def progress_of(state: StagedCopy | None, label: str) -> CopyProgress | None:
-    """Returns the progress of a copy; None if it has not begun."""
+    """Returns the progress of a copy; None if the copy has not begun."""
     if state is None:
         return None
     speed = state.rows / state.seconds if state.seconds else 0.0

@@ -61,7 +61,7 @@ class StagingTable:
         self._written = 0  # the last group that this object has written
 
     def state(self) -> StagedCopy | None:
-        """Returns how far the copy is; None if there is no table, or the table belongs to another copy."""
+        """Returns how far the copy is; None if its Delta table does not exist or belongs to another copy."""
         if not self.table.exists(self.spark):
             return None
         history = DeltaTable.forPath(self.spark, self.table.path).history().collect()
@@ -116,13 +116,15 @@ class StagingTable:
         return self._newest(state)
 
     def _newest(self, state: StagedCopy) -> tuple[int, int]:
-        """Returns (rows, bytes) of the newest group, if this object has written it with the state `state`."""
+        """Returns (rows, bytes) of the newest commit. Raises `OtherJobError` unless this object has made this commit,
+        with the group of `state`."""
         commit = self._own_commit(state.group)
         self._written = state.group
         return size_of(commit["userMetadata"], commit["operationMetrics"] or {})
 
     def _own_commit(self, group: int) -> dict[str, Any]:
-        """Returns the newest commit. Raises `OtherJobError` unless this object has written it with this group."""
+        """Returns the newest commit. Raises `OtherJobError` unless this object has made this commit, with the group
+        `group`."""
         commit = newest_commit(self.spark, self.table.path)
         metadata = metadata_of(commit.get("userMetadata"))
         if (metadata.get("writer"), metadata.get("group")) != (self._writer, group):

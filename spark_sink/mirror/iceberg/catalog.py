@@ -134,7 +134,7 @@ class IcebergCatalog:
             log.warning("the Iceberg catalog does not answer: %s", self._masked(error))
 
     def open(self) -> None:
-        """Open the catalog if it is not open. Raises the error of the catalog."""
+        """Open the catalog, unless it is open. Raises the error of the catalog."""
         if self._opened is not None:
             return
         properties = dict(self._options.catalog)

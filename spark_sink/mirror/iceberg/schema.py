@@ -122,5 +122,6 @@ def _unreadable(field: Mapping[str, Any], why: str) -> BinlogError:
 
 
 def same_fields(one: Schema, other: Schema) -> bool:
-    """True if two schemas have the same fields with the same ids in the same order. The schemas' own ids may differ."""
+    """True if two schemas have the same fields, with the same ids, in the same order. The ids of the schemas may
+    differ."""
     return one.as_struct() == other.as_struct()

@@ -193,7 +193,8 @@ class ControlTable:
                     self._rows = rows_after(self._rows, rows)
 
     def _newest(self) -> tuple[int, int]:
-        """Returns the newest version of the table, and its largest serial. Makes the table if it is missing."""
+        """Returns the newest version of the control table, and the largest serial in it. Creates the table if it is
+        missing."""
         with self._lock:
             self._read()
             if self._version < 0:

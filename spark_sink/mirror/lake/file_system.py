@@ -84,7 +84,7 @@ class FileSystem:
         return copy
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a new file. Raises an error if it exists."""
+        """Write a new file. Raises an error if the file exists."""
         if (local := self.local(path)) is not None:
             Path(local).parent.mkdir(parents=True, exist_ok=True)
             with Path(local).open("xb") as file:

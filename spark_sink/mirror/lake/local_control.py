@@ -171,7 +171,7 @@ class LocalControl:
         )
 
     def _commit(self, version: int, rows: Sequence[Row]) -> bool:
-        """Write rows as one commit. Returns False if another writer has made this version."""
+        """Write rows as one commit. Returns False if another writer has made the commit with this version."""
         data, name = file_of(rows), f"part-00000-{uuid.uuid4()}.parquet"
         _write(self._table / name, data)
         now = int(datetime.now(UTC).timestamp() * 1000)

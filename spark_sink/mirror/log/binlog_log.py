@@ -205,12 +205,12 @@ class BinlogLog:
             return self._rows.local_payloads([f.path for f in files], lsns)
 
     def require_files(self, consumer: str, lsns: Sequence[int]) -> None:
-        """Raises `LostFileError` if a file that contains one of the entries cannot be read."""
+        """Raises `LostFileError` if at least one file with these entries cannot be read."""
         self._require(self._files_with(consumer, lsns))
 
     @contextmanager
     def _naming_lost(self, files: Sequence[LogFile]) -> Iterator[None]:
-        """Raises `LostFileError` in place of another exception if one of the files is lost."""
+        """Raises `LostFileError` in place of an exception of the body if at least one of `files` is lost."""
         try:
             yield
         except Exception:

@@ -44,7 +44,7 @@ class LogFile:
 
 
 class LostFileError(BinlogError):
-    """Files of the log are lost. Appends `first` to `last` are lost with them."""
+    """Files of the log are lost, and with these files the appends `first` to `last`."""
 
     first = last = 0
 
@@ -142,7 +142,8 @@ class LogFiles:
         return newer
 
     def _follow(self, known: _Known, consumer: str, newest: int) -> bool:
-        """Apply the commits up to version `newest` to `known`. Returns False if one of them no longer exists."""
+        """Apply the commits up to version `newest` to `known`. Returns False if one of these commits no longer
+        exists."""
         for version in range(known.version + 1, newest + 1):
             commit = self._commits.get(version)
             if commit is None:

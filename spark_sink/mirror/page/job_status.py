@@ -122,7 +122,7 @@ class JobStatus:
         }
 
     def _rows(self, consumers: Iterable[_Consumer]) -> list[_RankedTable]:
-        """Returns all tables, sorted by rank. Sorts them again only if a record or a proof has changed."""
+        """Returns all tables, sorted by rank. Sorts the tables again only if a record or a proof has changed."""
         parts = [(one.snapshot.records, one.snapshot.proofs) for one in consumers]
         key: list[object] = [part for both in parts for part in both]
         known, rows = self._ranked

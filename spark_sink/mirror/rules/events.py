@@ -190,7 +190,7 @@ class HistoryWritten:
 
 @dataclass(frozen=True, slots=True)
 class WorkFailed:
-    """A work other than StoreRecords has failed. It may nevertheless have made its commit."""
+    """A work other than StoreRecords has failed. The work may have made its commit before it failed."""
 
     run: int
     failure: Failure

@@ -265,7 +265,7 @@ class Mirror:
             copy.watch()
 
     def _jobs(self) -> Iterator[Task]:
-        """All tasks. If several tasks need the same table, the first one in this order gets it."""
+        """All tasks. If several tasks need one table, the first of these tasks in this order gets the table."""
         yield from [self._repair] if self._repair else []
         yield from [self._reader] if self._reader else []
         yield from list(self._steps)

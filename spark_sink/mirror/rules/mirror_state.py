@@ -125,7 +125,7 @@ class MirrorState:
         return (self.records[table_id] for table_id in self._histories)
 
     def snapshot(self) -> tuple[TableRecord, ...]:
-        """Returns all records; the same object until a record changes."""
+        """Returns all records. All calls between two changes of records return the same object."""
         if self._every is None:
             self._every = tuple(self.records.values())
         return self._every
@@ -148,7 +148,7 @@ class MirrorState:
         return [name for name in every if not self.options.excluded(name)]
 
     def hold(self, record: TableRecord) -> None:
-        """Replace the former record of the same table by this record, without marking it as unsaved."""
+        """Replace the former record of the table by `record`, without marking `record` as unsaved."""
         table_id = record.table_id
         self.records[table_id], self._every = record, None
         self.changed[table_id], self.has_changed = None, True
@@ -167,7 +167,7 @@ class MirrorState:
         self._every = None
 
     def save(self, *records: TableRecord, why: str = "") -> None:
-        """Replace records and mark them as unsaved. One commit will write them all."""
+        """Replace records and mark them as unsaved. One commit will write all of these records."""
         for record in records:
             before = self.records.get(record.table_id)
             self.hold(record)
@@ -216,7 +216,7 @@ class MirrorState:
         return self.now + self.clock_s
 
     def proof_snapshot(self) -> Mapping[str, Proof]:
-        """Returns the proofs by table id; the same object until a proof changes."""
+        """Returns the proofs by table id. All calls between two changes of proofs return the same object."""
         if self._every_proof is None:
             self._every_proof = dict(self.proofs)
         return self._every_proof

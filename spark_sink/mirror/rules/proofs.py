@@ -176,7 +176,8 @@ class Proof:
         return replace(self, asked=True, doubted=True)
 
     def leaving_round(self) -> Proof:
-        """Returns the proof of a table that is copied or stopped now. Another round follows."""
+        """Returns the proof after a round that ended early, because the table is being copied or is stopped. Another
+        round follows."""
         return replace(self, running=False, cursor=None, asked=False)
 
     def skipping(self, record: TableRecord, why: str, at: float) -> Proof:

@@ -139,12 +139,13 @@ def of_unknown_table(label: str, *, can_copy: bool) -> str:
 
 
 def of_unknown_rows(label: str, *, can_copy: bool) -> str:
-    """The rows of a table are no longer equal to those of the server's table."""
+    """The rows of the mirrored table no longer equal the rows of the server's table."""
     return f"{_to_copy(can_copy)}: {_resolve(label, 'recopy')}"
 
 
 def of_difference(label: str, *, columns: bool) -> str:
-    """The table is stopped because it differs from the server's table. `columns`: True if its columns differ."""
+    """The table is stopped because it differs from the server's table. `columns`: True if the columns differ, False if
+    only rows differ."""
     again = f"copy it again: {_resolve(label, 'recopy')}"
     mended = f"after you have corrected it: {_resolve(label, 'retry')}"
     if columns:
@@ -155,12 +156,12 @@ def of_difference(label: str, *, columns: bool) -> str:
 
 
 def of_live_difference(label: str) -> str:
-    """The rows of a table that is not stopped differ from the server's."""
+    """Rows of a table that is not stopped differ from the server's rows."""
     return f"let the mirror rewrite the rows that differ: {_repair(label)}"
 
 
 def of_conflict(label: str) -> str:
-    """The log describes other columns than the server."""
+    """The columns that the log describes differ from the columns that the server shows."""
     return (
         "if the table's values are right, let it have the columns of the log:"
         f" {_resolve(label, 'applied')}; or copy it again: {_resolve(label, 'recopy')}"
@@ -197,7 +198,7 @@ def of_setting(label: str, change: str) -> str:
 
 
 def of_copy_again(label: str, first: str = "") -> str:
-    """The table can only be copied again. `first`: what a person has to do before."""
+    """The table can only be copied again. `first`: what a person has to do before the copy."""
     return f"{first + ', then ' if first else ''}copy it again: {_resolve(label, 'recopy')}"
 
 

@@ -122,7 +122,7 @@ class TableQueue:
             self.rest.append(LeftItems(first, last, count))
 
     def leave(self) -> None:
-        """Leave in the log all items that can stay there. No item may be running."""
+        """Leave in the log all items that can be read from it again later. No item may be running."""
         assert not self.running
         every = [*self.items, *self.rest]
         self.items.clear()
@@ -219,7 +219,7 @@ def _can_stay(item: WorkItem) -> bool:
 
 
 def of_left(items: Sequence[tuple[TableName, WorkItem]], name: TableName) -> list[WorkItem]:
-    """Returns the items of an entry that was read again: those of a name that were only in the log."""
+    """Returns those items of a table that were left in the log. `items`: all items of an entry that was read again."""
     return [item for of, item in items if of == name and _can_stay(item)]
 
 

@@ -273,7 +273,7 @@ class _CatalogNames:
         return bool(self.wanted.get(name, set()) - {table_id})
 
     def holder(self, name: str, table_id: str) -> str:
-        """Returns the label of another table that is rightly registered under the name; "" if there is none."""
+        """Returns the label of another table that is registered under the name and has to be; "" if there is none."""
         others = (self.wanted.get(name, set()) & self.held.get(name, set())) - {table_id}
         return self.labels[min(others)] if others else ""
 
@@ -412,7 +412,7 @@ class CatalogEntries:
             self.failing[""] = text
 
     def _newest(self, record: TableRecord) -> TableRecord:
-        """Returns the record with the values of the last event that was posted for it."""
+        """Returns the record with the values of the last event that was posted for the record's table."""
         if (posted := self._posted.get(record.table_id)) is None:
             return record
         return replace(record, registered=posted.name, refused=posted.refused)
@@ -442,7 +442,7 @@ class CatalogEntries:
                 self._failed(record, want or has, error)
 
     def _differs(self, record: TableRecord) -> bool:
-        """True if the record differs from the one for which the last call of the catalog succeeded."""
+        """True if the record differs from the record for which the last call of the catalog succeeded."""
         synchronized = self._synchronized.get(record.table_id)
         if synchronized is record:
             return False

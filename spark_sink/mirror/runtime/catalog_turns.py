@@ -50,7 +50,7 @@ class CatalogTurns:
         self._submit(works, work)
 
     def answered(self, consumer: str, event: Event) -> None:
-        """Called with each event: if it is the answer of a move, the move has ended."""
+        """Called with each event. If the event is the answer to a move, record that the move has ended."""
         self._moving.discard((consumer, getattr(event, "run", 0)))
         if self._catalog is not None and isinstance(event, _CHANGES):
             self._catalog.touch()

@@ -136,7 +136,7 @@ class Look:
             self._look()
 
     def _is_asked(self) -> bool:
-        """Returns False if no look has been asked for since the last one began, or if the next look has to wait."""
+        """Returns False if no look was requested since the last look began, or if the next look has to wait."""
         with self._lock:
             self._running = self._asked and self._clock() >= self._retry_at
             self._asked = self._asked and not self._running

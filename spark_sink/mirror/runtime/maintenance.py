@@ -64,7 +64,8 @@ class MaintainedTables:
     needed: int
 
     def growing(self, target: str) -> Iterator[tuple[TableRecord, MirroredTable]]:
-        """Yields the live tables and histories, with their Delta tables, except those whose folder is being moved."""
+        """Yields the live tables and histories, with their Delta tables. Tables whose folder is being moved are left
+        out."""
         for record in self.records:
             if record.is_live and record.folder and record.move is None:
                 yield record, mirrored_table(target, record)
@@ -94,7 +95,7 @@ class Maintenance:
         return time.monotonic() >= min(self._due, self._checkpoints_due)
 
     def run(self, consumers: Sequence[MaintainedTables]) -> None:
-        """Execute the maintenance that is due. Logs a failure; the next round repeats the part that failed."""
+        """Execute the maintenance that is due. Logs a failure. The next round repeats the failed part."""
         if time.monotonic() >= self._checkpoints_due:
             self._checkpoints_due = time.monotonic() + CHECKPOINTS_EVERY_S
             self._write_checkpoints(consumers)

@@ -102,7 +102,7 @@ class Pools:
             executor.shutdown(wait=True)
 
     def wait_for_stores(self) -> bool:
-        """Wait for all stores. Returns False if there was none."""
+        """Wait for the end of all stores. Returns False if no store was running or waiting."""
         storing, self._storing = self._storing, []
         for future in storing:
             future.exception()

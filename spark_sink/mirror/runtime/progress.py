@@ -219,5 +219,5 @@ class ProgressCounter:
 
 
 def _stopped_at(record: TableRecord) -> float:
-    """Returns when the record was written, s since 1970; 0 if that is not known yet."""
+    """Returns when the record was written, s since 1970; 0 if this time is not known yet."""
     return record.at.replace(tzinfo=UTC).timestamp() if record.at else 0.0

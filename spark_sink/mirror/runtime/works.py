@@ -192,7 +192,7 @@ class ConsumerWorks:
 
 
 def other_owners(rows: ControlRows, consumer: str) -> dict[TableName, str]:
-    """Returns the other consumers that have a table with a folder, by the table's name."""
+    """Returns the consumers other than `consumer` that have a table with a folder, by the table's name."""
     return {
         record.name: record.consumer
         for record in rows.records.values()

@@ -214,7 +214,8 @@ class DriverTable:
         ]
 
     def _candidates(self, files: Sequence[TableFile], keys: pa.Table) -> list[TableFile]:
-        """Returns the files that may contain one of the keys and, if the table has many files, also the small files."""
+        """Returns the files that may contain at least one of the keys. If the table has many files, adds the small
+        files."""
         assert self.columns is not None
         physical = {column.name: column.physical_name for column in self.columns}
         bounds = {

@@ -62,7 +62,7 @@ class HashedRows:
 
 
 def key_hashes(columns: Sequence[pa.Array], rows: int) -> U64:
-    """Returns one hash per key. -0.0 and 0.0 are one key."""
+    """Returns one hash per key. The keys -0.0 and 0.0 have the same hash."""
     return row_hashes([_without_negative_zero(column) for column in columns], rows)
 
 

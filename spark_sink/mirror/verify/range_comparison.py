@@ -130,7 +130,7 @@ class RangeComparison:
         return rewritten_keys(lines)
 
     def _marks(self, record: TableRecord) -> bool:
-        """True if a row that is missing on the server has to be marked as deleted instead of being deleted."""
+        """True if the mirror marks a row that is missing on the server as deleted, instead of deleting the row."""
         is_soft = self._options.policy(record.name).deletes is Deletes.SOFT
         return is_soft and str(MetadataColumn.DELETED) in record.metadata
 

@@ -351,7 +351,8 @@ class _TableEntries:
                 time.sleep(_POLL_S)
 
     def beyond(self, lsn: int) -> bool:
-        """True if a version of the Delta table that is applied up to `lsn` contains changes from after the position."""
+        """True if a Delta table to which the log is applied up to `lsn` contains changes from after the compared
+        position."""
         while self._first_beyond is None and self._cursor < lsn and self._read():
             pass
         return self._first_beyond is not None and self._first_beyond <= lsn

@@ -17,7 +17,7 @@ class Sources(Protocol):
     """The calls of the planner to the daemon and the server. Each of them may raise `BinlogError`."""
 
     def session_at(self, position: Position) -> int:
-        """Returns the number of this process's session. Opens the session at the position if it is not open yet."""
+        """Returns the number of this process's session. Opens the session at the position if no session is open yet."""
 
     def backlog(self, position: Position) -> Backlog:
         """Returns the backlog after a position."""
@@ -37,7 +37,7 @@ class Sources(Protocol):
         options."""
 
     def key(self, table: TableName) -> tuple[KeyPart, ...]:
-        """Returns the key of a table; () if it has none."""
+        """Returns the key of a table; () if the table has no key."""
 
     def upper(self, table: TableName, after: Bound | None) -> Bound | None:
         """Returns the end of the next chunk, None for the rest of the table."""

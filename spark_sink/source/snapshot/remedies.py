@@ -47,7 +47,7 @@ _REMEDIES = (
 
 
 def with_own_remedy(error: BinlogError) -> BinlogError:
-    """Returns the same error. If its remedy names a setting that the source does not have, replaces the remedy."""
+    """Returns `error`. If its remedy names a setting that the source does not have, replaces the remedy."""
     for part, remedy in _REMEDIES:
         if part in error.remedy:
             error.remedy = remedy

@@ -61,7 +61,7 @@ _HEX: U8 = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 @part
 def _member(key: U8, state: Int, out: U8, o: Int) -> Int:
-    """Write the key, and if `state` is NULL also the value null and a comma."""
+    """Write the key. If `state` is NULL, write the value null and a comma after the key."""
     size = len(key) - BLOCK
     copy_short(out, o, key, 0, size)
     o += size

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows events of one layout between two DDL statements or changes of the epoch."""
+    """Rows events of one layout. No DDL statement, and no change of the epoch, lies between them."""
 
     layout: int
     events: NDArray[np.int64]

@@ -77,7 +77,7 @@ _Leg = bytes | _Cell
 
 
 def parse_diffs(diffs: bytes) -> list[Diff]:
-    """Parse the changes of one value. Raises `CannotApply` for malformed bytes."""
+    """Parse the changes of one JSON value. Raises `CannotApply` for malformed bytes."""
     cursor, changes = ByteCursor("a change of JSON", diffs), []
     try:
         while len(cursor):

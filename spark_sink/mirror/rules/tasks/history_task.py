@@ -330,7 +330,7 @@ class HistoryTask(Task):
     # -- progress ----------------------------------------------------------------------------------------------------
 
     def needed(self) -> int:
-        """Returns the lsn after which the history needs the log; `NEWEST` if it needs no entry yet."""
+        """Returns the lsn after which the history needs the log; `NEWEST` if the history needs no entry yet."""
         return NEWEST if self._waits_for_table() else self.cursor or self.record.from_lsn
 
     def rests(self, goal: int) -> bool:
@@ -354,7 +354,8 @@ class HistoryTask(Task):
 
 
 def _compared_at(history: TableRecord) -> int:
-    """Returns the lsn at which a history was last compared with a copied or repaired table; -1 if it never was."""
+    """Returns the lsn at which a history was last compared with a copied or repaired table; -1 if there was no
+    comparison."""
     return -1 if history.copied_at is None else history.copied_at
 
 

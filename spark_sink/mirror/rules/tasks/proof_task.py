@@ -347,7 +347,7 @@ class ProofTask(Task):
                 self._rewrite(compared, record, correction, to)
 
     def _end_round(self, proof: Proof) -> None:
-        """End the round of a table that is copied or stopped now."""
+        """End the round early, because the table is being copied or is stopped."""
         assert self._range is not None
         assert self._range.read is not None
         rows = self._range.read.rows
@@ -428,7 +428,7 @@ class ProofTask(Task):
         self._rest(0, 0.0)
 
     def _leave(self, record: TableRecord, busy_s: float = 0.0) -> None:
-        """Give up the range. It is read again after a pause."""
+        """Give up the comparison of the range. The range is read again after a pause."""
         count, _ = self._later.get(record.table_id, (0, 0.0))
         self._later[record.table_id] = count + 1, self.state.now + backoff_s(_RETRY_S, count + 1)
         self.state.prove(replace(self._proof(record), last=self.state.at))
@@ -439,7 +439,7 @@ class ProofTask(Task):
         self._rest(rows, busy_s, least_s)
 
     def _release(self) -> bool:
-        """End the correction. Returns True if the table was reserved for it."""
+        """End the correction. Returns True if the table was reserved for the correction."""
         correction, self._correction = self._correction, None
         is_reserved = correction is not None and correction.reserved is not None
         if is_reserved:
