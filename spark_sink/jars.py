@@ -125,8 +125,8 @@ class JarSet:
 
 
 def delta_jars(cache: Path | None = None) -> list[Path]:
-    """Returns Delta Lake's jars. If they are missing in `cache` (default: the user's cache folder), fetches them into
-    it.
+    """Returns Delta Lake's jars. If the jars are missing in the folder `cache` (default: the user's cache folder),
+    fetches them into this folder.
 
     Raises BinlogError (SETTINGS) with the failure of each way of fetching.
     """

@@ -42,8 +42,8 @@ class DaemonReadings:
         self._address = address
 
     def read_rates(self) -> bool:
-        """Make the first reading. The rates in the second reading are those of the time since the first reading.
-        Returns True."""
+        """Make the first reading. The second reading has the rates of the time since the first reading. Returns
+        True."""
         self.read()
         return True
 

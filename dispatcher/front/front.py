@@ -39,8 +39,8 @@ class Front:
         guesses: Guesses,
         consumers: GetConsumers,
     ) -> None:
-        """`tokens`, `guesses`: the same objects as the API's; `consumers` raises NotLeaderError on a standby. Raises
-        BinlogError if the files of `front.tls` do not contain a certificate and its key."""
+        """`tokens`, `guesses`: the objects that the API uses, too; `consumers` raises NotLeaderError on a standby.
+        Raises BinlogError if the files of `front.tls` do not contain a certificate and its key."""
         self._tls = tls_of_listener(settings.tls, "front.tls")
         self._settings = settings
         self._tokens = tokens

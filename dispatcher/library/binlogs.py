@@ -121,7 +121,7 @@ class Binlog:
         return self
 
     async def __anext__(self) -> Transaction:
-        """Returns the next transaction. Waits for it without a limit.
+        """Returns the next transaction. Waits for a transaction without a time limit.
 
         The iteration ends when the binlog or its client is closed, and at the end of files that are not followed.
         """

@@ -88,8 +88,8 @@ def introduce(
 
 
 def duplicate_replicas(connection: Connection, identity: Identity, version: str) -> list[str]:
-    """Return the hosts of the registered replicas with this identity. One of them may be this daemon's own dead
-    connection. Raises BinlogError."""
+    """Return the hosts of the registered replicas with this identity. One of these replicas may be this daemon's own
+    dead connection. Raises BinlogError."""
 
     def replica(row: Row) -> tuple[int, str, bool]:
         own = str(identity.server_uuid) in row[4:]

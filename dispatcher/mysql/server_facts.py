@@ -135,8 +135,8 @@ def read_variables(connection: Connection) -> ServerFacts:
 
 
 def _kept_seconds(connection: Connection, table: str) -> int | None:
-    """Return how long binlogs are kept by a service that does not purge them by the server's variables; None if the
-    server refuses to answer. NULL, or no row, means that the service purges them as soon as it can."""
+    """Return how long a managed service keeps binlogs, if it does not purge binlogs by the server's variables; None if
+    the server refuses to answer. NULL, or no row, means that the service purges binlogs as soon as it can."""
     query = f"SELECT value FROM {table} WHERE name = 'binlog retention hours'"
     try:
         return 3600 * sum(

@@ -35,8 +35,8 @@ class StreamOutput:
 
 
 class CommandOutput:
-    """A shell command that reads the lines of each range from its standard input. Exit code 0 means that it has stored
-    them. After another exit code, it gets the same lines again, after a pause."""
+    """A shell command that reads the lines of each range from its standard input. Exit code 0 means that the command
+    has stored the lines. After another exit code and a pause, the command runs again and gets the same lines."""
 
     def __init__(self, command: str) -> None:
         self._command = command

@@ -49,16 +49,16 @@ class _Reporting(numba_event.Listener):
 
 
 class Kernels:
-    """The kernels of this process. The constructor loads them, or begins to compile them in child processes.
+    """The kernels of this process. The constructor loads the kernels, or begins to compile them in child processes.
 
     `done` and `total` count the functions that are compiled; some of the `total` may not be needed. Call the
     constructor before threads are started, because it forks.
     """
 
     def __init__(self, loads: Sequence[Load], packages: Sequence[str], log: Logger | None) -> None:
-        """`loads`: functions each of which loads some kernels; those that take longest to compile come first.
-        `packages`: the packages that contain these kernels and their parts. `log`: the log to which the progress is
-        written."""
+        """`loads`: functions each of which loads some kernels, in the order of the time to compile these, longest
+        first. `packages`: the packages that contain these kernels and their parts. `log`: the log to which the progress
+        is written."""
         self._loads = loads
         self._log = log
         self._children: list[BaseProcess] = []

@@ -228,7 +228,7 @@ def at_offset(
 
 def at_gtids(log: SearchableLog, text: str) -> ExecutedPosition:
     """Return the position before the first transaction that is beyond MariaDB's GTIDs `text`. Raises BinlogError if the
-    server has not executed all of these GTIDs, or has purged transactions that follow them."""
+    server has not executed all of these GTIDs, or has purged transactions that follow these GTIDs."""
     gtids, executed = parse_gtids(log.mode, text), log.end.gtids
     assert isinstance(gtids, MariadbGtids) and isinstance(executed, MariadbGtids)
     if not executed.contains(gtids):

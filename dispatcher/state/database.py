@@ -275,8 +275,8 @@ class DatabaseStore:
         return row or (consumer, 0, 0, None, None, 0)
 
     def _forget_rows(self, *consumers: str) -> None:
-        """Forget the rows of these consumers, because the caller will write them. From then on `_row` reads these rows
-        from the database."""
+        """Forget the rows of these consumers, because the caller will write these rows. After that, `_row` reads these
+        rows from the database."""
         for consumer in consumers:
             self._rows.pop(consumer, None)
 

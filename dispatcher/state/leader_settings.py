@@ -21,7 +21,8 @@ def write_leader_settings(db: Statements, term: int, digests: str) -> None:
 
 
 def read_leader_settings(settings: StateSettings) -> tuple[int, str]:
-    """Return (term, digests as JSON) of the daemon that has stored them last; (0, "{}") if none has.
+    """Return (term, digests as JSON) of the daemon that was the last to store its digests; (0, "{}") if no daemon has
+    stored digests.
 
     Raises BinlogError (STATE_STORE).
     """

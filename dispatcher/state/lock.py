@@ -48,8 +48,8 @@ class FileOwner:
 
 
 def owner_of(path: Path) -> FileOwner | None:
-    """Return the process that has the store at `path` open; None if there is none, or if the file cannot be read. Takes
-    no lock, so a daemon that starts at the same time is not disturbed."""
+    """Return the process that has the store at `path` open; None if no process has it open, or if the lock file cannot
+    be read. Takes no lock, so that a daemon that starts meanwhile gets the lock."""
     try:
         with path.open("rb") as file:
             asked = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _ONE_BYTE)
@@ -61,9 +61,10 @@ def owner_of(path: Path) -> FileOwner | None:
 
 
 class StoreLock:
-    """A lock, held from the constructor to `close`. Raises BinlogError (STATE_STORE) if another process holds it.
+    """A lock, held from the constructor to `close`. The constructor raises BinlogError (STATE_STORE) if another process
+    holds the lock.
 
-    `store_id`: the installation id of the store that was last opened under this lock; "" if there was none.
+    `store_id`: the installation id of the store that was last opened under this lock; "" if no store was opened.
     """
 
     def __init__(self, path: Path) -> None:

@@ -266,8 +266,8 @@ class ConsumerLog:
     def _use_last_segment(self, end: int | None = None) -> None:
         """Let the kernel write into the last segment. `end`: logical offset of the next byte; None: unchanged.
 
-        If the last segment is spilled and its transaction is complete, the kernel gets no room in it, so later batches
-        write no bytes into it.
+        If the last segment is spilled and its transaction is complete, the kernel gets no room in this segment, so
+        later batches write no bytes into the segment.
         """
         cs = self._cs
         end = self._end if end is None else end

@@ -55,8 +55,8 @@ class ReceiveBuffer:
         return self.scratch + size <= len(self.bytes)
 
     def compact(self, at: int, front: list[U8], room: int) -> int:
-        """Move the received bytes that begin at offset `at`, and put copies of `front` before them. Drop all other
-        bytes. Return the new offset of the bytes that were at `at`.
+        """Move the received bytes that begin at offset `at`, and put copies of `front` before these bytes. Drop all
+        other bytes. Return the new offset of the bytes that were at `at`.
 
         `room`: how many more bytes must fit; 0 if the source writes no bytes before the next call.
         """

@@ -116,8 +116,8 @@ class Routes:
         return route
 
     def ddl(self, targets: Iterable[Target]) -> int:
-        """Return the route for the tables and databases that a statement changes, and add it if it is new. Return
-        `NO_ROUTE` if there are none."""
+        """Return the route for the tables and databases that a statement changes, and add the route if it is new.
+        Return `NO_ROUTE` if the statement changes no table and no database."""
         own = {self._target(database, table) for database, table in targets}
         key = tuple(sorted(own, key=lambda target: (target[0], target[1] or "")))
         if not key:

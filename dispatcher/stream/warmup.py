@@ -42,8 +42,8 @@ class _Refusing(numba_event.Listener):
 
 
 def load_kept_kernels(load: Callable[[], None]) -> bool:
-    """Call `load`, which runs kernels that the cache should have. Return False if the cache lacks one of them; then no
-    kernel is compiled."""
+    """Call `load`, which runs kernels that the cache should have. Return False if the cache lacks one of these kernels;
+    then no kernel is compiled."""
     try:
         with numba_event.install_listener("numba:compile", _Refusing()):
             load()

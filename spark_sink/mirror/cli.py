@@ -237,7 +237,7 @@ def _settings_of_target(
     config: list[Path] | None, target: str | None, conf: list[str] | None = None
 ) -> MirrorSettings:
     """Returns the settings for a command that uses no daemon and no consumer. So placeholders fill the settings that
-    name them."""
+    name a daemon and consumers."""
     return settings_of(
         config,
         url=None if config else "http://127.0.0.1:1",

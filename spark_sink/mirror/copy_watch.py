@@ -29,8 +29,8 @@ _ENDED = (TableState.COMPLETE, TableState.STOPPED)
 
 
 def chosen_watch(settings: MirrorSettings, *, until_copied: bool, go_on: bool) -> CopyWatch | None:
-    """Returns the watch that the options `--until-copied` and `--copy` (`go_on`) ask for, None without them. Raises
-    `UserError` if they contradict each other or the settings."""
+    """Returns the watch that the options `--until-copied` and `--copy` (`go_on`) ask for, None without these options.
+    Raises `UserError` if the options contradict each other or the settings."""
     if not (until_copied or go_on):
         return None
     if until_copied and go_on:
@@ -51,7 +51,7 @@ def chosen_watch(settings: MirrorSettings, *, until_copied: bool, go_on: bool) -
 
 @dataclass(slots=True)
 class CopyWatch:
-    """The copies of one run. `begin` requests them; `run` returns when they have ended.
+    """The copies of one run of the job. `begin` requests the copies; `run` returns when they have ended.
 
     `ends_job`: True if the job ends with the copies, or with an error of this watch. False if the job goes on whatever
     happens to the copies: then the exit code of the job does not depend on them.
@@ -178,6 +178,6 @@ def reading_lines(path: str) -> list[str]:
 
 
 def _shell_quoted(code: str) -> str:
-    """Returns code as one word of a shell: in double quotes, if no character of the code has a special meaning
-    there."""
+    """Returns code as one word of a shell: in double quotes, if no character of the code has a special meaning between
+    these."""
     return shlex.quote(code) if _SPECIAL.search(code) else f'"{code}"'

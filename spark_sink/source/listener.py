@@ -66,7 +66,7 @@ class StreamTotals:
 
 
 class BinlogListener(StreamingQueryListener):
-    """Collects totals from Spark's events. `StreamCollector(listener)` makes metrics of them. Threads may share a
+    """Collects totals from Spark's events. `StreamCollector(listener)` makes metrics of the totals. Threads may share a
     listener."""
 
     def __init__(self, rows: BatchRows | None = None, logger: logging.Logger = log) -> None:

@@ -78,7 +78,7 @@ def read_bytes(options: SourceOptions, part: Slice) -> tuple[Slice, memoryview]:
 def newest_form(position: Position, head: Position) -> Position:
     """Returns `head` if no transaction lies between `position` and `head`, otherwise `position`. If a file has no
     transaction yet, the beginning and the present end of the file are the same place of the log; a copy that was made
-    there has the position of the end."""
+    at this place has the position of the end."""
     return head if head.order == position.order else position
 
 

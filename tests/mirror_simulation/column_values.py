@@ -20,8 +20,8 @@ INVALID = (5, 6)  # the invalid values of tables that have some
 
 
 class InvalidCell(NamedTuple):
-    """An invalid value. `key`: the columns that identify its row, as the Delta table shows them; `data`: the value,
-    None in a masked column."""
+    """An invalid value. `key`: the values, as the Delta table shows them, of the columns that identify the row; `data`:
+    the value, None in a masked column."""
 
     key: Row
     column: str
@@ -31,7 +31,7 @@ class InvalidCell(NamedTuple):
 @dataclass
 class ColumnValues:
     """`rules`: the masks of columns; `bad`: the values that are invalid in each column except `id`; `policy`: what the
-    mirror does with them; `unmasked`: the names of tables whose columns the settings do not mask."""
+    mirror does with invalid values; `unmasked`: the names of tables whose columns the settings do not mask."""
 
     rules: ColumnRules = UNCHANGED
     bad: tuple[int, ...] = ()

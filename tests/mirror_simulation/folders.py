@@ -123,8 +123,8 @@ def _delete_former(lake: Lake, record: TableRecord) -> None:
 def _refusals(
     lake: Lake, moving: Sequence[TableRecord], existing: Sequence[TableRecord]
 ) -> dict[str, BinlogError]:
-    """Returns, by table id, why a table's place is not free: it contains the folder of a table that stays there, or a
-    foreign folder."""
+    """Returns, by table id, why a table's place is not free: a table that does not move has its folder there, or the
+    place has a foreign folder."""
     refused = {}
     for record in moving:
         place = lake.folders.get(record.folder)

@@ -381,8 +381,8 @@ class _History:
         world.look()
 
     def _hinder(self) -> None:
-        """Let tables be unable to go on: their works fail, or their steps have to wait, or the works of one of them
-        hang. All other tables go on to the end of the log."""
+        """Keep some tables from continuing: their works fail, or their steps have to wait, or the works of one of these
+        tables hang. All other tables continue to the end of the log."""
         world, rng = self.world, self.rng
         ways = ("fails", "waits", "hangs") if world.parallel > 1 else ("fails", "waits")
         way = rng.choice(ways)

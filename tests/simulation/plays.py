@@ -369,8 +369,8 @@ class Stage:
         self.world.flush()
 
     def _position(self, count: int, epoch: int = 0) -> Position:
-        """Returns the position after the first `count` transactions. With GTIDs, the server may never have executed
-        some of them."""
+        """Returns the position after the first `count` transactions. With GTIDs, `count` may include transactions that
+        the server has never executed."""
         log = self.server.log
         done = log.transactions[:count]
         file, offset = (done[-1].file, done[-1].end) if done else (log.files[0].name, 4)

@@ -401,8 +401,8 @@ class LogWriter:
             yield statement.kind, rows, "rows", (table,), last
 
     def _mapped(self, table: Table) -> Table:
-        """Returns the names of a TABLE_MAP: with the value 2, a server writes them as they were typed when the table
-        was created."""
+        """Returns the names of a TABLE_MAP: if `lower_case_table_names` is 2, a server writes the names as they were
+        typed when the table was created."""
         if self.lower_case != 2:
             return table
         return self.spelled(table[0], "created"), self.spelled(table[1], "created")

@@ -49,8 +49,8 @@ class FileGroup:
 def leave_files_to_deep(
     items: Sequence[pytest.Item], turn: int, groups: Sequence[FileGroup]
 ) -> None:
-    """Mark the tests of a group's files as deep, except of those files whose turn it is. `turn`: the number of the
-    commit, so that no file waits longer than `one_in` commits."""
+    """Mark the tests in a group of files as deep, except the tests in the files whose turn it is. `turn`: the number of
+    the commit, so that no file waits longer than `one_in` commits."""
     for group in groups:
         tests: dict[str, list[pytest.Item]] = {}
         for item in items:

@@ -69,8 +69,9 @@ class Documented:
 @dataclass(frozen=True, slots=True)
 class Route:
     """`path`: the template of the path, which is also the label `route` of the metrics; `answer`: returns a response,
-    or a value that is sent as JSON; the OpenAPI document contains its docstring; `scopes`: the token must have one of
-    them ((): any token), None if `answer` checks the token; `body`: the model of the request's body."""
+    or a value that is sent as JSON; the OpenAPI document contains the docstring of `answer`; `scopes`: the token must
+    have at least one of these scopes ((): any token), None if `answer` checks the token; `body`: the model of the
+    request's body."""
 
     method: str
     path: str

@@ -357,8 +357,8 @@ def from_wide(  # noqa: PLR0913 - a tuple of arrays costs more to take apart
 
 @njit
 def quad_point(a: Int, b: Int, c: Int, d: Int, more: U16) -> Int:
-    """Return the code point of a four-byte code. Code points in the BMP come from the table. Those in the other planes
-    are computed, because the codes of these planes are in the order of the code points."""
+    """Return the code point of a four-byte code. Code points in the BMP come from the table. The code points in the
+    other planes are computed, because their codes are in the order of the code points."""
     if a < 0x81 or a > 0xFE or c < 0x81 or c > 0xFE or d < 0x30 or d > 0x39:
         return np.int64(_ILL_FORMED)
     number = quad_number(a, b, c, d)

@@ -114,8 +114,8 @@ def parse_query(body: bytes, *, load: bool = False) -> Query:
 
 
 def text_of(raw: bytes, collation: int) -> str | bytes:
-    """Decode text in the character set of a collation id. Return the bytes if the character set is binary, or if they
-    are invalid in it."""
+    """Decode text in the character set of a collation id. Return the bytes if the character set is binary, or if the
+    bytes are invalid in the character set."""
     charset = charset_of(collation)
     try:
         if charset == "binary":

@@ -26,8 +26,8 @@ _PIECES = re.compile(r"\[|\]|\{|\}|\||\.\.\.|<[a-z ]+>|,|[^ \n\[\]{}|<>,]+")
 class Slot(NamedTuple):
     """`read`: consumes the slot, and returns its value. `starts`: called with the tokens and a number `n`; returns True
     if the slot may begin at the token that `peek(n)` returns. The result decides whether an optional slot is present.
-    `width`: called in the same way; returns how many tokens the slot has if it begins there. It is needed if the words
-    that distinguish forms stand after the slot."""
+    `width`: called with the same arguments; returns how many tokens the slot has if it begins at this token. A slot
+    needs `width` if the words that distinguish forms stand after the slot."""
 
     read: Callable[[SqlTokens], Any]
     starts: Callable[[SqlTokens, int], bool]

@@ -27,8 +27,8 @@ class GeneratedColumn:
 def generated_in(
     statement: LoggedStatement, create: ParsedCreate
 ) -> tuple[GeneratedColumn, ...] | None:
-    """Returns the generated columns of the table that a CREATE TABLE makes; None if the statement does not show them,
-    as with LIKE."""
+    """Returns the generated columns of the table that a CREATE TABLE makes; None if the statement does not show the
+    columns, as with LIKE."""
     if create.columns_at is None:
         return None
     tokens = SqlTokens(statement, at=create.columns_at)

@@ -48,7 +48,7 @@ _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Sessi
 @dataclass(frozen=True, slots=True)
 class LoggedStatement:
     """`text`: the statement as the server executed it, see `comments.executed_text`. `database`: the session's default
-    database, "" if it has none. The parsers look up names without a database there."""
+    database, "" if it has none. The parsers look up names without a database in this database."""
 
     text: str
     database: str = ""

@@ -175,9 +175,9 @@ class Backpressure:
         return [Note("info", "queue forgotten, all queues are full", fields)]
 
     def _largest(self) -> Consumer | None:
-        """Return the consumer whose queue is to be evicted. A consumer whose delivery is paused comes first, then one
-        that is not refetching, then the one with the largest queue. None if no queue may be evicted, or if there is
-        only one consumer."""
+        """Return the consumer whose queue is to be evicted. A consumer whose delivery is paused comes first, then a
+        consumer that is not refetching; among equals, the consumer with the largest queue. Return None if no queue may
+        be evicted, or if the client has only one consumer."""
         active = self._active()
         if len(active) == 1:
             return None

@@ -223,8 +223,8 @@ class Client:
         return sorted({*files, *(position.file for position in failed if position.file)})
 
     def offsets_to_poll(self) -> list[tuple[str, int]]:
-        """Begin a poll. Returns the files and offsets of the present positions of two kinds of consumers: those of open
-        dispatchers, and those that failed on a server other than their own."""
+        """Begin a poll. Returns the files and offsets of the present positions of two kinds of consumers: the consumers
+        of open dispatchers, and the consumers that failed on a server other than their own server."""
         self._history.take_snapshot(POLL)
         self._surveyed = recovery.positions_to_survey(self.consumers.values())
         failed = [(position.file, position.offset) for position in self._surveyed.values()]
@@ -247,8 +247,8 @@ class Client:
         return not self.dispatchers and recovery.is_awaited(self.consumers.values())
 
     def starts_to_search(self, number: int) -> list[Start]:
-        """Returns the starts of new consumers that must be searched for in the server's log. If this log is of another
-        server than the log that was read, also returns the positions that must be found in it."""
+        """Returns the starts of new consumers that must be searched for in the server's log. If this server is not the
+        server whose log was read, also returns the positions that must be found in its log."""
         attached = self._attached(number)
         new = (c for c in attached if not c.started and c.progress is None)
         held = [start_position.search_of(c) for c in attached]
@@ -366,7 +366,8 @@ class Client:
 
     def _reader_declared(self, event: ReaderDeclared, now: float) -> list[Effect]:
         """If the new reader understands marked TABLE_MAPs, a consumer that failed at one continues. If the reader does
-        not understand them, the daemon reads the marked TABLE_MAPs in the queue again, and the consumer fails there."""
+        not understand marked TABLE_MAPs, the daemon reads those in the queue again, and the consumer fails at the first
+        one."""
         consumer = self.consumers[event.consumer]
         consumer.takes_unknown = event.takes_unknown
         if not event.takes_unknown and consumer.unknown_tables:

@@ -35,7 +35,7 @@ from dispatcher.stream.routes import Routes
 
 
 class DispatcherSet:
-    """`consumers`, `files`: objects of the client, which changes them. `versions`: the versions that the state store
+    """`consumers`, `files`: objects that the client owns and changes. `versions`: the versions that the state store
     held at the start."""
 
     def __init__(
@@ -98,8 +98,8 @@ class DispatcherSet:
             self.dispatchers[consumer.dispatcher].detach(consumer, now)
 
     def detach_distant(self, dispatcher: Dispatcher, now: float) -> None:
-        """Detach consumers that are far from the consumer furthest ahead. `settle` attaches them to other
-        dispatchers."""
+        """Detach consumers that are far from the consumer furthest ahead. `settle` attaches the detached consumers to
+        other dispatchers."""
         positions = [(consumer, consumer.queue.queued) for consumer in dispatcher.attached]
         near = group_ahead(self._files, dispatcher.mode, positions, self._limits.merge_bytes_max)
         for consumer in [consumer for consumer, _ in positions if consumer not in near]:

@@ -22,10 +22,11 @@ from dispatcher.model.position import MARIADB_SERVER
 
 
 def establish(consumer: Consumer, view: ServerView, new_epoch: Callable[[], int]) -> list[Effect]:
-    """Give a consumer its position in this server's log, or check the position that it has. Raises BinlogError.
+    """Give a consumer its position in this server's log, or check the position that the consumer has. Raises
+    BinlogError.
 
-    The returned effects store a new position. The caller puts them before the effect that starts the dump, so the
-    position is stored before the daemon delivers any transaction that follows it.
+    The returned effects store a new position. The caller puts these effects before the effect that starts the dump, so
+    the position is stored before the daemon delivers any transaction that follows it.
     """
     try:
         effects = _in_history(consumer, view, new_epoch)
@@ -158,7 +159,7 @@ def lacking_transactions(
 ) -> BinlogError | None:
     """Returns an error while a replica that has replaced its source lacks transactions that consumers have.
 
-    Returns None once the replica has lacked them for `wait_s` seconds.
+    Returns None once the replica has lacked transactions for `wait_s` seconds.
     """
     if not view.mode.by_gtid:
         return None

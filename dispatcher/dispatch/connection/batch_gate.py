@@ -58,8 +58,8 @@ class BatchGate:
     def hold_for_schema(
         self, received: BatchReceived, outcome: Outcome, *, streaming: bool
     ) -> list[Effect]:
-        """Hold a batch for which table definitions are missing. Request them, unless the dispatcher is paused and a
-        request is under way."""
+        """Hold a batch for which table definitions are missing. Request the definitions, unless the dispatcher is
+        paused and a request is under way."""
         assert outcome.start is not None
         self.held = received
         if self._awaited and not streaming:

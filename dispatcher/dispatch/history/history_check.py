@@ -182,8 +182,9 @@ def _check_continuation(view: ServerView, server: str, executed: ExecutedPositio
 
 
 def unwritten(view: ServerView, gtids: ExecutedSet) -> ExecutedSet:
-    """Returns the transactions of a set that the server's log cannot hold. A transaction that is being committed is not
-    among them, because the server sends it to replicas before adding it to its executed set."""
+    """Returns the transactions of a set that the server's log cannot hold. The result contains no transaction that is
+    being committed: the server sends such a transaction to replicas before it adds the transaction to its executed
+    set."""
     return gtids.subtract(view.written)
 
 

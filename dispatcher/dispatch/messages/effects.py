@@ -47,8 +47,8 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Close the connection as `Close` does, and forget the dispatcher. A dispatcher that is made after this may get the
-    same number."""
+    """Close the connection as `Close` does, and forget the dispatcher. A later dispatcher may get the number of this
+    dispatcher."""
 
     dispatcher: int
     reason: str

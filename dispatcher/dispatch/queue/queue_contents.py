@@ -298,8 +298,8 @@ class QueueContents:
     def take(
         self, format_: FormatDescription, gtids: BatchGtids, copying: CopiedShares, lane: int
     ) -> None:
-        """Count the transactions that `copying` has appended to this queue's log, which is its lane number `lane`;
-        there is at least one. Call this while `queued` is still the position before the batch."""
+        """Count the transactions, at least one, that `copying` has appended to this queue's log, which is lane number
+        `lane` of `copying`. Call this method while `queued` is still the position before the batch."""
         count, _, events, commit_us, kept = copying.totals[lane]
         if not (kept and self._index.extend(gtids, count)):
             self._add(gtids, copying.appended(lane))
@@ -312,8 +312,8 @@ class QueueContents:
         self.log.keep_columns(run.columns, run.count, len(run.intervals) - 1)
 
     def _count(self, format_: FormatDescription, count: int, events: int, commit_us: int) -> None:
-        """Count transactions. `events`: the number of events of all of them, `commit_us`: the commit time of the last
-        transaction."""
+        """Count transactions. `events`: the number of events of all these transactions; `commit_us`: the commit time of
+        the last transaction."""
         start = self._appended_end
         self._appended_end = self.log.committed
         if not self._formats or self._formats[-1][1] is not format_:
@@ -329,8 +329,8 @@ class QueueContents:
         self._index.skip_batch(gtids)
 
     def rollback(self) -> None:
-        """Drop the beginning of a transaction whose rest does not follow: the connection was lost, or there is no
-        room."""
+        """Drop the beginning of a transaction whose rest does not follow, because the connection was lost or the disk
+        has no room."""
         self.log.rollback()
 
     # -- progress --------------------------------------------------------------------------------------------

@@ -105,8 +105,8 @@ class TransactionIndex:
     # -- filling ---------------------------------------------------------------------------------------------
 
     def extend(self, gtids: BatchGtids, n: int) -> bool:
-        """Add `n` transactions of a batch, whose columns the kernel has already appended to those of the newest run.
-        Returns False if the transactions do not continue that run; then the caller must call `add`."""
+        """Add `n` transactions of a batch. The kernel has already appended their columns to the columns of the newest
+        run. Returns False if the transactions do not continue this run; then the caller must call `add`."""
         if self.count == self.dropped or self._gap_is_lost or not gtids.is_one_run:
             return False
         run = self._runs[-1]
@@ -126,8 +126,8 @@ class TransactionIndex:
         return True
 
     def add(self, gtids: BatchGtids, base: Gtids, appended: Appended) -> GtidRun:
-        """Add the transactions of a batch that were appended to the log; there is at least one. Returns the run that
-        contains the last of these transactions. `base`: the consumer's GTIDs before the batch."""
+        """Add the transactions, at least one, of a batch that were appended to the log. Returns the run that contains
+        the last of these transactions. `base`: the consumer's GTIDs before the batch."""
         n = appended.columns.shape[1]
         run = self._runs[-1] if self.count > self.dropped else None
         if run is None or not self._fits(run, gtids, n):

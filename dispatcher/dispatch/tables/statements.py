@@ -37,8 +37,8 @@ _HARMLESS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AlteredTables:
-    """The tables that a statement may alter: some tables, all tables of some databases, or any table. All names are
-    those of `folded_name`."""
+    """The tables that a statement may alter: some tables, all tables of some databases, or any table. All names are as
+    `folded_name` returns them."""
 
     tables: frozenset[Name] = frozenset()
     databases: frozenset[str] = frozenset()

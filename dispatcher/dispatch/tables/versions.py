@@ -92,7 +92,8 @@ class Version:
 @dataclass(frozen=True, slots=True)
 class FetchedDefinition:
     """The definition of one table at one point of the log, or the error with which the fetch failed.
-    `database_collation`: id of the default collation that the table's database has there, 0 if it is not known."""
+    `database_collation`: id of the default collation of the table's database at this point, 0 if the collation is not
+    known."""
 
     name: Name
     at: LogPosition
@@ -169,8 +170,8 @@ class Versions:
         self.position = to
 
     def end_altered(self, statement: AlteringStatement) -> None:
-        """End the versions of the tables that a statement may alter, and begin those that can be derived from it. The
-        stream has reached this statement."""
+        """Called when the stream has reached a statement. End the versions of the tables that the statement may alter,
+        and begin the versions that can be derived from the statement."""
         derived = self._derived(statement)
         if self._statements_here and self._statements_here[0].before.key != statement.before.key:
             self._statements_here.clear()
@@ -365,9 +366,9 @@ class Versions:
     def _extend_derived(
         self, version: Version, high: LogPosition, fetched: Definition | None
     ) -> None:
-        """Record that a derived definition is valid up to `high`. `fetched`: the definition that the server shows
-        there, None if it is not known. The fetch also shows the collation that new tables of the database got, if no
-        statement has changed this collation."""
+        """Record that a derived definition is valid up to `high`. `fetched`: the definition that the server shows at
+        `high`, None if this definition is not known. The fetch also shows the collation that new tables of the database
+        got, if no statement has changed this collation."""
         assert version.definition is not None
         if version.end.key < high.key:
             version.end = high

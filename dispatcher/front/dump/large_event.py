@@ -53,8 +53,8 @@ class LargeEvent:
         return not self._left
 
     def take(self, view: memoryview) -> tuple[int, list[bytes | memoryview]]:
-        """Take the event's next bytes from `view`. Returns how many bytes were taken, and the bytes to send for them.
-        The first `view` must contain at least the event's header."""
+        """Take the event's next bytes from `view`. Returns how many bytes were taken, and the packets to send for these
+        bytes. The first `view` must contain at least the event's header."""
         taken = view[: self._left]
         self._left -= len(taken)
         out: list[bytes | memoryview] = []

@@ -66,8 +66,8 @@ def fake_rotate(file: str, offset: int, *, server_id: int, checksum: bool) -> by
 
 
 class HeartbeatForm(Enum):
-    """How a HEARTBEAT contains its offset. V1: in the header, which has 32 bits for it. LONG: MariaDB's form for a
-    higher offset; the header contains 0, and 8 bytes precede the file's name. V2: MySQL's HEARTBEAT_V2."""
+    """How a HEARTBEAT contains its offset. V1: in the header, which has 32 bits for the offset. LONG: MariaDB's form
+    for an offset of more bits; the header contains 0, and 8 bytes precede the file's name. V2: MySQL's HEARTBEAT_V2."""
 
     V1 = auto()
     LONG = auto()

@@ -293,7 +293,8 @@ def has_no_place(st: I64, kind: Int, log_pos: Int) -> bool:
 
 @part
 def count_event(st: I64, size: Int, log_pos: Int) -> None:
-    """Count an event as a replica does, after it was sent. `size`, `log_pos`: those of the sent event.
+    """Count a sent event as a replica counts it. `size`, `log_pos`: the size and the position in the header of this
+    event.
 
     A replica adds the sizes of the events that it gets. A replica of MariaDB takes over the event's position if that is
     higher than the sum. Sources: MySQL, sql/rpl_replica.cc, queue_event; MariaDB, sql/slave.cc, queue_event.

@@ -96,15 +96,14 @@ class Variables:
         self._system |= dict.fromkeys(_CHARSETS, charset if charset.isalnum() else "utf8mb4")
 
     def copy(self) -> Variables:
-        """Return a copy, to which the assignments of one statement are applied. `take` then applies all of them, or
-        none."""
+        """Return a copy of the variables for the assignments of one statement. If no assignment fails, `take` replaces
+        the variables by the changed copy."""
         other = Variables(database=self.database, mariadb=self.mariadb)
         other._user, other._system = dict(self._user), dict(self._system)
         return other
 
     def take(self, other: Variables) -> None:
-        """Replace the variables by those of a copy. Raises `WireError` if there are too many variables or they are too
-        large."""
+        """Replace the variables by the variables of a copy. Raises `WireError` if these are too many or too large."""
         values = [*other._user.items(), *other._system.items()]
         if len(values) > VARIABLES_MAX:
             raise too_many_variables()

@@ -83,7 +83,7 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class HandshakeResponse:
-    """The client's answer to the greeting. `capabilities`: those of the offered capabilities that the client also has;
+    """The client's answer to the greeting. `capabilities`: the capabilities that both the front and the client have;
     `proof`: the client's answer to the nonce; `plugin`: the authentication method of `proof`, "" if the client does not
     name it; `charset`: the id of a collation."""
 

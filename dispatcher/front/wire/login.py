@@ -193,8 +193,8 @@ class _Exchange:
         return secret
 
     async def _full_exchange(self, user: str) -> bytes:
-        """Return the password in clear text. The client sends it over TLS, or requests the RSA key and encrypts the
-        password with it."""
+        """Return the password in clear text. The client sends the password over TLS, or requests the RSA key and
+        encrypts the password with this key."""
         key = self._rules.key
         if not self._channel.tls and key is None:
             raise _Denied(user, with_password=True)

@@ -360,8 +360,8 @@ class ClientRunner:
     async def ask(self, task: str, request: ViewRequest) -> tuple[ServerView, int | None]:
         """Survey the source in a thread. Raises BinlogError.
 
-        A search for a start reads files of the log. Only one search runs at a time. So even if many readers seek at the
-        same time, they need the memory and the connection of one search only.
+        A search for a start reads files of the log. Only one search runs at a time. So many readers that seek at the
+        same time take the memory and the connection of one search only.
         """
         async with self._searching if request.starts else contextlib.nullcontext():
             with self.guarded(task):

@@ -219,8 +219,8 @@ class FilesStream:
             )
 
     def _missing(self, head: FileHead, expected: Gtids) -> str:
-        """Describe the GTIDs that this file lacks, although the head of the next file lists them; "" if none is
-        missing."""
+        """Describe the GTIDs that the head of the next file lists, but that this file neither contains nor lists in its
+        own head; "" if no GTID is missing."""
         tip = self._folder.scan(self._name, head, head.start, head.previous_gtids or no_gtids(head))
         if isinstance(expected, GtidSet) and isinstance(tip.gtids, GtidSet):
             missing = expected.subtract(tip.gtids)

@@ -11,8 +11,8 @@ from dispatcher.stream.batch import ABORTED, OPEN, Batch
 
 
 class ExecutedFilter:
-    """`executed`: the transactions that the stream leaves out. `left`: how many of them the stream has not reached
-    yet."""
+    """`executed`: the transactions that the stream leaves out. `left`: how many of these transactions the stream has
+    not reached yet."""
 
     def __init__(self, executed: ExecutedPosition, left: int) -> None:
         self._executed = executed

@@ -152,7 +152,7 @@ class OpenedFiles:
 
     def _first_file(self, position: ExecutedPosition) -> tuple[str, int, ExecutedFilter]:
         """Return the newest file that begins at or before `position`, its first offset, and the filter that leaves out
-        the executed transactions. A server chooses the same file for a dump by GTIDs. Raises BinlogError
+        the executed transactions. A server would begin a dump by GTIDs with this file, too. Raises BinlogError
         (POSITION_PURGED)."""
         assert isinstance(position.gtids, GtidSet)
         for name, head in reversed(self._heads.items()):

@@ -121,8 +121,8 @@ def _cascades(connection: Connection, databases: list[str]) -> list[Cascade]:
 
 
 def _leaves_generated_out(version: str) -> bool:
-    """True if the server may leave generated columns out of the images of UPDATE and DELETE. MariaDB 11.8.9 leaves them
-    out, 10.11.18 does not; no version between them has been tried."""
+    """True if the server may leave generated columns out of the images of UPDATE and DELETE. MariaDB 11.8.9 leaves
+    these columns out, 10.11.18 does not. The versions between these two have not been tried."""
     return is_mariadb(version) and version_numbers(version) >= (11,)
 
 
@@ -146,7 +146,7 @@ def _generated(connection: Connection, databases: list[str]) -> dict[TablePatter
 
 def _logs_cascades(connection: Connection) -> bool:
     """True if the server logs cascades. In MySQL 9.6 and newer, the SQL layer executes and logs cascades. But if
-    innodb_native_foreign_keys is ON, InnoDB executes them, and the server does not log them."""
+    innodb_native_foreign_keys is ON, InnoDB executes the cascades, and the server does not log them."""
     query = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
     values = ask(connection, query, lambda row: text_value(row[1]))
     return [value.upper() for value in values] == ["OFF"]

@@ -84,7 +84,7 @@ def read_parts(db: Statements, key: Data) -> bytes:
 
 def unnamed_parts(db: Statements) -> list[list[PartKey]]:
     """Returns the keys of at most `UNNAMED_MAX` parts that no row names, in groups of about a MiB. Returns no group if
-    there are fewer such parts and they have less than a MiB together."""
+    there are fewer than `UNNAMED_MAX` such parts, and these have less than a MiB together."""
     found = [(bytes(key), number, size) for key, number, size in db.execute(_UNNAMED)]
     if len(found) < UNNAMED_MAX and sum(size for *_, size in found) < PART_BYTES:
         return []

@@ -239,7 +239,7 @@ class DatabaseSession:
         return None
 
     def refuse_read_only(self, variables: Mapping[str, object]) -> None:
-        """Ends the session and raises the error of `read_only_error`, if there is one. The error has the number of a
+        """If `read_only_error` returns an error, ends the session and raises this error. The error has the number of a
         refused write, so `run` repeats its work in a new session."""
         error = self.read_only_error(variables)
         if error is not None:

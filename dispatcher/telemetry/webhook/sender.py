@@ -73,7 +73,7 @@ class WebhookSender:
 
     def leave(self) -> list[OutMessage]:
         """End without waiting. Returns the events that were not delivered, the oldest first. The receiver may still
-        accept the first of them."""
+        accept the first of these events, because its attempt may be under way."""
         with self._lock:
             self._left = True
             current = [] if self._current is None else [self._current]

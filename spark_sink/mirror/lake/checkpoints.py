@@ -31,7 +31,7 @@ class Checkpoints:
 
     def write(self, path: str) -> bool:
         """Write a checkpoint of the Delta table at `path` if at least `CHECKPOINT_COMMITS` commits follow the newest
-        one. Returns False if fewer commits follow it, or if there is no table."""
+        one. Returns False if it has written no checkpoint, because fewer commits follow or there is no table."""
         newest = self._newest.get(path)
         if newest is None or (newest >= 0 and not delta_log.has_commit(self._files, path, newest)):
             # Either this object sees the path for the first time, or a RENAME has moved another table to the path.

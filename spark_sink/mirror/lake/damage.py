@@ -86,8 +86,8 @@ def why_lost(system: FileSystem, path: str) -> str:
 
 
 def why_unreadable(path: str) -> str:
-    """Returns why a local Parquet file is lost; "" if all of it can be read. Raises `OSError` if the file system fails,
-    because the file may then be intact."""
+    """Returns why a local Parquet file is lost; "" if the whole file can be read. Raises `OSError` if the file system
+    fails, because the file may then be intact."""
     if not Path(path).exists():
         return MISSING
     try:

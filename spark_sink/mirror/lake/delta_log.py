@@ -81,8 +81,8 @@ def table_properties(spark: SparkSession, path: str) -> dict[str, str]:
 
 
 def schema_fields(spark: SparkSession, path: str) -> list[dict[str, Any]]:
-    """Returns the fields of the Delta table at `path` in Spark's JSON form, with the metadata that Delta keeps in
-    them and hides from readers: a column's name in the files, and the types that it had."""
+    """Returns the fields of the Delta table at `path` in Spark's JSON form, with the metadata that Delta keeps in the
+    fields and hides from readers: a column's name in the files, and the earlier types of the column."""
     fields = json.loads(transaction_on(spark, path).metadata().schemaString())["fields"]
     assert isinstance(fields, list)
     return fields

@@ -137,8 +137,8 @@ class CompareKeyRange:
 class RepairRows:
     """Rewrite the rows that two readings of a range have shown to differ, in one commit under `lsn`. The work `read`
     was the second reading. All entries of the table up to the lsn `to` are applied to it, and no entry with the lsn
-    `lsn` or a larger one. If an entry with an lsn > `after` has changed a row, the new row is that of the entry, not
-    that of the range. Answer: RowsRepaired."""
+    `lsn` or a larger one. If an entry with an lsn > `after` has changed a row, the new row is the row of the entry, not
+    the row of the range. Answer: RowsRepaired."""
 
     run: int
     record: TableRecord

@@ -158,10 +158,10 @@ class RangeRead:
 
 @dataclass(frozen=True, slots=True)
 class RangeCompared:
-    """`moved`: True if a statement has changed the table meanwhile, so that nothing was compared; `columns`: how the
-    columns differ; `keys`: how many keys have rows that differ; `differing`: hashes of the first of these keys;
-    `evidence`: path of the file with the rows that differ, if an earlier reading had found the same difference;
-    `seconds`: how long the comparison took."""
+    """`moved`: True if a statement has changed the table since the range was read, so that nothing was compared;
+    `columns`: how the columns differ; `keys`: how many keys have rows that differ; `differing`: hashes of the first of
+    these keys; `evidence`: path of the file with the rows that differ, if an earlier reading had found the same
+    difference; `seconds`: how long the comparison took."""
 
     run: int
     moved: bool
@@ -174,8 +174,8 @@ class RangeCompared:
 
 @dataclass(frozen=True, slots=True)
 class RowsRepaired:
-    """`moved`: True if nothing was written, because something else has changed the table meanwhile; `keys`: the number
-    of keys whose rows were rewritten; `seconds`: how long the work took."""
+    """`moved`: True if nothing was written, because something else has changed the table since the second reading;
+    `keys`: the number of keys whose rows were rewritten; `seconds`: how long the work took."""
 
     run: int
     moved: bool

@@ -110,8 +110,8 @@ class GapItem:
 
 @dataclass(frozen=True, slots=True)
 class LostItem:
-    """The entries of the log from `first` to `lsn` cannot be read. Some of them may concern the table. `error`: why
-    they cannot be read."""
+    """The entries of the log from `first` to `lsn` cannot be read. Some of these entries may concern the table.
+    `error`: why the entries cannot be read."""
 
     first: int
     lsn: int
@@ -201,8 +201,8 @@ def _without_case(name: TableName) -> TableName:
 def _mentioned(
     statement: LoggedStatement, known: Callable[[], Iterable[TableName]]
 ) -> list[TableName]:
-    """Returns the tables whose names are words of a statement that the mirror cannot parse. If there are none, returns
-    all tables of the statement's default database or, if this database has no tables, all tables."""
+    """Returns the tables whose names are words of a statement that the mirror cannot parse. If no word is the name of a
+    table, returns all tables of the statement's default database or, if this database has no tables, all tables."""
     tables = list(dict.fromkeys(known()))
     tokens = SqlTokens(statement)
     words = {folded_name(name, 1) for token in tokens if (name := token.name)}

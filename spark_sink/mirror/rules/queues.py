@@ -52,7 +52,8 @@ class WaitingTable:
 
 class TableQueues:
     """The queues of all tables. Times are seconds of a monotonic clock. `items`: number of items that wait or run,
-    including those that are only in the log; `held`: bytes of memory of those items that could also stay in the log."""
+    including those that are only in the log; `held`: bytes of memory that the items in memory take that could also stay
+    in the log."""
 
     def __init__(self, step_bytes_max: int, held_max: int = 256 << 20, parallel: int = 2) -> None:
         """`step_bytes_max`: most payload bytes of a step with several entries; `held_max`: when the items in memory

@@ -56,8 +56,9 @@ class QueuedStep:
 class TableQueue:
     """`number`: the order of the queues of a consumer; `running`: number of items at the head that are being executed;
     `not_before`: the end of the queue's pause; `count`: number of items, including those that are only in the log;
-    `held`: bytes of memory of those items that could also stay in the log; `is_read`: True while items are read from
-    the log again. `items` is empty only if `rest` begins with items that are only in the log, or if no item waits."""
+    `held`: bytes of memory that the items in memory take that could also stay in the log; `is_read`: True while items
+    are read from the log again. `items` is empty only if `rest` begins with items that are only in the log, or if no
+    item waits."""
 
     name: TableName
     number: int
@@ -168,7 +169,7 @@ class TableQueue:
 
     def takes(self, to: int, items: Iterable[WorkItem], share: int) -> bool:
         """Take the first items that were only in the log. `items`: these items, up to the lsn `to`. When the items in
-        memory have `share` bytes, the others stay in the log. Returns False if some of `items` stay there."""
+        memory have `share` bytes, the rest of `items` stays in the log. Returns False if a rest stays in the log."""
         left = self.left
         assert left is not None
         taken, read_to = 0, to

@@ -194,8 +194,8 @@ _DETAIL = (
 
 
 def detail_json(record: TableRecord) -> dict[str, Any]:
-    """Returns, as a JSON object, the fields that have no column in the control table. A request is not among them,
-    because it has its own row."""
+    """Returns, as a JSON object, the fields that have no column in the control table. The request is left out, because
+    it has its own row."""
     unchanged = TableRecord("", "", "", "")
     values = {
         name: value

@@ -407,8 +407,8 @@ def unsure(record: TableRecord) -> TableRecord:
 
 
 def left_out(record: TableRecord, lsn: int) -> TableRecord:
-    """Returns the record of a table that the consumer's `include` and `exclude` leave out after the entry `lsn`. From
-    there on, the table's rows do not change."""
+    """Returns the record of a table that the consumer's `include` and `exclude` leave out after the entry `lsn`. After
+    this entry, the mirror does not change the table's rows."""
     if isinstance(record.state, LeftOut) and record.request is None:
         return record
     # A new `since` must not be smaller: after a crash, entries from before the record was written are read again.

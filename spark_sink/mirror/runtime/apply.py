@@ -168,8 +168,8 @@ class Applier:
                 look_at = 0.0
 
     def _take(self, timeout_s: float) -> bool:
-        """Handle the events that were added; if there are none, wait for one. Returns True if the log may have
-        grown."""
+        """Handle the events that were added since the last call; if no event was added, wait for an event. Returns True
+        if the log may have grown."""
         woken = False
         # The next call handles the events that are added during this loop, because `_loop` must check the log, too.
         for _ in range(max(1, self._inbox.qsize())):

@@ -25,7 +25,7 @@ class BusyFolders:
     @contextmanager
     def using(self, folders: Collection[str]) -> Iterator[None]:
         """Waits until no other thread uses one of the folders. Until the end of the `with` block, no other thread can
-        use them."""
+        use these folders."""
         wanted = set(folders)
         with self._changed:
             self._changed.wait_for(lambda: not wanted & (self._alone | self._shared.keys()))

@@ -148,7 +148,7 @@ class SparkCatalog:
 
 
 class Catalog(Protocol):
-    """The methods of a catalog that `CatalogEntries` calls; `SparkCatalog` and `IcebergCatalog` have them.
+    """The methods of a catalog that `CatalogEntries` calls. `SparkCatalog` and `IcebergCatalog` have these methods.
     `moves_wait`: True if no folder may move during a call of the catalog."""
 
     @property

@@ -31,9 +31,9 @@ def stages_of(stages: str) -> list[ClaimedStage]:
 
 
 class Claims:
-    """The claims of one job. Threads may share them. `control`: the control table. All stages of the job share this
-    `ControlTable` object, because the object has to read the whole table again after another object has written to the
-    table."""
+    """The claims of one job. Threads may share this object. `control`: the control table. All stages of the job share
+    this `ControlTable` object, because the object has to read the whole table again after another object has written to
+    the table."""
 
     def __init__(
         self, control: ControlTable, consumers: Sequence[str], stages: Iterable[ClaimedStage]

@@ -300,8 +300,8 @@ def _texts(labels: Sequence[str]) -> str:
 
 
 def text_literal(text: str) -> str:
-    """Returns a text as a literal of Spark SQL. Doubles the braces in it, because `str.format` later replaces
-    `COLUMN`."""
+    """Returns a text as a literal of Spark SQL. Doubles the braces of the text, because `str.format` later replaces
+    `COLUMN` in the literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return "'" + escaped.replace("{", "{{").replace("}", "}}") + "'"
 

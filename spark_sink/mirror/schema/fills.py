@@ -193,7 +193,7 @@ def _bits(default: Literal | None, column: Column) -> bytes:
 
 def _year(default: Literal | None) -> int:
     """Returns a year of four digits, or 0. A server converts two digits, even if they are text with leading zeros, to a
-    year from 1970 to 2069; this function does not handle them."""
+    year from 1970 to 2069; this function does not handle years of two digits."""
     if default is None:
         return 0
     if default.kind in (LiteralKind.NUMBER, LiteralKind.TEXT) and _YEAR.fullmatch(default.text):

@@ -176,8 +176,8 @@ class MirroredTable:
         return delta_log.table_properties(spark, self.path).get(TABLE_ID_PROPERTY, "")
 
     def size_bytes(self, spark: SparkSession) -> int:
-        """Returns the size of the table's files, as the last commit recorded it; -1 if that commit did not record it, 0
-        if there is no table."""
+        """Returns the size of the table's files, as the last commit recorded it; -1 if the last commit did not record
+        the size, 0 if there is no table."""
         return delta_log.table_size(spark, self.path)[0]
 
     def is_empty(self, spark: SparkSession) -> bool:

@@ -111,8 +111,8 @@ class Quarantine:
     def add(
         self, spark: SparkSession, record: TableRecord, found: pa.Table, copy_id: str = ""
     ) -> None:
-        """Add invalid values of a table. `found`: of the schema `found_schema`; `copy_id`: the copy that has read them,
-        "" for values of the log."""
+        """Add invalid values of a table. `found`: of the schema `found_schema`; `copy_id`: the copy that has read these
+        values, "" for values of the log."""
         import pyarrow as pa  # noqa: PLC0415
 
         about = {

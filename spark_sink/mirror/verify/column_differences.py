@@ -39,10 +39,10 @@ def column_differences(server: StructType, mirror: StructType) -> str:
 
 
 def signature_differences(server: Signature, mirror: Signature) -> str:
-    """Returns a text that lists all differences between the columns of the server's table and those that the mirror
-    knows of it: names, order, the types of mirrored values, NULL, and the key; "" if there are none.
+    """Returns a text that lists all differences between the columns that the server shows for the table and the columns
+    that the mirror's record has: names, order, the types of mirrored values, NULL, and the key; "" if nothing differs.
 
-    The columns of a Delta table do not show all of this: each of them may be NULL.
+    The columns of a Delta table do not suffice for this comparison: in Delta, each column may be NULL.
     """
     ours = {column.name.lower(): column for column in server.columns}
     theirs = {column.name.lower(): column for column in mirror.columns}

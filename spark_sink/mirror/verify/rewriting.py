@@ -18,8 +18,8 @@ def rewriting_lines(
     expected: pa.Table, present: pa.Table, key: Sequence[int], *, marks: bool
 ) -> pa.Table:
     """Returns lines for `MirroredTable.rewrite`. `expected`: the rows that the mirrored table has to have for some
-    keys; `present`: the rows that it has for these keys now; both have the same columns. `key`: indices of the key
-    columns; `marks`: True if a row that is not expected is marked as deleted."""
+    keys; `present`: the rows that the table has for these keys now. `expected` and `present` have the same columns.
+    `key`: indices of the key columns; `marks`: True if a row that is not expected is marked as deleted."""
     ours, theirs = _hashed(expected, key), _hashed(present, key)
     differing = ours.differing(theirs)
     kept, counts = np.unique(theirs.keys, return_counts=True)

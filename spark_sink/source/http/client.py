@@ -276,8 +276,8 @@ class ConsumerClient:
         return self._position(self._object("POST", "ack", body), "acknowledged")
 
     def table(self, name: str) -> dict[str, Any]:
-        """Returns columns and key of the table `database.table`. The daemon reads them from the server's
-        information_schema."""
+        """Returns columns and key of the table `database.table`. The daemon reads the columns and the key from the
+        server's information_schema."""
         return self._object("GET", f"tables/{quote(name, safe='')}", None)
 
     def declare(self, declares: DeclareOptions) -> None:

@@ -75,8 +75,8 @@ class _Idle(NamedTuple):
 
 
 class ConnectionPool:
-    """The idle connections of a process. The answer to the last request on each of them was read completely.
-    Thread-safe. A forked process begins with an empty pool.
+    """The idle connections of a process. The answer to the last request on each of these connections was read
+    completely. Thread-safe. A forked process begins with an empty pool.
 
     Tests replace `clock` (seconds, monotonic).
     """
@@ -90,8 +90,8 @@ class ConnectionPool:
     def take(
         self, endpoint: DaemonEndpoint, address: ApiAddress
     ) -> http.client.HTTPConnection | None:
-        """Removes an idle connection from the pool and returns it; None if there is none. Skips connections that the
-        daemon is known to have closed."""
+        """Removes an idle connection from the pool and returns it; returns None if no connection is idle. Skips
+        connections that the daemon is known to have closed."""
         key = _Key.of(endpoint, address)
         with self._lock:
             self._close_all(lambda idle: self._clock() - idle.since > IDLE_MAX_S)

@@ -288,7 +288,7 @@ class HistoryTask(Task):
 
     def _compare(self, lsn: int, at: datetime | None, *, begins: bool = False) -> None:
         """Make the current versions equal to the rows that the table had at `lsn`. `at`: the commit time of the entry
-        `lsn`, None if not known; `begins`: True if the history begins with them."""
+        `lsn`, None if not known; `begins`: True if the history begins with these versions."""
         if not self._named():
             return
         mirrored = self.state.find(self.name, lsn + 1)

@@ -231,8 +231,8 @@ class RenameTask(TableTask):
 
     def _require_rows(self, tables: dict[TableName, TableRecord]) -> None:
         """Replace, in `tables`, the records of the tables whose rows an earlier attempt at this statement has deleted.
-        The attempt has deleted them because the settings left out the table's new name. The job then ended before it
-        wrote the records, and the settings were changed."""
+        The attempt has deleted the rows because the settings left out the table's new name. The job then ended before
+        it wrote the records, and the settings were changed."""
         altered = {
             n for e in self.barrier.effects if not isinstance(e, RenameTables) for n in e.tables
         }
