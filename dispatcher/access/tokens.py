@@ -25,7 +25,9 @@ class Scope(StrEnum):
     ACKNOWLEDGE = "acknowledge"  # sessions that fence others, acknowledgements
     ADMINISTER = "administer"  # forget, seek, pause and resume
     METRICS = "metrics"  # GET /metrics, which shows all consumers and connections
-    DECLARE = "declare"  # declares consumers, and removes those that it has declared
+    DECLARE = (
+        "declare"  # the token may declare consumers, and remove the consumers that it has declared
+    )
 
 
 Owners = Callable[[], Mapping[str, str] | None]

@@ -186,7 +186,7 @@ def call(
         else:
             choice.answered()
             return answer
-        if not another:  # with several addresses, the fault contains each of them
+        if not another:  # with several addresses, the text of the fault contains all addresses
             raise choice.fault() if choice.has_several else _at(url, choice.fault())
 
 

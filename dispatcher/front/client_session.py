@@ -40,9 +40,7 @@ from dispatcher.settings.front import FrontSettings
 
 COMMAND_BYTES_MAX = 1 << 20
 QUESTION_BYTES_MAX = 32 << 10
-_SLICE_ROWS = (
-    256  # how many rows of an answer the front computes, or encodes, before it counts them
-)
+_SLICE_ROWS = 256  # how many rows of an answer the front computes, or encodes, before it counts these rows as work
 IDLE_S = 8 * 3600.0
 """How long a client may send no command before the front disconnects it, like MySQL's `wait_timeout`."""
 _STATISTICS = b"binlog-dispatcher"

@@ -100,7 +100,7 @@ _BY_NUMBER: dict[int, tuple[ErrorKind, str | None]] = {
     1143: (ErrorKind.GRANT_MISSING, None),
     1227: (ErrorKind.GRANT_MISSING, None),
     # replication
-    29: (ErrorKind.SERVER_LOG, _DAMAGED),  # MariaDB: a file is not there
+    29: (ErrorKind.SERVER_LOG, _DAMAGED),  # MariaDB: a file of the log is missing
     1372: (ErrorKind.HISTORY_DIFFERS, None),  # no such position in the log
     1373: (ErrorKind.POSITION_PURGED, None),  # unknown log file
     1381: (ErrorKind.SERVER_SETTING, "start the server with --log-bin"),  # log_bin=OFF

@@ -95,7 +95,7 @@ class ServerFacts:
     offset: int
     expire_seconds: (
         int | None
-    )  # None: never purged by age, or the service does not show it to the account
+    )  # None: never purged by age, or the service does not show the time to the account
     lower_case_table_names: int
     # log_slave_updates: the log also holds what the server has replicated from other servers
     logs_replicated: bool = False

@@ -389,7 +389,7 @@ class ConsumerSessions:
             session = await self._started(name)
             async with session.acknowledging:
                 if self._sessions.get(name) is not session or not session.consumer.started:
-                    continue  # another session object has replaced it
+                    continue  # another object has replaced this session
                 session.check_number(number)
                 # The server has purged the data before a gap, so an acknowledgement of this data changes nothing.
                 if not session.before_gap(position):

@@ -72,7 +72,9 @@ class Declarations:
         self._make_decls = make_decls
         self._make_server = make_server
         self._clock = clock
-        self._declared: dict[str, Declaration] | None = None  # None until `apply` has loaded them
+        self._declared: dict[str, Declaration] | None = (
+            None  # None until `apply` has loaded the declarations
+        )
         self._settings: Settings | None = None
         self._look_ups: dict[str, LookUps] = {}
         self._lock = asyncio.Lock()  # one change at a time, of settings or of declarations
@@ -127,7 +129,9 @@ class Declarations:
             existing = admit(wanted, self._all, settings)
             if existing is not None:
                 if existing.name not in self._clients.sessions.names():
-                    await self._run()  # the consumer was stored, but could not run then
+                    await (
+                        self._run()
+                    )  # an earlier call has stored the consumer, but could not run it
                 return existing, False
             declared = {**self._all, wanted.name: wanted}
             decls = self._make_decls(with_declared(settings, declared.values()).settings)

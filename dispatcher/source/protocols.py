@@ -105,7 +105,7 @@ class SchemaServer(Protocol):
         """
 
 
-SURVEY = 0  # the number that stands for surveys; every other number is that of a dispatcher
+SURVEY = 0  # this number stands for surveys; every other number is the number of a dispatcher
 
 
 class Source(Protocol):

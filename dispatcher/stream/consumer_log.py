@@ -229,7 +229,7 @@ class ConsumerLog:
         is room. `place`: the value that the kernel writes into the row `TX` of these columns, in place of the index in
         the batch."""
         cs = self._cs
-        self._columns = columns  # the kernel has its address
+        self._columns = columns  # keep the array alive, because the kernel has its address
         cs[k.KEEP_AT], cs[k.KEEP_ROOM] = columns.ctypes.data, columns.shape[1]
         cs[k.KEPT], cs[k.KEEP_PLACE] = count, place
 
@@ -290,7 +290,7 @@ class ConsumerLog:
                 self._rows_at, cs[k.LAST_ROWS] = base + int(cs[k.LAST_ROWS]), k.EARLIER
             if self._segments[-1].spilled:
                 release_pages(self._segments[-1].bytes)
-            if self._end == base:  # nothing was written into it
+            if self._end == base:  # nothing was written into the segment
                 self._forget(self._segments.pop())
         size = min(max(size, self.SEGMENT_MIN), self._segment_max)
         if self._allocate and self._is_large(begin, max(size, need)):

@@ -55,7 +55,7 @@ CUT_FROM = 14  # at and after this offset, the open transaction may be cut befor
 BEGINNING_END = 15  # end of the open transaction's record, GTID and BEGIN
 MAPS = 16  # beginning of the table maps in force
 MAPS_END = 17
-MAPS_EVENT = 18  # index of the first of these table maps, -1 = there are none
+MAPS_EVENT = 18  # index of the first of these table maps, -1 = no table map
 IN_HEAD = 19  # with CUT: 1 if a statement's head follows
 ROOM_AT = 20  # address of the segment in use
 ROOM = 21  # how many bytes of that segment may be written

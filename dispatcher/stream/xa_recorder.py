@@ -109,7 +109,7 @@ class XaRecorder:
         self._builder.record_listed()
         if self.store is not None:
             rows = recording.rows()
-            if rows is None:  # `_overflow` adds its fault to the recording, too
+            if rows is None:  # `_overflow` adds the fault to the recording
                 self._overflow(self.store, recording, str(prepare), out)
             self.store.keep(str(prepare.xid), recording.at, rows, tuple(recording.faults))
         self._builder.end_transaction()

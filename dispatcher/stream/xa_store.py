@@ -130,7 +130,9 @@ class XaStore:
                 if known.rows is not None or rows is None:
                     return
                 end = known.end
-                self._drop(known)  # it was kept without rows, and now there is room for the rows
+                self._drop(
+                    known
+                )  # the entry was kept without rows, and now there is room for the rows
             elif _elsewhere(known.at, at):
                 self._drop(known)
             elif known.end is None and _before(known.at, at):

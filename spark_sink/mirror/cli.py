@@ -299,7 +299,7 @@ def _local_lines(
             return None
         try:
             return table_lines(facts, patterns, settings.interval_s)
-        except (OSError, ValueError):  # Delta's own reader reads it, or says what is damaged
+        except (OSError, ValueError):  # Delta's own reader reads the log, or says what is damaged
             return None
 
 

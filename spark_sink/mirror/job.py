@@ -224,7 +224,7 @@ class Job:
                 thread.join(APPLIER_STOP_S)
                 if thread.is_alive():
                     log.warning("a step is still running; it is repeated at the next start")
-            if watcher is not None:  # it reads the control table, for which it needs Spark
+            if watcher is not None:  # the watcher needs Spark to read the control table
                 watcher.join(WATCHER_STOP_S)
         return max(failed, self._applied or 0, self._watched_code)
 

@@ -252,7 +252,7 @@ def test_a_value_that_is_added_twice_is_noticed(monkeypatch: pytest.MonkeyPatch)
         stage.decided.keeps = True
         until_begun(stage, work)
         if work == "CopyTable":
-            made(stage, "work CopyTable")  # its next chunk has the invalid value
+            made(stage, "work CopyTable")  # the next chunk of the copy has the invalid value
         with pytest.raises(AssertionError, match="2 times"):
             made(stage, "kill", "start", "works")
 

@@ -71,7 +71,7 @@ class ConnectionRules:
     def is_read_soon(self, dispatcher: Dispatcher) -> None:
         is_full = any(_is_full(consumer) for consumer in dispatcher.attached)
         if dispatcher.gate.awaits_poll and not is_full:
-            return  # it waits for an answer of the server
+            return  # the dispatcher waits for an answer of the server
         paused_s = self._world.now - dispatcher.paused_since
         assert paused_s < PAUSE_MAX_S, f"{dispatcher.number} was not read for {paused_s} s"
 

@@ -103,7 +103,9 @@ class ConsumerRules:
             fails = consumer.spec.on_purged is OnPurged.FAIL or place is None
             return fails and any(lost_to_purge(server, place) for server in world.servers)
         if error.kind is ErrorKind.HISTORY_DIFFERS and place is not None:
-            view = self._observed.view  # the server's answer may be older than its present log
+            view = (
+                self._observed.view
+            )  # this answer of the server may be older than the present log
             earlier = [str(view.written)] if view and world.scenario.mode.by_gtid else []
             executed = [server.stop.executed for server in world.servers] + earlier
             return any(_lacks(each, place) for each in executed) and self._waited_for_replica(

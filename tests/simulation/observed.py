@@ -37,15 +37,17 @@ class Observed:
     dispatcher: int | None = None
     attached: int = 0
     full: bool = False
-    closed: bool = False  # True if backpressure has closed its dispatcher
+    closed: bool = False  # True if backpressure has closed the consumer's dispatcher
     detaches: int = 0
     gaps: int = 0
-    holds_up: bool = False  # True if others wait only for this consumer
+    holds_up: bool = (
+        False  # True if the other consumers of its dispatcher wait only for this consumer
+    )
     is_waited_for: bool = False
     held_up_s: float = 0.0
     most_s: float = 0.0  # the consumer's largest wait budget
     left_s: float = 0.0
-    waits_s: float = 0.0  # how long others have been waiting for this consumer
+    waits_s: float = 0.0  # how long other consumers have been waiting for this consumer
     detached_at: list[float] = field(default_factory=list)
     barred_until: float = 0.0
     wants_room: bool = False  # True if the consumer was detached, and has not attached again

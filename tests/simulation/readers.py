@@ -65,7 +65,7 @@ class ReadWorld(PlayedWorld):
             self.acknowledge(name, after)
             return True
         if self.readers[name].history is not self.history:
-            return False  # the failed consumer's error says that the log is another one
+            return False  # the failed consumer's error says that the log has another history
         before = self.rules.seeks.standing()
         undo = self.rules.seeks.begins(name, after)
         try:

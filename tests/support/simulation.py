@@ -448,7 +448,7 @@ class World:
         _, queue, reader = ready
         after = reader.position
         if ack if ack is not None else self.rng.random() < 0.3:
-            self.acknowledge(name, after)  # a poll also acknowledges
+            self.acknowledge(name, after)  # a poll also acknowledges `after`
         if bytes_max is None:
             bytes_max = self.rng.choice((1, 500, 5000, 1 << 20))
         self.deliver(queue, reader, bytes_max)

@@ -158,7 +158,10 @@ class StatusFeed:
         return _Snapshot(number, made_at, time_s, rows, connections)
 
     def _text(self, snapshot: _Snapshot, token: Token) -> bytes:
-        key = token.consumers, token.name  # a token also sees the consumers that it has declared
+        key = (
+            token.consumers,
+            token.name,
+        )  # the name: a token also sees the consumers that it has declared
         text = snapshot.texts.get(key)
         if text is None:
             rows = ",".join(row for name, row in snapshot.rows if token.may_see(name))

@@ -59,7 +59,7 @@ class Router:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         (node, values), method = self._find(scope["path"]), scope["method"]
         methods = node.methods
-        if method == "HEAD":  # load balancers and monitoring systems send it
+        if method == "HEAD":  # load balancers and monitoring systems send HEAD
             method, send = "GET", _without_body(send)
         route = methods.get(method)
         scope["route"] = route or next(iter(methods.values()), None)

@@ -333,7 +333,7 @@ class BoundedProtocol(HttpToolsProtocol):
         silent = self._phase is _HEAD and not self._received
         answered = cycle is None or cycle.response_complete
         if silent or (self._phase is _BODY and answered):
-            self._close()  # there is nothing to answer
+            self._close()  # no request waits for an answer
             return
         if cycle is not None and not answered:
             cycle.disconnected = True

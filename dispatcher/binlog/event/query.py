@@ -186,7 +186,9 @@ def _alter_phase(cursor: ByteCursor) -> AlterPhase:
 
 def _skip(cursor: ByteCursor, code: int) -> bool:
     """Skip a variable that is not needed and has no fixed size. False if the code is unknown."""
-    if code == 2:  # Q_CATALOG of 5.0.0 to 5.0.3: it ends in a zero byte, unless it is empty
+    if (
+        code == 2
+    ):  # Q_CATALOG of 5.0.0 to 5.0.3: the name ends in a zero byte, unless the name is empty
         size = cursor.number(1)
         cursor.read(size + 1 if size else 0)
     elif code == 6:  # the catalog

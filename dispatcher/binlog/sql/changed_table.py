@@ -29,7 +29,7 @@ HEADS = (
 )
 
 _HEADS = Forms(Form(text, COMMON) for text in HEADS)
-_AFTER_DELETE = ("WHERE", "ORDER", "LIMIT")  # `,` and USING make it a DELETE of several tables
+_AFTER_DELETE = ("WHERE", "ORDER", "LIMIT")  # after `,` or USING the DELETE has several tables
 
 # The tables that servers and Amazon RDS make in the database `mysql`. Servers refuse triggers in `mysql`. They accept
 # views and MERGE tables there, so a table that somebody else made is not listed.

@@ -18,7 +18,7 @@ class LiteralKind(StrEnum):
     NUMBER = "number"  # 1, -1.50, 1e3
     TEXT = "text"  # 'a'
     BYTES = "bytes"  # x'00', 0x00, b'01': a text of hexadecimal digits
-    OTHER = "other"  # N'a', _utf8mb4'a', DATE'2024-01-01': the parser does not return its value
+    OTHER = "other"  # N'a', _utf8mb4'a', DATE'2024-01-01': the parser does not return the value of such a constant
 
 
 @dataclass(frozen=True, slots=True)

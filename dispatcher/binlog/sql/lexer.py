@@ -165,7 +165,7 @@ def end_of_unmarked_text(query: str, at: int, sql_mode: int) -> int:
     comment, an unclosed quote, or the end of the statement."""
     pattern = _unmarked_text(bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES))
     match = pattern.match(query, at)
-    assert match is not None  # it also matches ""
+    assert match is not None  # the pattern also matches ""
     return match.end()
 
 
@@ -232,7 +232,7 @@ class SqlTokens:
         self.default_database = folded_name(
             statement.database, statement.facts.lower_case_table_names
         )
-        self.altered: Name | None = None  # the table whose columns may be qualified by its name
+        self.altered: Name | None = None  # the table whose name may stand before a column
         self.facts = statement.facts
         modes = bool(sql_mode & ANSI_QUOTES), bool(sql_mode & NO_BACKSLASH_ESCAPES)
         self._lexicon, self._clauses = _lexicon(*modes), _clause_lexicon(*modes)

@@ -54,7 +54,7 @@ class OptionalMetadata:
     charsets: dict[int, int] = field(default_factory=dict)
     labels: dict[int, list[bytes]] = field(default_factory=dict)
     hidden: set[int] = field(default_factory=set)
-    kind: tuple[TableKind, int] | None = None  # None if the event does not show it
+    kind: tuple[TableKind, int] | None = None  # None if the event does not show the kind
     unknown: str = ""  # why the definition is unknown
 
     def read(self, code: int, cursor: ByteCursor) -> None:  # noqa: C901, PLR0912 - one branch per field

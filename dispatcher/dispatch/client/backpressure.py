@@ -61,7 +61,7 @@ class Backpressure:
             self._wait_for(consumer, now)
             if consumer.delivery_paused or consumer.wait_budget.exhausted(now):
                 effects += _detach(consumer, dispatcher, now)
-        if len(dispatcher.attached) == 1:  # no other consumer waits for it
+        if len(dispatcher.attached) == 1:  # no other consumer waits for this one
             dispatcher.attached[0].wait_budget.end(now)
         return effects + self._pause_or_resume(
             dispatcher, _full(dispatcher) if blocking else [], now

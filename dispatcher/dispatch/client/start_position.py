@@ -130,7 +130,7 @@ def _restore(consumer: Consumer, stored: Progress, view: ServerView) -> Executed
     acknowledged = history_check.stored_position(view.mode, stored.acknowledged)
     created, anchored = abs(stored.created), stored.created > 0
     created = created or view.created.get(covered.file, 0)
-    if server != view.server:  # this server has other files
+    if server != view.server:  # the stored file belongs to the log of another server
         covered, acknowledged, created = without_file(covered), without_file(acknowledged), 0
         anchored = False
     queue.reset(view.server, view.mode, stored.covered.epoch, covered, created, anchored=anchored)

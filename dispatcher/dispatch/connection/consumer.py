@@ -39,7 +39,7 @@ class Consumer:
         self.unknown_tables: set[str] = set()
         # The newest fault, even if it did not fail the consumer.
         self.error: BinlogError | None = None
-        self.warnings: tuple[str, ...] = ()  # warnings about its subscription
+        self.warnings: tuple[str, ...] = ()  # warnings about the consumer's subscription
         # The server's databases with which the subscription was compared last.
         self.compared_with: frozenset[str] | None = None
         # True if an administrator has paused the delivery. While it is paused, no reader makes room in the queue.

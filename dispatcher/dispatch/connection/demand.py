@@ -19,7 +19,7 @@ _NO_ROUTES: U8 = np.zeros(0, dtype=np.uint8)
 @dataclass(slots=True)
 class _ConsumerDemand:
     consumer: Consumer
-    in_sync: bool  # its queue has the same position as the dispatcher
+    in_sync: bool  # True if the consumer's queue ends at the dispatcher's position
     route_mask: U8  # one byte per route
     already_executed: U8 | None  # one byte per transaction, 1 = already in the queue; None: all 0
 

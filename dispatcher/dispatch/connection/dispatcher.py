@@ -56,7 +56,7 @@ class Phase(StrEnum):
     STREAMING = "streaming"
     PAUSED = "paused"  # the connection is open but not read
     BACKPRESSURE_CLOSED = "closed until there is room"
-    ENDED = "ended"  # the whole log was read, and it does not grow
+    ENDED = "ended"  # the dispatcher has read the whole log, which does not grow
 
 
 class Dispatcher:

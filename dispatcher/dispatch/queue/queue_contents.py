@@ -102,7 +102,9 @@ class QueueContents:
         # which can make the queue a little larger than it was before.
         self.needed_seq = 0
         self.files = QueueFiles()
-        self.transactions = self.events = 0  # numbers of those that are queued but not acknowledged
+        self.transactions = self.events = (
+            0  # numbers of transactions and events that are queued and not acknowledged
+        )
         self.pushed_transactions = self.pushed_bytes = 0  # totals since the start
         self.newest_commit_us = 0  # commit time of the last pushed transaction
         # A segment has at most an eighth of the queue's size, so that acknowledged segments are soon freed.

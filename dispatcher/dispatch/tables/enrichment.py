@@ -155,7 +155,7 @@ class Enrichment:
         self._complete_from: LogPosition | None = None
         self._statements_ahead: list[
             AlteringStatement
-        ] = []  # found by reading ahead, because the stream may skip them
+        ] = []  # statements that the stream may skip, found by reading ahead
 
     # -- a stream --------------------------------------------------------------------------------------------
 

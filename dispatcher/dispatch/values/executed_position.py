@@ -165,7 +165,7 @@ class BatchGtids:
     source: NDArray[np.int32]
     gno: NDArray[np.int64]
     end: NDArray[np.int64]
-    ended: NDArray[np.bool_]  # per transaction: True if it is neither open nor aborted
+    ended: NDArray[np.bool_]  # per transaction: True if the transaction is neither open nor aborted
     count: int  # number of transactions that have ended
     runs: GtidRunList
     # True if all ended transactions form one run that begins with the batch's first transaction.

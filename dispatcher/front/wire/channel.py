@@ -183,7 +183,9 @@ class Channel(asyncio.BufferedProtocol):
         size = int.from_bytes(self._header[:3], "little")
         sequence = self._header[3]
         expected = 0 if self._begins and not self._earlier else self._sequence
-        self._sequence = (sequence + 1) & 0xFF  # also used by an error that refuses this packet
+        self._sequence = (
+            sequence + 1
+        ) & 0xFF  # an error that refuses this packet has this number, too
         if sequence != expected:
             self._fail(out_of_order())
         elif size + PACKET_BYTES_MAX * len(self._earlier) > self._bytes_max:

@@ -20,7 +20,7 @@ NONCE_BYTES = 20
 SHA2, NATIVE = "caching_sha2_password", "mysql_native_password"
 
 _SSL_REQUEST_BYTES = 32
-_COLLATION = 45  # utf8mb4_general_ci: every client knows it
+_COLLATION = 45  # utf8mb4_general_ci, a collation that every client knows
 _OFFERED = (
     Capability.LONG_PASSWORD
     | Capability.FOUND_ROWS

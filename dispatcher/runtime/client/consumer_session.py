@@ -39,7 +39,7 @@ class ConsumerSession:
 
     runner: ClientRunner
     consumer: Consumer
-    number: int  # the number of the newest session, 0: there was none
+    number: int  # the number of the newest session, 0 if the consumer has had no session
     marker_s: float
     moved: int = 0  # the session number of the newest move by an administrator
     offered: OfferedRange | None = None  # the range in the newest answer to a poll

@@ -49,7 +49,7 @@ class Rates:
     def __init__(self) -> None:
         self._samples: dict[
             int, _Sample
-        ] = {}  # by id of the object; the sample keeps it alive, so that no other object gets its id
+        ] = {}  # by id of the object; the sample refers to the object, so that no other object gets this id
 
     def latest(self, counted: Counted) -> Rate:
         """The rate at the last sample, 0 if there was none."""

@@ -279,7 +279,7 @@ class Folder:
             cached = self._scanned[2]
         try:
             if cached and cached.file != name:
-                return cached  # the file ends in a ROTATE, so nothing is added to it
+                return cached  # the file ends in a ROTATE, so the file does not grow
             if cached and cached.offset <= (self.path / name).stat().st_size:
                 tip = self.scan(name, head, cached.offset, cached.gtids)
             else:

@@ -61,7 +61,7 @@ class FilesSource:
 
     @property
     def lower_case_table_names(self) -> int | None:
-        return 0  # files do not show it
+        return 0  # files do not show the setting
 
     def next_host(self, dispatcher: int) -> None:
         """Do nothing: there is only one folder."""

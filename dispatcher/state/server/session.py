@@ -187,7 +187,9 @@ class DatabaseSession:
         self._interrupted = True
         connection = self._connection
         if connection is not None:
-            with contextlib.suppress(OSError, AttributeError):  # another thread has closed it
+            with contextlib.suppress(
+                OSError, AttributeError
+            ):  # another thread has closed the connection
                 connection._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]  # noqa: SLF001
 
     def close(self) -> None:

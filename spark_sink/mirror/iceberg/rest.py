@@ -17,7 +17,7 @@ class TimedRestCatalog(RestCatalog):
     def _create_session(self) -> Session:
         session = super()._create_session()
         for prefix, adapter in list(session.adapters.items()):
-            if type(adapter) is HTTPAdapter:  # others sign requests
+            if type(adapter) is HTTPAdapter:  # other adapters sign requests
                 session.mount(prefix, _TimedAdapter())
         return session
 

@@ -52,5 +52,5 @@ def move_files(files: StoredFiles, old: str, new: str) -> None:
 def _move_file(files: StoredFiles, old: str, new: str, name: str) -> None:
     if not files.exists(f"{old}/{name}"):
         return  # another process moves the same folder, and has moved this file
-    files.delete(f"{new}/{name}")  # an earlier attempt may have copied it
+    files.delete(f"{new}/{name}")  # an earlier attempt may have copied this file
     files.rename(f"{old}/{name}", f"{new}/{name}")

@@ -73,7 +73,7 @@ class StageState(StrEnum):
 
     STARTING = "starting"
     RUNNING = "running"
-    WAITING = "waiting"  # until its query is started again
+    WAITING = "waiting"  # the stage waits until its query is started again
     DONE = "done"  # with available_now: everything is in the log
     FAILED = "failed"
 

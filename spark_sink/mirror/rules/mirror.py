@@ -305,7 +305,7 @@ class Mirror:
     def _after_request(self, record: TableRecord) -> TableRecord:
         named = (other for other in self.state.tables() if other.name == record.name)
         if record.is_dropped and not all(other.is_dropped for other in named):
-            return handled(record)  # another table has its name now
+            return handled(record)  # another table has the name of this record now
         if record.is_dropped and self.state.options.excluded(record.name):
             return handled(record)
         return after_request(record)

@@ -34,10 +34,10 @@ NO_NAMES: Mapping[TableName, float] = MappingProxyType({})
 class WaitReason(StrEnum):
     """Why the next step of a table does not begin."""
 
-    FAILING = "failing"  # it has failed, and is repeated after a pause
+    FAILING = "failing"  # the table's step has failed, and is repeated after a pause
     INTERVAL = "interval"  # the policy wants a pause between two steps
     RENAME = "rename"  # the next entry is a RENAME, which waits for another table
-    STEP = "step"  # it runs, or it is one of the next steps
+    STEP = "step"  # the table's step runs, or is one of the next steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,7 +221,7 @@ def _altered(
         return Transition(replace(done, signature=""), recopy=effect.copy_reason)
     known = record.generated
     if known is None and record.word is TableState.PARTIAL:
-        known = ()  # it is not known that the table equals the server's
+        known = ()  # the table may differ from the server's table
     before, dates = Signature.from_json(record.signature), now.invalid_dates
     change = change_of(before, effect, dates, known, now.policy.omitted, now.policy.rules)
     if isinstance(change, Recopy):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, timedelta
 
-SMALL_FILES_MAX = 32  # if a table has more files than this, and they are small, it is compacted
+SMALL_FILES_MAX = 32  # a table is compacted if it has more files than this, and the files are small
 SMALL_FILE_BYTES = 16 << 20
 
 

@@ -55,7 +55,7 @@ class InvalidValue(StrEnum):
     column's character set."""
 
     STOP = "stop"  # the table stops
-    NULL = "null"  # the mirrored row has NULL in its place
+    NULL = "null"  # the mirrored row has NULL in place of the invalid value
     QUARANTINE = "quarantine"  # as NULL; and the value's bytes are written to the quarantine
 
 

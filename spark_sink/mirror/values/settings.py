@@ -720,5 +720,5 @@ def load_mirror_settings(
     tree = read_sources(paths, overrides or {}, given, prefix=ENVIRONMENT)
     settings = read_section(tree, (), MirrorSettings, tree.values)
     raise_findings(tree)
-    assert settings is not None  # otherwise there are findings
+    assert settings is not None  # without settings, `findings` is not empty
     return settings

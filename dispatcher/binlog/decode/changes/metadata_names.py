@@ -9,7 +9,7 @@ class Metadata(StrEnum):
     """The columns by their names."""
 
     SERVER_ID = "server_id"  # the id of the server on which the transaction was committed first
-    QUERY = "query"  # the statement, if the server logs it
+    QUERY = "query"  # the text of the statement, if the log contains the text
     KEY = "key"  # the primary key's columns; for an update or delete the values before the change
     CHANGED = "changed"  # names of the columns that an update changed
     TRANSACTION_ROWS = "transaction_rows"  # count of the transaction's selected rows and statements

@@ -150,7 +150,7 @@ class CopyTask(Task):
             self.failures, self._copied = 0, None
             now = self.record
             if not answer.complete or now.state != copying:
-                return  # the copy was stopped, or a statement has made it begin again
+                return  # the copy was stopped, or has to begin again because of a statement
             after = Copied(copying.begin, answer.executed, answer.exact)
             columns = replace(now, signature=answer.signature, generated=answer.generated)
             self.state.save(replace(columns, state=after), why="its rows are copied")

@@ -58,7 +58,7 @@ from spark_sink.mirror.schema.statements import (
 from spark_sink.mirror.values.entries import append_of, last_lsn
 from spark_sink.mirror.values.names import TableName
 
-STEP_BYTES_MAX = 4 << 20  # bytes of the log in one step; the driver decodes them
+STEP_BYTES_MAX = 4 << 20  # bytes of the log in one step, which the driver decodes
 NEWEST = (1 << 62) - 1  # larger than every lsn
 
 

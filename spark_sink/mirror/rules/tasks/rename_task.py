@@ -104,7 +104,9 @@ class RenameTask(TableTask):
         if changed:
             state.save(*changed, why=f"renamed at lsn {lsn}")
             for record in changed:
-                state.doubt(record.table_id)  # its place has changed, or belongs to another table
+                state.doubt(
+                    record.table_id
+                )  # the table's place has changed, or belongs to another table
         if not any(any(lsn == former.until for former in record.names) for record in changed):
             self._finish()
 

@@ -75,7 +75,9 @@ class ReplayTask(TableTask):
         self._pass_to = (
             -1
         )  # the lsn up to which the task reads the log before it looks for later entries
-        self._taken = ""  # the folder for which this table waits, because another table has it
+        self._taken = (
+            ""  # the folder for which this table waits, because another table has this folder
+        )
 
     @property
     def record(self) -> TableRecord:
