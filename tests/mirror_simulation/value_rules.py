@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from spark_sink.mirror.rules.effects import CommitRows
-from spark_sink.mirror.rules.states import Live, TableState
+from spark_sink.mirror.rules.states import LeftOut, Live, TableState
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import InvalidValue
@@ -98,8 +98,14 @@ class ValueRules:
         """Check the state after everything is applied."""
         for table in self._lake.folders.values():
             record = self._control.records.get(table.owner)
-            # A table that was stopped when it got a name with masks is copied at its next change.
-            if record is None or (self._lake.values.is_current(record) and not record.history):
+            # A table that was stopped when it got a name with masks is copied at its next change, and a table that
+            # the settings leave out keeps its rows.
+            may_show = record is not None and (
+                record.history
+                or isinstance(record.state, LeftOut)
+                or not self._lake.values.is_current(record)
+            )
+            if not may_show:
                 self.shows(table, ("", "") if record is None else record.name)
         held = Counter(self._lake.quarantine.rows)
         for row, n in held.items():
