@@ -96,17 +96,13 @@ class ValueRules:
 
     def at_rest(self) -> None:
         """Check the state after everything is applied."""
-        for table in self._lake.folders.values():
-            record = self._control.records.get(table.owner)
-            # A table that was stopped when it got a name with masks is copied at its next change, and a table that
-            # the settings leave out keeps its rows.
-            may_show = record is not None and (
-                record.history
-                or isinstance(record.state, LeftOut)
-                or not self._lake.values.is_current(record)
-            )
-            if not may_show:
-                self.shows(table, ("", "") if record is None else record.name)
+        for record in self._control.records.values():
+            table = self._lake.of(record)
+            # A history has the rows that its table had under other names, and a table that the settings leave out
+            # keeps its rows. A table that was stopped when it got a name with masks is copied at its next change.
+            may_show = record.history or isinstance(record.state, LeftOut)
+            if table is not None and not may_show and self._lake.values.is_current(record):
+                self.shows(table, record.name)
         held = Counter(self._lake.quarantine.rows)
         for row, n in held.items():
             assert n == 1, f"the quarantine has {row} {n} times"
