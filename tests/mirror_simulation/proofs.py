@@ -62,6 +62,11 @@ class Proofs:
         assert self._server is not None
         return self._server
 
+    def forget(self) -> None:
+        """Forget the ranges that the former job has read: a new job counts its works anew."""
+        self._early.clear()
+        self._held.clear()
+
     def reads_now(self, effect: ReadKeyRange) -> None:
         """Let the rows of the range be the server's rows at this time."""
         table = self.server.tables.get(effect.record.name)

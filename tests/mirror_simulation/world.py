@@ -113,6 +113,7 @@ class World:
 
     def start(self) -> None:
         self.judge.works.starts()
+        self.works.proofs.forget()
         self._mirror = Mirror(self._options())
         goal = last_lsn(self.log.append) if self.drain else None
         records = tuple(replace(r, request=None) for r in self.control.records.values())
