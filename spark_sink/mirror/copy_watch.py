@@ -72,8 +72,13 @@ class CopyWatch:
         self.rows_estimated = {
             f"{database}.{table}": rows for (database, table), rows in asked.rows_estimated.items()
         }
-        complete = f"; {len(asked.complete)} tables are complete" if asked.complete else ""
-        say_progress(f"copying {len(self.names)} tables{complete}")
+        known = f"{len(asked.complete)} tables are complete"
+        if self.names:
+            say_progress(
+                f"copying {len(self.names)} tables" + (f"; {known}" if asked.complete else "")
+            )
+        else:
+            say_progress(f"nothing to copy: {known}")
 
     def run(
         self,
@@ -143,6 +148,8 @@ class CopyWatch:
         gone = sorted(set(self.names) - {record.name for record in records})
         for name in gone:
             say(f"{table_label(name)} was dropped or renamed before its copy was complete")
+        if not self.names:
+            return 0  # `begin` has said how many tables are complete
         complete = [record for record in records if record not in stopped]
         took = duration_text(time.monotonic() - self.began)
         rows, size = _copied(*ended)
