@@ -109,7 +109,7 @@ class _Wanted:
 
 def _init(url: str, login: Login, wanted: _Wanted) -> bool:
     """Returns False if --apply could not do everything. Raises BinlogError."""
-    from dispatcher.cli.init_text import Files, databases_of  # noqa: PLC0415
+    from dispatcher.cli.init_text import Files, databases_of, unknown_databases  # noqa: PLC0415
     from dispatcher.mysql.databases import read_database_sizes  # noqa: PLC0415
     from dispatcher.mysql.login import connect  # noqa: PLC0415
     from dispatcher.mysql.server_facts import read_variables, refuse_service  # noqa: PLC0415
@@ -128,6 +128,8 @@ def _init(url: str, login: Login, wanted: _Wanted) -> bool:
             replace(administrator, user=wanted.account), _version(facts), databases, wanted.target
         )
         _say_server(administrator, facts, found)
+        for name in unknown_databases(names, [each.name for each in found]):
+            say(f"  warning: the server has no database {name}; the settings name it all the same")
         changes = needed_changes(facts)
         _say_changes(changes, apply=wanted.apply)
         _refuse_account(connection, wanted.account)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from dispatcher.mysql.login import Endpoint, TlsMode
@@ -21,6 +22,11 @@ def databases_of(wanted: Sequence[str], found: Sequence[str]) -> list[str]:
     """Return the names or patterns for the settings. `wanted`: names or patterns from the user; `found`: the databases
     of the server."""
     return list(wanted or (found if 0 < len(found) <= _NAMED_MAX else ["*"]))
+
+
+def unknown_databases(wanted: Sequence[str], found: Sequence[str]) -> list[str]:
+    """Return the names and patterns of the user that fit no database of the server. `found`: the server's databases."""
+    return [name for name in wanted if not any(fnmatchcase(each, name) for each in found)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from dispatcher.cli.init_text import Files, databases_of
+from dispatcher.cli.init_text import Files, databases_of, unknown_databases
 from dispatcher.mysql.account import account_statements, random_password
 from dispatcher.mysql.login import Endpoint, Tls, TlsMode
 from dispatcher.settings.load import load_settings
@@ -120,7 +120,8 @@ def test_without_apply_an_administrator_runs_the_statements(
 
 def test_a_dry_run_changes_nothing(server_factory: ServerFactory, tmp_path: Path) -> None:
     server = prepared(server_factory, "mysql97", "--binlog-row-metadata=MINIMAL")
-    code, said, _ = init(server, tmp_path / "new", "--dry-run", "--mirror", "lake")
+    code, said, _ = init(server, tmp_path / "new", "--dry-run", "--mirror", "lake", path="/hr,hrr")
+    assert "warning: the server has no database hrr;" in said and "no database hr;" not in said
     assert code == 0 and list(tmp_path.iterdir()) == []
     assert "dispatcher.yaml:" in said and "mirror.yaml:" in said and "init.sql:" in said
     assert server.execute("SELECT COUNT(*) FROM mysql.user WHERE User = 'repl'") == ((0,),)
@@ -180,6 +181,11 @@ def test_the_settings_name_few_databases_or_all() -> None:
     assert databases_of(["shop"], ["a", "b"]) == ["shop"]
     assert databases_of([], ["a", "b"]) == ["a", "b"]
     assert databases_of([], []) == ["*"] == databases_of([], [f"d{n}" for n in range(21)])
+
+
+def test_a_name_that_fits_no_database_is_named() -> None:
+    assert unknown_databases(["shop", "bill*", "shopp"], ["shop", "billing"]) == ["shopp"]
+    assert unknown_databases([], ["shop"]) == []
 
 
 def test_the_login_of_the_settings_is_that_of_init(tmp_path: Path) -> None:
