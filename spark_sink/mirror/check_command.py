@@ -13,6 +13,7 @@ from spark_sink.mirror.values.settings import MirrorSettings
 from spark_sink.source.http.client import ConsumerClient
 from spark_sink.source.options import SourceOptions
 
+RETRY_S = 5  # how long `check` waits for a daemon that does not answer; `run` waits for `retry_timeout_seconds`
 _OTHERS = 0o077  # the permissions of all but the owner
 
 
@@ -29,8 +30,9 @@ def check_mirror(settings: MirrorSettings) -> Findings:
     """Ask the daemon for each consumer, log in to the server of the copies, and list the masked columns. Does not start
     Spark, and does not change which reader has a consumer."""
     found = Findings()
+    impatient = settings.model_copy(update={"retry_timeout_seconds": RETRY_S})
     for consumer in settings.consumers:
-        options = SourceOptions.parse(settings.source_options(consumer))
+        options = SourceOptions.parse(impatient.source_options(consumer))
         client = ConsumerClient(options.address, consumer)
         try:
             client.open_session(None, read_only=True)

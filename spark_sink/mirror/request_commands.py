@@ -21,6 +21,7 @@ from spark_sink.mirror.rules.chosen_tables import (
     without_complete,
 )
 from spark_sink.mirror.rules.control_rows import ControlRows
+from spark_sink.mirror.rules.omitted import changed_masks
 from spark_sink.mirror.rules.table_record import TableRecord, Wish
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.settings import MirrorSettings, copy_section
@@ -88,7 +89,8 @@ def request_copies(
     The job that applies the tables' consumer makes the copies: at once if the job runs, otherwise when it runs next.
     This function creates no records of tables, because the job may at the same time create a record for one of the
     names. `consumer`: the consumer of the tables that the mirror does not have yet, "" if only one consumer includes
-    them; `again`: False to leave out a complete table, unless a pattern is its whole name. A table that its consumer's
+    them; `again`: False to leave out a complete table whose masks are those of the
+    settings, unless a pattern is its whole name. A table that its consumer's
     settings leave out is not copied. Raises `UserError` if no table fits a pattern, if a pattern is the whole name of a
     table that the settings leave out, if the settings leave out all tables that fit, or if several consumers include a
     table and `consumer` is "".
@@ -107,7 +109,8 @@ def request_copies(
     records = [record for record in control.rows().records.values() if not record.is_dropped]
     owners = {record.name: record.consumer for record in records}
     named = mirrored_names(settings, fitting_names(names, patterns), patterns, owners, consumer)
-    chosen = named if again else without_complete(named, patterns, records)
+    current = [r for r in records if not changed_masks(r.signature, settings.table_policy(r.name))]
+    chosen = named if again else without_complete(named, patterns, current)
     if chosen:
         control.request_copies(
             [(owners.get(name) or consumer or consumer_of(settings, name), name) for name in chosen]

@@ -40,6 +40,7 @@ CASES = {
     "of_difference": "tests/spark/mirror/copy/test_proofs.py::test_the_printed_repair_lets_a_stopped_table_go_on",
     "of_shown_columns": "tests/spark/mirror/copy/test_masks.py::test_the_printed_copy_lets_a_table_go_on_under_a_name"
     "_without_masks",
+    "of_changed_masks": "tests/spark/mirror/copy/test_masks.py::test_a_complete_table_is_copied_when_its_masks_change",
     "of_live_difference": "tests/spark/mirror/copy/test_proofs.py::test_the_printed_repair_lets_a_stopped_table_go_on",
     "of_gap": "tests/mirror/test_gap.py::test_without_a_server_to_copy_from_tables_become_partial",
     "of_files_for_iceberg": "tests/mirror/test_iceberg.py::test_the_remedy_of_a_table_from_before_works",

@@ -211,6 +211,14 @@ def of_shown_columns(label: str, columns: Sequence[str]) -> str:
     )
 
 
+def of_changed_masks(label: str, columns: Sequence[str]) -> str:
+    """The settings mask columns of a table that is complete in another way than before."""
+    return (
+        f"{label} shows {', '.join(columns)} as the former settings of mask say, until its next change; to copy it now:"
+        f" {_copy(label)}"
+    )
+
+
 def of_lost_file(label: str) -> str:
     """A file that the table needs cannot be read."""
     return (

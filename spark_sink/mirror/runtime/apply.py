@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING
 
 from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.rules.control_rows import ClaimedStage
 from spark_sink.mirror.rules.events import Event
 from spark_sink.mirror.rules.mirror import Mirror
+from spark_sink.mirror.rules.omitted import changed_masks
 from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.runtime.catalog import CatalogEntries, catalog_entries
 from spark_sink.mirror.runtime.catalog_turns import CatalogTurns
@@ -143,6 +145,11 @@ class Applier:
         self._claims.take()
         rows = self._control.rows()
         log.info("applying: %d tables are known", len(rows.records))
+        for record in rows.records.values():
+            if record.is_live and (
+                masks := changed_masks(record.signature, self._options.policy(record.name))
+            ):
+                log.warning(remedies.of_changed_masks(record.label, masks))
         for consumer in self._all:
             consumer.start(rows, drain=drain)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind
-from spark_sink.mirror.check_command import check_mirror
+from spark_sink.mirror.check_command import RETRY_S, check_mirror
 from spark_sink.mirror.values.settings import MirrorSettings
 from spark_sink.source.http.client import ConsumerClient
 
@@ -25,7 +25,8 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> list[BinlogError]:
     """A daemon that has the consumer, or answers with the errors of the list."""
     errors: list[BinlogError] = []
 
-    def answer(*_arguments: object, **_options: object) -> None:
+    def answer(client: ConsumerClient, *_arguments: object, **_options: object) -> None:
+        assert client._endpoint.retry_timeout_s == RETRY_S
         if errors:
             raise errors.pop()
 

@@ -9,15 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dispatcher.binlog.table_map.column_types import Mask, MaskForm
 from spark_sink.mirror.copy.copier import Copier
 from spark_sink.mirror.copy.server import CopyServer
-from spark_sink.mirror.request_commands import request_resolution
+from spark_sink.mirror.request_commands import request_copies, request_resolution
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import Wish
 from spark_sink.mirror.runtime.apply import Applier
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import TablePolicy
+from spark_sink.mirror.values.settings import MirrorSettings
 from spark_sink.mirror.verify.verify import Verdict, verify
 from tests.spark.mirror.copy.conftest import copy_settings
 from tests.spark.mirror.copy.test_verify import RealMirror, real
@@ -136,6 +139,42 @@ def test_the_printed_copy_lets_a_table_go_on_under_a_name_without_masks(real: Re
     assert real.record("people").word is TableState.COMPLETE and is_equal("people")
     history = [row["mail"] for row in rows_of(real, "people__history")]
     assert not any("clear-" in mail for mail in history)
+
+
+def test_a_complete_table_is_copied_when_its_masks_change(
+    real: RealMirror, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, path = real.source, str(real.target.path)
+    source.execute(
+        "CREATE TABLE people (id INT PRIMARY KEY, mail VARCHAR(40))",
+        "INSERT INTO people VALUES (1, 'clear-1@example.com')",
+    )
+    real.feed_real()
+    assert real.apply() == 0
+    label = real.record("people").label
+    copy = copy_settings(source.server)
+    settings = MirrorSettings.model_validate(
+        {
+            "url": "http://127.0.0.1:1",
+            "target": path,
+            "consumers": [real.consumer],
+            "copy": {"mysql": copy.mysql, "password": copy.secret},
+            "tables": {label: {"mask": {"mail": "sha256"}}},
+        }
+    )
+    copier = Copier(real.spark, copy, path, policy=settings.table_policy)
+    options = replace(real.options(can_copy=True), policy=settings.table_policy)
+    assert Applier(real.spark, options, copier).run(threading.Event(), drain=True) == 0
+    assert f"{label} shows mail as the former settings" in caplog.text
+    assert f"python -m spark_sink copy {label}" in caplog.text
+    asked = request_copies(real.control, settings, [f"{source.database}.*"])
+    assert asked.chosen == [(source.database, "people")]
+    real.feed_real()
+    assert Applier(real.spark, options, copier).run(threading.Event(), drain=True) == 0
+    wanted = hashlib.sha256(b"clear-1@example.com").hexdigest()
+    assert [row["mail"] for row in rows_of(real, "people")] == [wanted]
+    asked = request_copies(real.control, settings, [f"{source.database}.*"])
+    assert asked.chosen == [] and asked.complete == [(source.database, "people")]
 
 
 def _files_with(folder: Path, *texts: bytes) -> list[Path]:
