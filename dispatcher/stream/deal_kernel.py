@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dispatcher.binlog.kernel.bytes import I32, U8
 from dispatcher.binlog.kernel.intrinsics import integers_at
-from dispatcher.binlog.kernel.jit import njit, part
+from dispatcher.binlog.kernel.jit import allocating, part
 from dispatcher.stream import copy_kernel as k
 from dispatcher.stream.batch import (
     ABORTED,
@@ -76,7 +76,7 @@ def _walk(  # noqa: PLR0913 - one branch per reason of a visit, one array per pa
                     _visit(seen, cursor, visits, route_lanes[n], t)
 
 
-@njit
+@allocating
 def deal(
     ev: Events,
     tx: Transactions,

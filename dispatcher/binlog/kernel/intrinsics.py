@@ -24,7 +24,7 @@ from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
-from dispatcher.binlog.kernel.jit import INTERPRETED, part
+from dispatcher.binlog.kernel.jit import INTERPRETED
 
 U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]
@@ -127,29 +127,46 @@ copy = cast(Callable[[U8, int, U8, int, int], None], _choice(_copy, _copy_interp
 overlap."""
 
 
-def _as_pointer(_typing: Any, address: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+def _array_at(item: Any) -> Any:
+    """numba's own `carray` is a function that returns an array, which needs reference counts."""
 
-    return types.voidptr(address), generate
+    def array_at(_typing: Any, address: Any, _count: Any) -> Any:
+        array_type = types.Array(item, 1, "C")
+
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            from numba.np import arrayobj  # noqa: PLC0415 - only compiling needs it
+
+            made = context.make_array(array_type)(context, builder)
+            kind = context.get_data_type(item)
+            size = context.get_constant(types.intp, context.get_abi_sizeof(kind))
+            arrayobj.populate_array(  # type: ignore[no-untyped-call]
+                made,
+                data=builder.inttoptr(arguments[0], kind.as_pointer()),
+                shape=[arguments[1]],
+                strides=[size],
+                itemsize=size,
+                meminfo=None,
+            )
+            return made._getvalue()  # noqa: SLF001 - as numba's own intrinsics do
+
+        return array_type(address, types.intp), generate
+
+    return array_at
 
 
-def _as_pointer_interpreted(address: int) -> Any:
-    return ctypes.c_void_p(int(address))
+def _array_at_interpreted(item: Any) -> Any:
+    def array_at(address: Any, count: Any) -> Any:
+        return carray(ctypes.c_void_p(int(address)), int(count), item)
+
+    return array_at
 
 
-_pointer_to = _choice(_as_pointer, _as_pointer_interpreted)
+bytes_at = cast(
+    Callable[[int, int], U8], _choice(_array_at(types.uint8), _array_at_interpreted(np.uint8))
+)
+"""bytes_at(address, size) returns the bytes at an address as an array."""
 
-
-@part
-def bytes_at(address: int, size: int) -> U8:
-    """Returns the `size` bytes at an address as an array."""
-    array: U8 = carray(_pointer_to(address), size, np.uint8)
-    return array
-
-
-@part
-def integers_at(address: int, count: int) -> I64:
-    """Returns the `count` integers of 64 bits at an address as an array."""
-    array: I64 = carray(_pointer_to(address), count, np.int64)
-    return array
+integers_at = cast(
+    Callable[[int, int], I64], _choice(_array_at(types.int64), _array_at_interpreted(np.int64))
+)
+"""integers_at(address, count) returns the integers of 64 bits at an address as an array."""

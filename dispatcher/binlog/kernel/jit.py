@@ -55,16 +55,24 @@ if _config.CACHE_DIR:
 
 
 def njit(function: F) -> F:
-    return _compiled(function)
+    """Compile a kernel that allocates no array: `_nrt=False` leaves out numba's reference counts.
+
+    A kernel owns none of its arrays, because its caller holds them. The atomic changes of the counts took a third of
+    the daemon's processor time for a log of small transactions (`perf record`). numba refuses to compile a kernel that
+    allocates an array, or that returns one that is not an argument.
+    """
+    return _compiled(function, _nrt=False)
 
 
 def part(function: F) -> F:
-    """Compile a part of a kernel, which LLVM inlines.
+    """Compile a part of a kernel, which LLVM inlines. The part allocates no array."""
+    return _compiled(function, forceinline=True, _nrt=False)
 
-    Without inlining, a call changes the reference count of each array argument atomically, twice. These changes cost
-    more than the work on one event.
-    """
-    return _compiled(function, forceinline=True)
+
+def allocating(function: F) -> F:
+    """Compile a kernel that allocates arrays. It changes the reference count of each array that it gets or takes out of
+    a tuple, so it must not do this for each event."""
+    return _compiled(function)
 
 
 def compiled_functions() -> Sequence[Callable[..., Any]]:

@@ -31,7 +31,7 @@ from dispatcher.binlog.event.header import HEADER_SIZE, TABLE_HEAD_SIZE
 from dispatcher.binlog.event.types import EventType
 from dispatcher.binlog.kernel.bytes import I32, I64, U8, Int, little, packed
 from dispatcher.binlog.kernel.intrinsics import prefetch
-from dispatcher.binlog.kernel.jit import njit, part
+from dispatcher.binlog.kernel.jit import allocating, njit, part
 from dispatcher.binlog.table_map.column_types import Column, Type, cell_width
 
 I8 = NDArray[np.int8]
@@ -384,7 +384,7 @@ def walk(buf: U8, events: I64, widths: I32, state: I64, out: RowCells, bytes_max
     return np.int64(n)
 
 
-@njit
+@allocating
 def count(buf: U8, events: I64, widths: I32, rows: I64) -> Int:
     """Write the number of rows of each event to `rows`. Returns -1, or the index of an event that does not fit its
     layout; then `rows` contains the error code at this index."""

@@ -61,8 +61,9 @@ def json_strings(data: U8, offsets: I64, valid: NDArray[np.bool_] | None = None)
     out_offsets = np.zeros(rows + 1, dtype=np.int64)
     out: U8 = np.empty(_first_room(offsets), dtype=np.uint8)
     bad = np.zeros(2, dtype=np.int64)
+    frames = np.empty((kernels.MAX_DEPTH, kernels.FRAME_FIELDS), dtype=np.int64)
     row = 0
-    while (row := kernels.write(data, offsets, present, row, out, out_offsets, bad)) < rows:
+    while (row := kernels.write(data, offsets, present, row, out, out_offsets, bad, frames)) < rows:
         if bad[0]:
             raise Invalid(row, f"not JSON: {_WHY[int(bad[0])]}, at byte {bad[1]}")
         out = _larger(out, int(out_offsets[row]), int(offsets[row + 1] - offsets[row]))

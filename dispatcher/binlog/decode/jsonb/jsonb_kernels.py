@@ -143,7 +143,7 @@ def _length(data: U8, p: Int, limit: Int) -> tuple[Int, Int]:
 
 
 @njit
-def _opaque(  # noqa: C901, PLR0911 - one branch per type
+def _opaque(  # noqa: PLR0911 - one branch per type
     data: U8, p: Int, limit: Int, out: U8, o: Int
 ) -> tuple[Int, Int]:
     if p >= limit:
@@ -174,11 +174,8 @@ def _opaque(  # noqa: C901, PLR0911 - one branch per type
             return np.int64(NO_TIME), np.int64(0)
         out[o] = 34
         return o + 1, used
-    if kind == Type.VAR_STRING:
-        bounds = np.zeros(2, dtype=np.int64)
-        bounds[1] = size
-        if transcode.invalid_utf8(data[at : at + size], bounds, GREATEST_UTF8) < 0:
-            return _quoted(data, at, size, out, o), used
+    if kind == Type.VAR_STRING and transcode.is_utf8(data, at, at + size, GREATEST_UTF8):
+        return _quoted(data, at, size, out, o), used
     return _base64(kind, data, at, size, out, o), used
 
 
@@ -269,7 +266,8 @@ def _document(  # noqa: C901 - one loop: its state lives in registers
 ) -> tuple[Int, Int]:
     """Write one document, which is not empty. Return (offset after the text, 0) or (error code, offset of the error in
     the document)."""
-    # The current value, the offset at or before which it must end, and the number of unused bytes of the document.
+    # The current value: its type, its offset, the offset at or before which it must end, and True if it lies in an
+    # entry. `left`: the number of unused bytes of the document.
     kind, p, limit, inlined = np.int64(data[start]), start + 1, stop, False
     left = stop - p
     end = stop
@@ -324,17 +322,24 @@ def _document(  # noqa: C901 - one loop: its state lives in registers
 
 
 @njit
-def write(
-    data: U8, offsets: I64, valid: NDArray[np.bool_], row: Int, out: U8, out_offsets: I64, bad: I64
+def write(  # noqa: PLR0913 - a tuple of arrays costs more to take apart
+    data: U8,
+    offsets: I64,
+    valid: NDArray[np.bool_],
+    row: Int,
+    out: U8,
+    out_offsets: I64,
+    bad: I64,
+    frames: I64,
 ) -> Int:
     """Write documents, beginning with document number `row` and at offset out_offsets[row]. Return the number of the
     first document that was not written.
 
     Document i is data[offsets[i]:offsets[i + 1]], and its text is out[out_offsets[i]:out_offsets[i + 1]]; "" if not
     valid[i]. The kernel stops early if `out` may be too small for the next document (bad[0] = 0), or if that document
-    is malformed (bad = [error code, offset in the document]).
+    is malformed (bad = [error code, offset in the document]). `frames`: scratch memory of MAX_DEPTH rows with
+    FRAME_FIELDS columns.
     """
-    frames = np.empty((MAX_DEPTH, FRAME_FIELDS), dtype=np.int64)
     bad[0] = 0
     for i in range(row, len(offsets) - 1):
         o = out_offsets[i]
