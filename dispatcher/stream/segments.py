@@ -29,6 +29,7 @@ room."""
 
 POOLED_MIN = 1 << 18  # bytes; smaller segments are cheap to allocate
 SLAB_BYTES = 1 << 23
+TRIM_EVERY_S = 5.0
 
 
 class _Piece(NamedTuple):
@@ -44,12 +45,16 @@ class _Piece(NamedTuple):
 
 
 class SegmentPool:
-    """Allocates segments and reuses their memory. `idle_max`: bytes that are kept for reuse."""
+    """Allocates segments and reuses their memory. `idle_max`: the most bytes that are kept for reuse; `idle_min`: bytes
+    that `trim` leaves."""
 
-    def __init__(self, idle_max: int) -> None:
+    def __init__(self, idle_max: int, idle_min: int = 0) -> None:
         self._idle_max = idle_max
+        self._idle_min = idle_min
         self._idle: dict[int, list[_Piece]] = {}
         self.idle_bytes = 0
+        self._unused = 0  # the least `idle_bytes` since the last trim
+        self._trimmed_at = 0.0
         self._slab: mmap.mmap | None = None  # the slab from which new memory is cut
         self._cut_to = 0
 
@@ -61,6 +66,7 @@ class SegmentPool:
         if idle:
             piece = idle.pop()
             self.idle_bytes -= size
+            self._unused = min(self._unused, self.idle_bytes)
         else:
             piece = self._cut(size)
         # The array is made over a memoryview, so that views of the segment keep the array alive. Views of an array over
@@ -68,6 +74,22 @@ class SegmentPool:
         segment = np.frombuffer(memoryview(piece.memory), dtype=np.uint8)  # type: ignore[arg-type]
         weakref.finalize(segment, self._take_back, piece).atexit = False
         return segment
+
+    def trim(self, now: float) -> None:
+        """Give back to the system the memory that no segment has needed since the last trim, at most once in
+        `TRIM_EVERY_S`. `now`: a monotonic time in seconds."""
+        if now < self._trimmed_at + TRIM_EVERY_S:
+            return
+        self._trimmed_at = now
+        rest = self._unused - self._idle_min
+        for size, pieces in self._idle.items():
+            count = min(len(pieces), max(0, rest) // size)
+            for piece in pieces[:count]:
+                piece.release()
+            del pieces[:count]
+            rest -= count * size
+            self.idle_bytes -= count * size
+        self._unused = self.idle_bytes
 
     def _cut(self, size: int) -> _Piece:
         """Return new memory. A slab is unmapped when its last piece is freed."""
@@ -101,8 +123,9 @@ def _map(size: int) -> mmap.mmap:
     return mapping
 
 
-SEGMENT_POOL = SegmentPool(1 << 24)
-"""The process's pool. 16 MiB serve many logs, since a segment is idle only between one log's use and the next."""
+SEGMENT_POOL = SegmentPool(1 << 26, 1 << 24)
+"""The process's pool. 16 MiB serve many logs, since a segment is idle only between one log's use and the next. But a
+reader that acknowledges all of a full queue frees more at once, and the queue needs it again at the next burst."""
 
 
 class DroppedSegments:

@@ -7,7 +7,13 @@ import ctypes
 import numpy as np
 import pytest
 
-from dispatcher.stream.segments import POOLED_MIN, SLAB_BYTES, SegmentPool, release_pages
+from dispatcher.stream.segments import (
+    POOLED_MIN,
+    SLAB_BYTES,
+    TRIM_EVERY_S,
+    SegmentPool,
+    release_pages,
+)
 
 
 def test_memory_comes_back_with_its_last_view() -> None:
@@ -44,6 +50,22 @@ def test_no_more_is_kept_than_allowed() -> None:
     pool = SegmentPool(POOLED_MIN)
     loans = [pool.allocate(POOLED_MIN) for _ in range(3)]
     loans.clear()
+    assert pool.idle_bytes == POOLED_MIN
+
+
+def test_memory_that_is_not_needed_between_two_trims_is_given_back() -> None:
+    pool = SegmentPool(8 * POOLED_MIN, POOLED_MIN)
+    loans = [pool.allocate(POOLED_MIN) for _ in range(6)]
+    loans.clear()
+    pool.trim(10.0)  # the memory was in use since the last trim
+    assert pool.idle_bytes == 6 * POOLED_MIN
+    loans = [pool.allocate(POOLED_MIN) for _ in range(2)]
+    loans.clear()
+    pool.trim(10.0 + TRIM_EVERY_S / 2)
+    assert pool.idle_bytes == 6 * POOLED_MIN
+    pool.trim(10.0 + TRIM_EVERY_S)
+    assert pool.idle_bytes == 3 * POOLED_MIN  # two were needed, one always stays
+    pool.trim(10.0 + 2 * TRIM_EVERY_S)
     assert pool.idle_bytes == POOLED_MIN
 
 

@@ -57,6 +57,7 @@ from dispatcher.runtime.loop.threads import in_thread
 from dispatcher.runtime.store.store_queue import StoreQueue
 from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.source.protocols import SURVEY, Source, ViewRequest
+from dispatcher.stream.segments import SEGMENT_POOL
 
 TICK_MAX_S, TICK_MIN_S = 1.0, 0.02
 LOOK_UP_AGAIN_S = 1.0
@@ -246,6 +247,7 @@ class ClientRunner:
                 except TimeoutError:
                     pass
             ticked = time.monotonic()
+            SEGMENT_POOL.trim(ticked)
             self.step(Tick())
             unstored_since = await self._store_queued(unstored_since)
 
@@ -353,7 +355,7 @@ class ClientRunner:
 
     def _survey_next_host(self) -> None:
         """Let the next survey ask the next host if the client has no dispatcher and one of its consumers waits for its
-        former server to come back."""
+        own server to come back."""
         if self.client.awaits_other_server:
             self.source.next_host(SURVEY)
 
