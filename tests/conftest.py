@@ -86,6 +86,7 @@ _JOBS = (
 SESSION_FILES = tuple(
     f"tests/spark/{name}.py"
     for name in (
+        "test_local_files",
         "source/test_source",
         "source/test_flat_batches",
         "source/test_large_transactions",
@@ -231,8 +232,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Units:
 
 
 def _places(files: Sequence[str]) -> dict[str, float]:
-    """Returns the place of each file in the order in which units start: first the units of Spark, then files that wait
-    and files that compute by turns, so that the processors are busy and no worker waits for a slow file at the end."""
+    """Returns the place of each file in the order in which units start: first the units of Spark, then, in turns, files
+    that wait and files that compute, so that the processors are busy and no worker waits for a slow file at the end."""
     places = dict.fromkeys(files, 0.0)
     others = [file for file in files if _unit(file) == file]
     waiting = [file for file in others if file.startswith(_WAITING)]
@@ -254,8 +255,8 @@ def pytest_collection_modifyitems(
     if not _paths_are_named(config):
         leave_to_deep(items, commit_seed())
         leave_files_to_deep(items, commit_number(), _ROTATED_FILES)
-    # Pytest deselects the deep tests, and then moves together the tests that use a server of the same kind, of all
-    # files. This would start the units of Spark long after the others.
+    # Pytest deselects the deep tests, and then groups the tests of all files by the kind of server that they use. This
+    # would start the units of Spark long after the others.
     yield
     places = _places(sorted({_file(item.nodeid) for item in items}))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink import register
 from spark_sink.jars import DELTA, delta_settings
+from spark_sink.local_files import CLASS_PATH, LOCAL_FILES
 from spark_sink.mirror.lake.delta_line import delta_line
 from spark_sink.mirror.values.small_tables import SMALL_TABLES
 
@@ -78,6 +79,8 @@ def _standalone(settings: MirrorSettings) -> dict[str, str]:
     # executor, too.
     given["spark.driver.memory"] = settings.spark.driver_memory
     if master.startswith("local"):
+        if CLASS_PATH not in settings.spark.conf:
+            given |= LOCAL_FILES
         given |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if settings.log_level != "DEBUG":
         quiet = Path(__file__).with_name("log4j2.properties").as_uri()
