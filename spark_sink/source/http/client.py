@@ -20,12 +20,15 @@ daemon.
 If a body is shorter than announced, the client treats the connection as broken. It does the same if a proxy answers in
 place of the daemon: with 502, 504, or a 503 without a problem document. The daemon itself never answers 502 or 504, and
 each 503 of it has a problem document.
+
+A call that has failed for `WARN_AFTER_S` logs a warning, and another one as soon as the daemon answers.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import logging
 import random
 import ssl
 import time
@@ -51,8 +54,11 @@ READ_BYTES = 1 << 20
 ANSWER_S = 10.0
 # The longest time that a leader needs to hand over, and the time between two requests to a standby during this time.
 HAND_OVER_S = 1.0
+WARN_AFTER_S = 5.0  # a new leader needs less time in most cases
 ASK_STANDBY_EVERY_S = 0.125
 GAP_HEADER = "Binlog-Gap"
+
+log = logging.getLogger("spark_sink.source")
 
 _KIND_OF_STATUS = {
     401: ErrorKind.UNAUTHORIZED,
@@ -323,10 +329,14 @@ class ConsumerClient:
         retry_timeout_s = self._endpoint.retry_timeout_s
         failing_since: float | None = None
         attempts = rounds = 0
-        pause_s, may_hand_over = 0.0, False
+        pause_s, may_hand_over, warned = 0.0, False, False
         while True:
             answer = self._try(method, path, payload, wait_s + ANSWER_S * (1 << min(rounds, 20)))
             if not isinstance(answer, _Setback):
+                if warned and failing_since is not None:
+                    self._warn(
+                        "the daemon answers again after %.0f s", self._clock() - failing_since
+                    )
                 return answer
             attempts += 1
             now = self._clock()
@@ -348,10 +358,16 @@ class ConsumerClient:
                     where=fault.where or f"consumer {self._consumer}",
                     remedy=fault.remedy,
                 )
+            if not warned and now >= failing_since + WARN_AFTER_S:
+                warned = True
+                self._warn("%s; trying again for %.0f s", self._choice.fault(), deadline - now)
             self._sleep(pause_s)
             rounds += not may_hand_over
             pause_s, may_hand_over = 0.0, False
             self._choice.begin_round()
+
+    def _warn(self, text: str, *values: object) -> None:
+        log.warning("consumer %s: " + text, self._consumer, *values)  # noqa: G003
 
     def _backoff_s(self, rounds: int) -> float:
         return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * (1 << min(rounds, 20))) * self._jitter()

@@ -90,6 +90,17 @@ def test_503_is_retried_after_the_daemons_retry_after(daemon: FakeDaemon) -> Non
     assert clock.slept == [7.0, 7.0]
 
 
+def test_a_long_failure_is_said_once_and_so_is_its_end(
+    daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon.faults["session"] = [problem(503, ErrorKind.RANGE_UNAVAILABLE, "still reading")] * 8
+    assert client_of(daemon.url, Clock()).open_session(None).number == 1
+    began, ended = (record.getMessage() for record in caplog.records)
+    assert began.startswith("consumer shop: ") and "still reading" in began
+    assert began.endswith("; trying again for 594 s")
+    assert ended == "consumer shop: the daemon answers again after 23 s"
+
+
 def test_backoff_doubles_up_to_ten_seconds_then_gives_up_at_the_deadline(
     daemon: FakeDaemon,
 ) -> None:
