@@ -55,7 +55,7 @@ def check_command(config: Config) -> None:
 
 
 def exit_on_errors(settings: Settings) -> None:
-    """Print the errors of the servers and of the database of the state. Raises typer.Exit if there are any."""
+    """Print the errors of the servers and of the state's database. Raises typer.Exit if there are any."""
     errors, _, _ = _examine(settings)
     _examine_state(settings, errors, [])
     if errors:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
-import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import typer
 
 from dispatcher.cli.calls import EXIT_FAULT, errors_as_exit_codes
-from dispatcher.terminal.output import say, show_progress
-
-_TERMINAL_EVERY_S, _LINE_EVERY_S = 0.5, 5.0
+from dispatcher.cli.kernel_loads import load_with_progress, read_each_type
+from dispatcher.terminal.output import say
 
 
 def compile_command() -> None:
@@ -38,7 +34,6 @@ def compile_kernels() -> bool:
     from dispatcher.front.dump.warmup import load_dump_kernels  # noqa: PLC0415
     from dispatcher.inspect import command as _inspect  # noqa: F401, PLC0415 - so that its kernels are counted
     from dispatcher.library.warm import load_decoder  # noqa: PLC0415
-    from dispatcher.runtime.kernels import Kernels  # noqa: PLC0415
     from dispatcher.stream.warmup import KERNEL_LOADS  # noqa: PLC0415
 
     if not is_cached():
@@ -47,23 +42,10 @@ def compile_kernels() -> bool:
             err=True,
         )
         return False
-    loads = [inspect_each_type, *KERNEL_LOADS, load_dump_kernels, load_decoder]
-    kernels = Kernels(loads, ["dispatcher"], _Progress())
-    if kernels.loaded:
+    loads = [inspect_each_type, read_each_type, *KERNEL_LOADS, load_dump_kernels, load_decoder]
+    if not load_with_progress(loads):
         say("all kernels are compiled")
-    else:
-        asyncio.run(kernels.run(_TERMINAL_EVERY_S if sys.stderr.isatty() else _LINE_EVERY_S))
     return True
-
-
-class _Progress:
-    """Prints what `Kernels` logs. A terminal shows the newest number of functions only."""
-
-    def log(self, level: int, event: str, **fields: object) -> None:
-        if "seconds" in fields:
-            say(f"{event} in {fields['seconds']} s")
-        elif level >= logging.INFO:
-            show_progress(f"{fields['done']} of {fields['of']} functions compiled")
 
 
 def inspect_each_type() -> None:

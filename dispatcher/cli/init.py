@@ -155,7 +155,7 @@ def _address(url: str, login: Login, account: str) -> tuple[Endpoint, list[str]]
 
 
 def _refuse_existing(wanted: _Wanted) -> None:
-    """Raise UserError if a file exists that would be written."""
+    """Raise UserError if one of the files to write already exists."""
     from dispatcher.cli import init_text  # noqa: PLC0415
 
     names = [init_text.SETTINGS_FILE, init_text.PASSWORD_FILE]

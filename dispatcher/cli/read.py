@@ -30,6 +30,7 @@ from dispatcher.cli.calls import (
     parse_place,
     unexpected,
 )
+from dispatcher.cli.kernel_loads import load_with_progress, read_each_type
 from dispatcher.model.errors import BinlogError
 from dispatcher.mysql.server_address import (
     Login,
@@ -168,7 +169,6 @@ def read_command(  # noqa: PLR0913 - one parameter per option
 
     Changes are acknowledged after they were written. Ctrl-C and a closed pipe end the command with exit code 0.
     """
-    from dispatcher.inspect.command import compilation_announced  # noqa: PLC0415
     from dispatcher.reader.change_lines import ChangeLines  # noqa: PLC0415
     from dispatcher.reader.outputs import CommandOutput, LineOutput, StreamOutput  # noqa: PLC0415
     from dispatcher.reader.read import copy_changes, end_at_signals  # noqa: PLC0415
@@ -202,6 +202,9 @@ def read_command(  # noqa: PLR0913 - one parameter per option
             if tables:
                 raise wrong("--table is for a consumer", f"name tables in the address: {_FORMS}")
             login = Login(password_file, password_env, tls_mode, ca)
+            from dispatcher.stream.warmup import KERNEL_LOADS  # noqa: PLC0415
+
+            splitting = KERNEL_LOADS  # without a daemon, this program splits the log
             read = partial(_read_directly, source, place, state, login, once=once)
         else:
             if state is not None:
@@ -209,13 +212,13 @@ def read_command(  # noqa: PLR0913 - one parameter per option
             if url is None:
                 what = f"{source!r} would be a consumer of a daemon, but --url is missing"
                 raise wrong(what, f"pass --url or set {URL_VARIABLE}; or {_FORMS}")
-            address = DaemonAddress(url, token_file, ca)
+            address, splitting = DaemonAddress(url, token_file, ca), ()
             read = partial(
                 _read_consumer, address, source, place, acknowledges=not no_ack, once=once
             )
         try:
-            with compilation_announced():
-                asyncio.run(until_ended(read))
+            load_with_progress([*splitting, read_each_type])
+            asyncio.run(until_ended(read))
         except BrokenPipeError:
             # When Python exits, it flushes standard output once more. This flush must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

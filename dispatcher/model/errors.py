@@ -177,7 +177,8 @@ POLICY: dict[ErrorKind, Policy] = {
         "put whole binlog files into the folder, without gaps between the first and the last",
     ),
     ErrorKind.UNKNOWN_CONSUMER: Policy(
-        Action.REFUSE, "declare the consumer in the daemon's settings"
+        Action.REFUSE,
+        "declare the consumer in the daemon's settings; binlog-dispatcher binlogs lists those that it has",
     ),
     ErrorKind.CONSUMER_EXISTS: Policy(
         Action.REFUSE,

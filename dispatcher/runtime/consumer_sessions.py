@@ -46,7 +46,10 @@ from dispatcher.runtime.store.store_thread import StoreThread
 from dispatcher.settings.model import StartSettings
 
 RANGE_WAIT_S = 30.0
-NOT_REACHED = "the server was not reached yet"  # the error before the first connection
+# The error of a consumer before the first connection.
+NOT_REACHED = (
+    "the daemon does not read the server yet; GET /readyz shows whether it compiles kernels first"
+)
 
 Refusal = Callable[[], BinlogError]
 """A function that makes the error with which a call is refused."""
@@ -305,8 +308,8 @@ class ConsumerSessions:
         session = await self._until_read(name, number, end)
         unsent = session.queue.lent_bytes
         served = self.is_newest_session(name, number) and not session.reader.has_open_answers
-        # If only other sessions have answers that their clients have not received yet, the newest session still gets
-        # its next range.
+        # Answers that clients of other sessions have not received yet do not keep the newest session from its next
+        # range.
         if unsent >= session.queue.bytes_max and not served:
             raise UserError(
                 ErrorKind.TOO_MANY_REQUESTS,
