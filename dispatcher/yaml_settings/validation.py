@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -86,23 +86,37 @@ def _message(detail: ErrorDetails, model: type[SettingsSection]) -> str:
         key = str(detail["loc"][-1])
         if len(detail["loc"]) == 1 and key in model.instead:
             return f"unknown key; {model.instead[key]}"
-        return f"unknown key{suggestion(key, _known_keys(model, detail['loc'][:-1]))}"
+        section = _section_at(model, detail["loc"][:-1])
+        if place := next(_places_of(section, key), ""):
+            return f"unknown key; set it in {place}"
+        return f"unknown key{suggestion(key, section.model_fields)}"
     if kind == "value_error":
         return str(detail.get("ctx", {}).get("error", detail["msg"]))
     return _EXPECTED.get(kind, detail["msg"].replace("Input should be", "must be"))
 
 
-def _known_keys(model: type[BaseModel], loc: KeyPath) -> Iterable[str]:
-    """The keys that the model has at a location."""
+def _section_at(model: type[BaseModel], loc: KeyPath) -> type[BaseModel]:
+    """Returns the section of the model at a location."""
     for part in loc:
         if isinstance(part, int) or part not in model.model_fields:
             continue
-        nested = model.model_fields[part].annotation
-        candidates = [nested, *getattr(nested, "__args__", ())]
-        for candidate in candidates:
-            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-                model = candidate
-    return model.model_fields
+        model = next(_sections(model.model_fields[part].annotation), model)
+    return model
+
+
+def _places_of(model: type[BaseModel], key: str) -> Iterator[str]:
+    """Yields the sections of the model that have the key. NAME stands for the name that a person chooses."""
+    for name, field in model.model_fields.items():
+        for section in _sections(field.annotation):
+            if key in section.model_fields:
+                named = get_origin(field.annotation) is dict
+                yield f"{field.alias or name}.NAME" if named else field.alias or name
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            yield candidate
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
