@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.terminal.output import say_progress
 
 SCHEME = "mysql://"
 ADDRESS_REMEDY = "write it like mysql://user@host:3306 or mysql://user@host:3306/binlog.000003"
@@ -71,8 +72,15 @@ def secret_of_options(option: str, file: Path | None, variable: str | None) -> s
 
 
 def password_of(login: Login, user: str, host: str) -> str:
-    """Returns the password from the file, the variable, or the terminal. Raises `UserError`."""
+    """Returns the password from the file, the variable, or the terminal. Without any of these, says so on stderr and
+    returns "". Raises `UserError`."""
     given = secret_of_options("password", login.password_file, login.password_env)
     if given is not None:
         return given
-    return getpass.getpass(f"password of {user}@{host}: ") if sys.stdin.isatty() else ""
+    if sys.stdin.isatty():
+        return getpass.getpass(f"password of {user}@{host}: ")
+    say_progress(
+        f"logging in as {user} without a password: standard input is not a terminal, and neither --password-file FILE"
+        " nor --password-env VARIABLE was given"
+    )
+    return ""
