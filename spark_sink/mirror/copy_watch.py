@@ -53,8 +53,8 @@ def chosen_watch(settings: MirrorSettings, *, until_copied: bool, go_on: bool) -
 class CopyWatch:
     """The copies of one run of the job. `begin` requests the copies; `run` returns when they have ended.
 
-    `ends_job`: True if the job ends with the copies, or with an error of this watch. False if the job goes on whatever
-    happens to the copies: then the exit code of the job does not depend on them.
+    `ends_job`: True if the job ends when the copies have ended, or at an error of this watch. False if the job goes on
+    whatever happens to the copies: then the exit code of the job does not depend on them.
     """
 
     settings: MirrorSettings
@@ -65,7 +65,7 @@ class CopyWatch:
     _copying_since: float | None = None
 
     def begin(self, control: RequestTable) -> None:
-        """Request a copy of each of the server's tables of which the mirror lacks rows. Raises `UserError`."""
+        """Request copies of the server's tables that are not complete in the mirror. Raises `UserError`."""
         self.began = time.monotonic()
         asked = request_copies(control, self.settings, ["*.*"])
         self.names = asked.chosen
@@ -169,14 +169,12 @@ def _copied(*copies: CopyProgress) -> tuple[int, int]:
 
 
 def reading_lines(path: str) -> list[str]:
-    """Returns commands that read a table, each behind the name of its program and what to install for it."""
-    sql = path.replace("'", "''")
+    """Returns commands that read a table. Before each is the name of its program, and what to install for it."""
     s3 = "s3=True" if path.startswith("s3a:") else ""
-    rows = f"FROM delta_scan('{sql}') LIMIT 10"
     programs = {
-        "DuckDB (pip install duckdb; it downloads its extension for Delta)": (
-            f"import duckdb; duckdb.sql('''{rows}''').show()"
-        ),
+        # DuckDB's own reader of Delta tables is an extension, which DuckDB downloads from the internet.
+        "DuckDB (pip install duckdb deltalake pyarrow)": "import deltalake, duckdb;"
+        f" rows = deltalake.DeltaTable({path!r}).to_pyarrow_dataset(); duckdb.sql('FROM rows LIMIT 10').show()",
         "polars (pip install polars deltalake)": f"import polars; print(polars.read_delta({path!r}).head(10))",
         "Spark": "from pyspark.sql import SparkSession as S; from spark_sink.jars import delta_settings as d;"
         f" S.builder.config(map=d({s3})).getOrCreate().read.format('delta').load({path!r}).show(10)",
@@ -185,6 +183,6 @@ def reading_lines(path: str) -> list[str]:
 
 
 def _shell_quoted(code: str) -> str:
-    """Returns code as one word of a shell: in double quotes, if no character of the code has a special meaning between
-    these."""
+    """Returns code as one word of a shell: in double quotes, unless a character of the code has a special meaning
+    inside double quotes."""
     return shlex.quote(code) if _SPECIAL.search(code) else f'"{code}"'

@@ -24,6 +24,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.yaml_settings.section import parse_listen
 from spark_sink.mirror.rules.remedies import MIRROR
 from spark_sink.mirror.session import spark_session
+from spark_sink.mirror.values.faults import in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,8 +94,7 @@ class Job:
         try:
             code = self._run(spark)
         finally:
-            log.info("stopping Spark")
-            spark.stop()
+            _stop(spark)
         log.info("the job has ended with exit code %d", code)
         return code
 
@@ -326,6 +326,17 @@ class Job:
         finally:
             _stop_all(stages)
         return 1 if any(stage.state is StageState.FAILED for stage in stages) else 0
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stop Spark. A signal that was sent to all processes of the job has ended Spark's JVM already."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+
+    log.info("stopping Spark")
+    try:
+        spark.stop()
+    except (Py4JError, OSError) as error:
+        log.warning("Spark's JVM has ended before the job: %s", in_one_line(error))
 
 
 def _look_for_claims(stages: Sequence[LogStage]) -> None:

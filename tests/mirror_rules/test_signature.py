@@ -57,6 +57,19 @@ TABLE = signature(id="int", a="int", b="varchar(20)", c="datetime")
 
 
 @pytest.mark.parametrize(
+    ("clauses", "summary"),
+    [
+        ("ADD d INT, DROP c", "d added, c dropped"),
+        ("RENAME COLUMN a TO e", "a renamed to e"),
+        ("MODIFY a BIGINT", "a bigint (was int)"),
+        ("MODIFY a INT AFTER b", ""),
+    ],
+)
+def test_a_change_is_told_in_a_line(clauses: str, summary: str) -> None:
+    assert followed(TABLE, clauses).summary == summary
+
+
+@pytest.mark.parametrize(
     ("clauses", "names"),
     [
         ("ADD x INT", "id a b c x"),

@@ -146,9 +146,9 @@ class Applier:
         rows = self._control.rows()
         log.info("applying: %d tables are known", len(rows.records))
         for record in rows.records.values():
-            if record.is_live and (
-                masks := changed_masks(record.signature, self._options.policy(record.name))
-            ):
+            if record.consumer not in self._options.consumers or not record.is_live:
+                continue
+            if masks := changed_masks(record.signature, self._options.policy(record.name)):
                 log.warning(remedies.of_changed_masks(record.label, masks))
         for consumer in self._all:
             consumer.start(rows, drain=drain)

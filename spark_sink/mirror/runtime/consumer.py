@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from spark_sink.log_lines import log_event
@@ -36,6 +37,7 @@ from spark_sink.mirror.rules.events import (
     RangeRead,
     RowsRepaired,
     Stopping,
+    TableChanged,
     Ticked,
     WorkFailed,
 )
@@ -44,6 +46,7 @@ from spark_sink.mirror.rules.mirror_state import MirrorOptions
 from spark_sink.mirror.rules.proofs import Proof
 from spark_sink.mirror.rules.queues import WaitingTable
 from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.rules.table_work import ChangeColumns
 from spark_sink.mirror.runtime.look import Look
 from spark_sink.mirror.runtime.progress import (
     TABLES_MAX,
@@ -183,6 +186,8 @@ class AppliedConsumer:
                 self._counter.read_for_proof(event.rows)
             case RowsRepaired():
                 self._counter.repaired(event.keys)
+            case TableChanged(refused="") if isinstance(effect, ChangeTable):
+                self._changed(effect)
             case WorkFailed() if isinstance(
                 effect, AskTable | ChangeTable | CommitRows | MoveFolders | RepairRows
             ):
@@ -208,6 +213,13 @@ class AppliedConsumer:
     def _end(self, error: BinlogError) -> None:
         self.failure = error
         self._works.stop()
+
+    def _changed(self, work: ChangeTable) -> None:
+        if not isinstance(work.change, ChangeColumns):
+            return
+        fields: dict[str, Any] = {"consumer": self.name, "table": work.record.label}
+        fields |= {"columns": work.change.change.summary, "lsn": work.change.lsn}
+        log_event(log, "altered", fields)
 
     def _stepped(self, step: Stepped) -> None:
         times = self._works.times.pop(step.run)

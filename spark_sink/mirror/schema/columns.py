@@ -70,8 +70,8 @@ class ColumnSignature:
 
     @property
     def column(self) -> Column:
-        """Returns the column, for rules about its type. Sizes of CHAR and VARCHAR are in characters; `charset` 0 means
-        unknown."""
+        """The column in the form that rules about types need. Sizes of CHAR and VARCHAR are in characters; `charset` 0
+        means unknown."""
         return column_of(self.name, self.mysql_type, self.charset, self.nullable)
 
 

@@ -45,7 +45,7 @@ _DIGITS = Context(prec=70)
 _BYTES_NUMBER_LIMIT = 1 << 63
 _EXACT_DIGITS = 15  # a DOUBLE represents this many decimal digits exactly
 _LONG_TEXT_MAX = 63  # this many characters fit into a TINYTEXT in any character set
-# All servers have the times between these two, in each time zone.
+# All servers can store a TIMESTAMP between these two times, in each time zone.
 _FIRST_TIMESTAMP, _NO_TIMESTAMP = (
     datetime(1970, 1, 2, tzinfo=UTC),
     datetime(2038, 1, 18, tzinfo=UTC),

@@ -64,13 +64,14 @@ class StatementFacts:
         return self.session.mariadb and bool(self.session.sql_mode & EMPTY_STRING_IS_NULL)
 
     def require_nullable_timestamps(self) -> None:
-        """Raises UnknownFactError unless a TIMESTAMP that is declared with neither NULL nor NOT NULL is an ordinary
-        nullable column. MySQL logs the setting for this since 8.0."""
+        """Raises UnknownFactError if a TIMESTAMP that is declared without NULL and without NOT NULL may be NOT NULL. It
+        is nullable if the log has explicit_defaults_for_timestamp=ON, which MySQL logs since 8.0."""
         if self.session.explicit_defaults_for_timestamp is not True:
             raise UnknownFactError("a TIMESTAMP without NULL or NOT NULL")
 
     def literal(self, text: str) -> str:
-        """Returns the text of a literal. Raises UnknownFactError if the server may have converted it to another one."""
+        """Returns the text of a literal. Raises UnknownFactError if the server may have converted the literal to
+        another text."""
         client, connection = self.session.client, self.session.connection
         if not client or not connection:
             raise UnknownFactError("the log does not hold the character sets of the session")

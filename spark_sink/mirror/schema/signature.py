@@ -130,6 +130,22 @@ class SchemaChange:
     kept: tuple[tuple[str, str], ...] = ()
     unless: tuple[Unless, ...] = ()
 
+    @property
+    def summary(self) -> str:
+        """The change as a text: "note added, email renamed to mail, id bigint (was int), card dropped"."""
+        parts = []
+        for column in self.columns:
+            if column.source is None:
+                parts.append(f"{column.name} added")
+                continue
+            if column.source != column.name:
+                parts.append(f"{column.source} renamed to {column.name}")
+            if column.spark_type != column.spark_type_before:
+                parts.append(f"{column.name} {column.spark_type} (was {column.spark_type_before})")
+        parts += [f"{name} dropped" for name in self.dropped]
+        parts += [f"{old} kept as {new}" for old, new in self.kept]
+        return ", ".join(parts)
+
 
 @dataclass(frozen=True, slots=True)
 class Recopy:

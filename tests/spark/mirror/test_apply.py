@@ -3,6 +3,7 @@ applied twice."""
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections import Counter
 from collections.abc import Callable
@@ -119,8 +120,9 @@ def test_every_type_and_every_kind_of_change(
 
 
 def test_statements_between_changes_in_any_cut_and_a_replay_that_changes_nothing(
-    mirror: Mirror, source: Source, target: Target
+    mirror: Mirror, source: Source, target: Target, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "spark_sink.mirror")
     source.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
         "CREATE TABLE gone (id INT PRIMARY KEY)",
@@ -139,6 +141,7 @@ def test_statements_between_changes_in_any_cut_and_a_replay_that_changes_nothing
     )
     assert mirror.run(appends=4) == 0
     assert_equal(source, target, "t", "gone", "other")
+    assert [m for m in caplog.messages if m.startswith("altered") and 'columns="w added"' in m]
     commits = {name: target.versions(source, name) for name in ("t", "gone", "other")}
     mirror.read_again()
     assert mirror.apply() == 0
