@@ -45,7 +45,11 @@ from spark_sink.mirror.rules.transitions import (
     unknown_rows,
     without_entries,
 )
-from spark_sink.mirror.rules.upkeep import days_to_forget, needs_compaction
+from spark_sink.mirror.rules.upkeep import (
+    days_to_forget,
+    needs_compaction,
+    needs_compaction_soon,
+)
 from spark_sink.mirror.schema.statements import AlterTable, CreateTable, DropTable, TruncateTable
 from spark_sink.mirror.values.faults import fault_of, in_one_line, is_conflict
 from spark_sink.mirror.values.policies import (
@@ -414,6 +418,10 @@ def test_only_many_small_files_are_compacted() -> None:
     assert not needs_compaction(1 << 20, 5)
     assert not needs_compaction(100 * (64 << 20), 100)
     assert not needs_compaction(-1, -1)
+    assert needs_compaction_soon(1 << 20, 200)
+    assert not needs_compaction_soon(1 << 20, 100)
+    assert not needs_compaction_soon(200 << 20, 200)
+    assert not needs_compaction_soon(-1, -1)
 
 
 def test_days_of_the_log_that_are_needed_or_young_are_kept() -> None:

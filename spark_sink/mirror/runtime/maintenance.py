@@ -26,7 +26,11 @@ from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.events import VectorsEnabled
 from spark_sink.mirror.rules.table_record import TableRecord
-from spark_sink.mirror.rules.upkeep import days_to_forget, needs_compaction
+from spark_sink.mirror.rules.upkeep import (
+    days_to_forget,
+    needs_compaction,
+    needs_compaction_soon,
+)
 from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.tables.delta import MirroredTable, StepSession
 from spark_sink.mirror.tables.table_works import mirrored_table
@@ -108,8 +112,13 @@ class Maintenance:
         self._guarded("control table", partial(self._checkpoints.write, self.control.path))
         for tables in consumers:
             for record, table in tables.growing(self.options.target):
-                write = partial(self._checkpoints.write, table.path)
+                write = partial(self._write_checkpoint, record, table)
                 self._guarded(record.label, partial(self._in_place, record, write))
+
+    def _write_checkpoint(self, record: TableRecord, table: MirroredTable) -> None:
+        """Write a checkpoint if one is due. Then many commits were made, which may have left many small files."""
+        if self._checkpoints.write(table.path):
+            self._compact(record, table, needs_compaction_soon)
 
     def _maintain_all(self, consumers: Sequence[MaintainedTables]) -> None:
         for tables in consumers:
@@ -149,10 +158,7 @@ class Maintenance:
 
     def _maintain(self, record: TableRecord, table: MirroredTable) -> None:
         spark = self._session.spark
-        size, files = delta_log.table_size(spark, table.path)
-        if needs_compaction(size, files):
-            log.info("maintenance: %s: compacting %d files", record.label, files)
-            DeltaTable.forPath(spark, table.path).optimize().executeCompaction()
+        size = self._compact(record, table, needs_compaction)
         # A RENAME may have given the folder to another table since the round began.
         lacks = not record.deletion_vectors and size >= DELETION_VECTORS_FROM_BYTES
         # Iceberg's readers would return the rows that a deletion vector deletes.
@@ -165,6 +171,17 @@ class Maintenance:
             )
             self.post(record.consumer, VectorsEnabled(record.table_id))
         self._vacuum(table.path)
+
+    def _compact(
+        self, record: TableRecord, table: MirroredTable, is_needed: Callable[[int, int], bool]
+    ) -> int:
+        """Compact the table if `is_needed(size in bytes, number of files)`. Returns the size in bytes."""
+        spark = self._session.spark
+        size, files = delta_log.table_size(spark, table.path)
+        if is_needed(size, files):
+            log.info("maintenance: %s: compacting %d files", record.label, files)
+            DeltaTable.forPath(spark, table.path).optimize().executeCompaction()
+        return size
 
     def _maintain_log(self, tables: MaintainedTables) -> None:
         """Drop the days of the log that no table needs any more, except the newest `log_days`; compact the remaining

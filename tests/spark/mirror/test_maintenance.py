@@ -111,6 +111,29 @@ def test_tables_are_compacted_and_have_checkpoints(
 
 
 @pytest.mark.rotate(4, of="tables of the mirror")
+def test_many_tiny_files_are_compacted_with_the_next_checkpoint(
+    mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    for number in range(3):
+        source.execute(f"INSERT INTO t VALUES ({number}, 0)")
+        assert mirror.run() == 0
+    path = target.of(source, "t")
+    monkeypatch.setattr(upkeep, "TINY_FILES_MAX", 2)
+    monkeypatch.setattr(maintenance, "CHECKPOINTS_EVERY_S", 0.0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_COMMITS", 3)
+    of_application = Maintenance(
+        mirror.spark, mirror.options(), mirror.control, lambda *_: None, BusyFolders()
+    )
+    of_application.run([tables_of(mirror)])
+    assert table_size(mirror.spark, path)[1] == 1
+    source.execute("UPDATE t SET v = 1")
+    assert mirror.run() == 0
+    of_application.run([tables_of(mirror)])  # one commit since the last checkpoint: left alone
+    assert_equal(source, target, "t")
+
+
+@pytest.mark.rotate(4, of="tables of the mirror")
 def test_a_checkpoint_is_written_once_in_some_commits(
     spark: SparkSession, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +155,7 @@ def test_a_checkpoint_is_written_once_in_some_commits(
 def test_a_thread_reads_a_checkpoint_without_a_checksum(
     spark: SparkSession, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that is killed behind the write of a checkpoint leaves no checksum of the newest version."""
+    """A job that is killed after the write of a checkpoint leaves no checksum of the newest version."""
     monkeypatch.setattr(checkpoints, "CHECKPOINT_COMMITS", 1)
     path = mirror.log.path
     for _ in range(3):
