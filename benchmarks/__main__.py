@@ -50,6 +50,7 @@ from tests.servers import Instance
 HERE = Path(__file__).parent
 COMMITTED = HERE / "report.json"
 QUIET_LOAD = 0.3
+QUIET_WAIT_S = 300.0
 QUICK = HERE.parent / ".cache" / "bench" / "report.json"
 
 
@@ -102,10 +103,10 @@ def main() -> int:
     options = parser.parse_args()
     complete = options.full and not options.only and options.scale >= 1
     path = options.report or (COMMITTED if complete else QUICK)
-    if path == COMMITTED and (load := os.getloadavg()[0]) >= QUIET_LOAD:
+    if path == COMMITTED and not _becomes_quiet():
         parser.error(
-            f"the load of this machine is {load:.1f}, and the figures of {COMMITTED.name} are for a load below"
-            f" {QUIET_LOAD}: end other programs, or write the figures elsewhere by --report FILE"
+            f"the load of this machine is {os.getloadavg()[0]:.1f}, and the figures of {COMMITTED.name} are for a load"
+            f" below {QUIET_LOAD}: end other programs, or write the figures elsewhere by --report FILE"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     # Compile the modules, as pip does when it installs them. Otherwise, if Python may not write compiled files, each
@@ -158,6 +159,17 @@ def _measure_shape(run: Run, shape: logs.Shape, parts: list[Part]) -> None:
 def _measure_log(run: Run, part: Part, server: Instance, log: GeneratedLog) -> None:
     assert part.log_part is not None
     _guarded(run, f"{part.name} on {log.name}", partial(part.log_part, run, server, log))
+
+
+def _becomes_quiet() -> bool:
+    """Wait until the load of the machine is low enough. For a minute, the load still contains the preparation of the
+    run, such as compiling the kernels. Returns False if the load does not fall."""
+    deadline = time.monotonic() + QUIET_WAIT_S
+    while os.getloadavg()[0] >= QUIET_LOAD:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(1)
+    return True
 
 
 def _guarded(run: Run, name: str, measure: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ Spark and no files take part: the answers of the works are made here, and the ca
 * nothing changes: the rules get an event, and the catalog looks at the records
 * rows arrive: the rules read an append with rows of ten tables, which is committed to these tables
 * a record changes: the rules change one record and store it, and the catalog looks at it
-* a commit of the control table: one row is added to what is known of the others
+* a commit of the control table: the content of one row is added to the content of the others
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from spark_sink.mirror.rules.table_work import DeltaFacts
 from spark_sink.mirror.runtime.catalog import CatalogEntries
 from spark_sink.mirror.runtime.consumer import AppliedConsumer, mirror_options
 from spark_sink.mirror.runtime.progress import ProgressCounter
+from spark_sink.mirror.runtime.works import StepTimes
 from spark_sink.mirror.schema.signature import Signature
 from spark_sink.mirror.values.catalog_names import CatalogTemplate
 from spark_sink.mirror.values.entries import LogEntry, first_lsn
@@ -112,7 +113,7 @@ class Tables:
         self.catalog.forward({_CONSUMER: self.consumer.snapshot.records})
 
     def rest(self) -> None:
-        """Let works, and rounds of the catalog, end."""
+        """Let all works and rounds of the catalog end."""
         while True:
             while self.running:
                 self.loop(self._answer(self.running.pop(0)))
@@ -159,10 +160,10 @@ class Tables:
 
 
 class _Times(dict[int, Any]):
-    """No work of the bench takes a time."""
+    """The times of works: each work of the benchmark takes 0 s."""
 
-    def pop(self, *_: object) -> Any:
-        return SimpleNamespace(seconds=0.0, phases={})
+    def pop(self, *_: object) -> StepTimes:
+        return StepTimes(0.0, {}, 0)
 
 
 def measure(run: Run) -> None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import __main__ as benchmark_command
-from benchmarks import arrivals, explanations, freshness, reader_cost, two_daemons
+from benchmarks import arrivals, explanations, freshness, many_tables, reader_cost, two_daemons
 from benchmarks import report as pages
 from benchmarks.figures import LogFacts, NotRun, Report, Run, Target
 from benchmarks.processes import DescendantsMeter
@@ -144,6 +144,13 @@ def test_each_file_of_a_table_is_searched_for_markers_once(tmp_path: Path) -> No
     assert {marker: found.version for marker, found in files.found.items()} == {1: 0, 2: 0, 3: 1}
 
 
+def test_the_work_of_many_tables_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many_tables, "SIZES", (20,))
+    run = Run(Report("quick", {"cores": "2"}), lambda _: None, None)
+    many_tables.measure(run)
+    assert len(run.report.series) == 4 and all(each.rounds for each in run.report.series)
+
+
 def test_a_difference_below_the_noise_is_no_figure() -> None:
     run = Run(Report("quick", {}), lambda _: None, None)
     run.series("scaling", "", "an idle consumer", "CPU", "CPU s", [-0.25])
@@ -178,6 +185,7 @@ def test_a_busy_machine_writes_no_figures_of_the_report(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0.0, 0.0))
+    monkeypatch.setattr(benchmark_command, "QUIET_WAIT_S", 0.0)
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--full"])
     with pytest.raises(SystemExit, match="2"):
         benchmark_command.main()
