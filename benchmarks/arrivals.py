@@ -66,8 +66,8 @@ class Files:
             self._seen.add(commit.name)
 
     def _markers(self, path: str) -> Iterator[int]:
-        """Yields the markers in the texts and bytes of a data file. Its columns may have other names than those of the
-        table."""
+        """Yields the markers in the texts and bytes of a data file. The file's columns may have other names than the
+        table's."""
         file = pq.ParquetFile(self._table / path)
         kinds = pa.string(), pa.binary()
         names = [column.name for column in file.schema_arrow if column.type in kinds]
@@ -115,8 +115,8 @@ class Arrivals:
         return {marker: at for table in self._tables.values() for marker, at in table.found.items()}
 
     def in_snapshots(self, catalog: Any, names: Iterable[str]) -> dict[int, float]:
-        """Returns when the snapshots of Iceberg tables have shown each marker. `names`: of the Delta tables, which have
-        the same names in the catalog."""
+        """Returns, by marker, when a snapshot of an Iceberg table first showed it. `names`: the Delta tables; the
+        Iceberg tables have the same names in the catalog."""
         from spark_sink.mirror.iceberg.catalog import VERSION  # noqa: PLC0415 - imports pyiceberg
 
         found = {}

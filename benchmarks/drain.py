@@ -31,9 +31,9 @@ def dump_socket(
     *,
     until_end: bool = True,
 ) -> socket.socket:
-    """Log in and ask for a dump from this file up to the present end of the log, or without `until_end` for a dump that
-    goes on. Returns the connection's socket. `number`: differs for each of several dumps at once, because a server ends
-    an older dump with the same server id."""
+    """Log in and ask for a dump that begins with this file. With `until_end` the dump ends at the present end of the
+    log, otherwise it goes on. Returns the connection's socket. `number`: differs for each of several dumps at once,
+    because a server ends an older dump with the same server id."""
     connection: Any = pymysql.connect(
         host=host, port=port, user=user, password=password, ssl_disabled=True
     )

@@ -84,7 +84,7 @@ class Measured:
 
 def is_kept(rate: int, found: Measured) -> bool:
     """Whether the writer reached the rate, and the age of the newest row in the tables did not grow by more than a
-    tenth of a second in each second. If it grows by this, the mirror applies less than nine tenths of the rows."""
+    tenth of a second in each second. If it grows faster, the mirror applies at most about nine tenths of the rows."""
     growth = linear_regression(found.commits, found.to[TABLE]).slope
     return found.rate >= _REACHED * rate and growth <= _GROWTH
 

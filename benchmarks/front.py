@@ -39,7 +39,8 @@ PART = "front"
 SERVER, AGAIN, QUEUED = "the server", "the front, read again", "the front, from the queue"
 _AGAIN, _QUEUED = "again", "queued"  # consumers
 CLIENTS = (1, 10, 32)
-# By the number of clients: the most that the server may spend for those at the front, in shares of its own.
+# By the number of clients: the largest permitted ratio of the server's costs, clients at the front ÷ clients at the
+# server.
 _SHARES = {10: 0.15, 32: 0.1}
 _RATE_TARGET = 0.7
 _ASK_EVERY_S = 0.02

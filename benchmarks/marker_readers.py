@@ -118,7 +118,7 @@ class _Follower:
             if kind == EventType.GTID:
                 self._gtid = event
             elif kind in _ROWS:
-                # An update's images from before it contain the marker of the insertion.
+                # The before images of an update contain the marker of the insertion.
                 for marker in markers_in(event):
                     if marker > self.newest:
                         self.newest = marker

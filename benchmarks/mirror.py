@@ -2,7 +2,8 @@
 
 * log: how fast the mirror appends a long log of the server to its own log. The first append is left out, because Spark
   and its Python processes start in this time.
-* warm step: how long after the insertion of one row into each of five tables all five Delta tables contain their row.
+* warm step: the time from the insertion of one row into each of five tables until all five Delta tables contain their
+  row.
 * copy: a table of ten columns whose rows are in no binlog, and the CPU time of the job and its workers meanwhile.
 
 The time of a commit is the time of its file in Delta's log. `benchmarks.freshness` measures the job under load.

@@ -144,7 +144,7 @@ class DescendantsMeter:
 
 
 def _stat(pid: int) -> list[str]:
-    """Returns the fields of proc(5)'s stat behind the name: state, ppid, ..."""
+    """Returns the fields of proc(5)'s stat after the name: state, ppid, ..."""
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
 
 

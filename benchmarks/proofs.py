@@ -5,8 +5,8 @@ A job mirrors five tables, one of them large. First it compares nothing, then it
 as fast as it can, which shows what a row costs. Each time it runs without and with load: 500 rows/s over the five
 tables. The program prints the CPU time of the server and of the job, as a share of one core, the rows that were
 compared, and how long a transaction takes from its commit to its table. With `--rounds`, it measures only this time, in
-alternating rounds without comparisons and with default settings, because it depends on the age of the job and the size
-of the tables.
+alternating rounds without comparisons and with default settings, because this time depends on the age of the job and
+the size of the tables.
 """
 
 from __future__ import annotations

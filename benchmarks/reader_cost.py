@@ -4,12 +4,12 @@
 * through the front: the same program reads from the daemon, which has one replication connection for all
 * over HTTP: readers of the daemon's consumers, which acknowledge each range durably
 
-While the server is written at a fixed rate, the benchmark counts the CPU time of the server, the bytes that the server
-sends, and the CPU time of the daemon, and how long a marker takes from its commit to the readers. Logins and starts are
-not counted, nor is the first second for the times of the markers. *No readers* shows what only writing costs.
+While rows are written at a fixed rate, the benchmark measures the CPU time of the server and the daemon, the bytes that
+the server sends, and how long a marker takes from its commit to the readers. Logins and starts are not counted, nor are
+the markers of the first second. *No readers* shows what only writing costs.
 
-All programs share the machine, so the readers' own CPU time, which is that of Python programs, makes the markers
-later: the ways can be compared with each other, since the readers `at the server` and `through the front` are the same.
+All programs share the machine. So the CPU time of the readers, which are Python programs, delays the markers. The
+readers `at the server` and `through the front` are the same program, so these two ways can be compared.
 """
 
 from __future__ import annotations

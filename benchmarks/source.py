@@ -2,8 +2,8 @@
 
 * first batch: how long the first stream of a fresh Spark session takes, from `load` to its end, compared with a Python
   source that does nothing (`benchmarks.source_start`).
-* rate: how fast each form of the rows gets as a stream into Spark's sink `noop`, which drops each row; a real sink
-  takes additional time. The consumer is moved to the beginning of the log when the query starts, so MySQL and the
+* rate: the rate at which a stream delivers each form of the rows to Spark's sink `noop`, which drops each row; a real
+  sink takes additional time. The consumer is moved to the beginning of the log when the query starts, so MySQL and the
   daemon work at the same time. The log is read twice. The first pass, and the first batch of the second pass, are left
   out: in this time Python workers start, and the JVM compiles most of its code. The processor time of each process for
   a million rows, and the times of Spark's phases of a batch, are measured, too.

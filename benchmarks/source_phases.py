@@ -2,8 +2,8 @@
 
 One Spark session reads one table of the log `bulk` several times: in each form of the rows, with batches and slices of
 several sizes. The first pass of a form is left out, because the JVM compiles most of its code in this pass. For each
-other pass the program prints the rate, the seconds of Spark's phases of all batches, and the processor seconds of
-MySQL, the daemon, Spark's Python processes, and the JVM's threads by their task, for a million rows.
+other pass the program prints the rate and two lists of seconds for a million rows: the wall time of each of Spark's
+phases; and the processor time of MySQL, the daemon, Spark's Python processes, and the JVM's threads by their task.
 
 `python -m benchmarks.source_phases [ROWS [FORM ...]]`
 """
@@ -61,8 +61,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass over the log. `cpu_s`: processor seconds for a million rows; `phases_s`: seconds of Spark's phases, of
-    all batches together."""
+    """One pass over the log. `cpu_s`: processor seconds for a million rows; `phases_s`: the seconds of each of Spark's
+    phases, summed over all batches."""
 
     case: Case
     rows: int

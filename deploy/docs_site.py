@@ -1,9 +1,9 @@
 """Builds the documentation as a web site: `python -m deploy.docs_site site`. With `--llms`, only writes llms.txt, a
 list of the pages for programs that read them.
 
-The pages are those of the repository, as they are, at the same paths, so that their links work; linked files that are
-no pages are copied beside them. A link to a folder becomes text. The navigation is the index, docs/README.md. MkDocs,
-from deploy/docs.lock, makes HTML of them, and refuses a link or an anchor that does not exist.
+The pages have the same paths as in the repository, so that their links work. The files to which they link are copied,
+too. A link to a folder becomes text. The navigation comes from the index, docs/README.md. MkDocs, from
+deploy/docs.lock, converts the pages to HTML, and refuses a link or an anchor that does not exist.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Page(NamedTuple):
 
 
 def sections(root: Path = ROOT) -> dict[str, list[Page]]:
-    """Returns the pages below each heading of the index, in its order. The row of a page in the index says what it is
-    about; a page that has no row of its own says it in its first sentence."""
+    """Returns the pages below each heading of the index, in the order of the index. `Page.about` comes from the page's
+    row in the index; if the page has no row of its own, it is the page's first sentence."""
     found: dict[str, list[Page]] = {}
     seen = {INDEX}
     text = (root / INDEX).read_text(encoding="utf-8")
@@ -163,7 +163,7 @@ def _files(page: Path, text: str, root: Path) -> Iterator[str]:
 
 
 def _target(page: Path, path: str) -> str:
-    """Returns the path in the repository of a link of a page."""
+    """Returns the path in the repository to which a page links."""
     return (ROOT / page.parent / path).resolve().relative_to(ROOT).as_posix()
 
 

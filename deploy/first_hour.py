@@ -2,10 +2,10 @@
 
 A MySQL server with the default settings of MySQL has two databases. The commands of a newcomer run one after the other,
 each on a terminal: `init` prepares the server, `read` prints changes, and the mirror copies all tables. The terminals
-are wide, so that no program wraps a line; the pictures wrap lines as a terminal of `WIDTH` columns does.
+are so wide that no program wraps a line. The pictures then wrap lines as a terminal of `WIDTH` columns does.
 
-The pictures show what the programs print. Only the values of this run that no user has are replaced (`Names`): the
-addresses of the server and of the daemon, whose ports are random, and the folder of the Delta tables.
+The pictures show what the programs print. `Names` replaces only what is particular to this run: the addresses of the
+server and of the daemon, whose ports are random, and the folder of the Delta tables.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ _WIDE, _LINES = 700, 80  # of the terminals
 _COLOURS = {"brown": "yellow", "brightbrown": "bright_yellow", "brightblack": "bright_black"}
 _READY_S = 900.0
 _SERVER, _DAEMON, _TARGET = "db1:3306", "127.0.0.1:8085", "/data/mirror"
-# Rows, and bytes of a note in each. The copy of the large table commits some times, so that its progress is shown.
+# The number of rows, and the bytes of each row's note. The copy of the large table commits several times, so that its
+# progress is shown.
 _ROWS = {"shop.items": (800_000, 500), "shop.orders": (50_000, 0), "billing.invoices": (250_000, 0)}
 _INIT = f"binlog-dispatcher init 'mysql://admin@{_SERVER}/shop,billing' --apply --mirror {_TARGET}"
 _CHECK = "binlog-dispatcher check --config dispatcher.yaml"
 _BINLOGS = f"binlog-dispatcher binlogs --url http://{_DAEMON}"
 _READ = f"binlog-dispatcher read changes --url http://{_DAEMON}"
 _COPY = "binlog-mirror run --config mirror.yaml --copy"
-_SUMMARY = "    Spark: python -c "  # its last line begins so
+_SUMMARY = "    Spark: python -c "  # the beginning of its last line
 
 
 def main(arguments: list[str]) -> int:
@@ -63,9 +64,7 @@ def main(arguments: list[str]) -> int:
         prepare(server)
         home, port = Path(name), free_port()
         shell = Shell(home, Names.of(server, port, home / "mirror"))
-        shell.run(
-            "binlog-dispatcher compile"
-        )  # so that the pictures are the same if it was done before
+        shell.run("binlog-dispatcher compile")  # so that no picture shows the compilation
         init = [*shell.run(_INIT, keys=f"{PASSWORD}\n"), *shell.run(_CHECK)]
         shell.draw(init, "binlog-dispatcher init", pictures / "init.svg")
         for file in ("dispatcher.yaml", "mirror.yaml"):
@@ -119,7 +118,7 @@ def read_changes(shell: Shell, server: Server, running: Daemon) -> list[Text]:
 
 
 def copy_tables(shell: Shell, server: Server) -> list[Text]:
-    """Copy all tables with the mirror, and end it with Ctrl-C after it has gone on with a change."""
+    """Copy all tables with the mirror. End it with Ctrl-C after it has read a change from after the copy."""
     with shell.running(_COPY) as terminal:
         until_shown(terminal, _SUMMARY)
         server.execute("INSERT INTO shop.orders (name, price) VALUES ('coffee', 2.75)")
@@ -131,7 +130,7 @@ def copy_tables(shell: Shell, server: Server) -> list[Text]:
 
 
 def until_shown(terminal: Terminal, text: str, behind: str = "") -> None:
-    """Wait until a text is on the screen, behind another text. Raises AssertionError if the program ends before."""
+    """Wait until the screen shows `text`, after the text `behind`. Raises AssertionError if the program ends before."""
 
     def shown() -> bool:
         screen = screen_of(terminal)
@@ -231,7 +230,7 @@ class Shell:
 
 
 def wrapped(lines: Sequence[Text], width: int = WIDTH) -> Iterator[Text]:
-    """Yields the lines as a terminal shows them: a long line continues at the left, wherever it reaches the border."""
+    """Yields the lines as a terminal shows them: a line that is longer than `width` continues in the next line."""
     for line in lines:
         yield from line.divide(range(width, len(line), width)) if len(line) > width else [line]
 

@@ -18,7 +18,7 @@ PATH = Path(__file__).parents[1] / "docs/metrics.md"
 
 
 class Documented(NamedTuple):
-    """A metric of the reference; `name` with its prefix."""
+    """A metric of the reference. `name` contains the prefix."""
 
     name: str
     type: str

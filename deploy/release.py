@@ -34,7 +34,7 @@ def contents(archive: Path) -> dict[str, int]:
 
 
 def misplaced(files: dict[str, int]) -> list[str]:
-    """Returns why files do not belong into an archive, a text for each."""
+    """Returns a text for each file that does not belong into an archive: its name and the reason."""
     found = [f"{name}: benchmarks are not shipped" for name in files if name.startswith(_EXCLUDED)]
     found += [f"{name}: an archive" for name in files if name.endswith(_ARCHIVES)]
     large = {name: size for name, size in files.items() if size > _FILE_BYTES_MAX}
@@ -42,7 +42,7 @@ def misplaced(files: dict[str, int]) -> list[str]:
 
 
 def unlisted(image: str, sbom: str) -> list[str]:
-    """Returns how the components of an SBOM differ from the packages of an image's lock, a text for each package."""
+    """Returns a text for each package that only the SBOM of an image, or only the lock of the image, lists."""
     pinned = set(_PIN.findall((_LOCKS / f"{image}.lock").read_text(encoding="utf-8")))
     listed = {(one["name"], one["version"]) for one in json.loads(sbom)["components"]}
     lacking = [f"{name} {version} is not listed" for name, version in sorted(pinned - listed)]

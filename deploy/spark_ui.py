@@ -1,8 +1,8 @@
 """Draws the picture of Spark's page of a stream from a real run: `python -m deploy.spark_ui docs/spark-ui.png`.
 
 A MySQL server, a daemon and Spark run while rows are written at a changing rate. Spark runs the mirror, and a stream
-`orders` with the typed rows of a table. After `BATCHES` batches of the stream, the program takes a picture of its page
-in Spark's "Structured Streaming": rates, times of the batches and their phases. Spark serves its pages on the loopback
+`orders` with the typed rows of a table. After `BATCHES` batches, the program takes a picture of the stream's page in
+Spark's "Structured Streaming": rates, times of the batches and their phases. Spark serves its pages on the loopback
 address only.
 """
 
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
 
 
 class _Artist(threading.Thread):
-    """Takes the picture when it is time, and then ends the mirror."""
+    """Takes the picture after `BATCHES` batches, and then ends the mirror."""
 
     def __init__(self, query: StreamingQuery, url: str, picture: Path) -> None:
         super().__init__()

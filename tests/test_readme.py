@@ -115,7 +115,7 @@ def ended(process: subprocess.Popen[str]) -> None:
 def test_the_steps_lead_to_a_reader(server_factory: ServerFactory, tmp_path: Path) -> None:
     """Runs all steps except the installation, in two terminals, with the settings that `init` writes."""
     server = server_factory("mysql97", "--binlog-row-metadata=MINIMAL")
-    server.add_user("root", "")  # whose password is not asked for without a terminal
+    server.add_user("root", "")  # without a terminal, `init` does not ask for a password
     server.execute(
         "GRANT ALL PRIVILEGES ON *.* TO 'root'@'%' WITH GRANT OPTION",
         *(f"CREATE DATABASE {name}" for name in ("shop", "billing_eu")),

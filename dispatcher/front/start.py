@@ -44,8 +44,8 @@ def beginning(
 
     `held`: the range that the consumer's queue contains, None if the consumer has failed, or if the source's log is not
     the one that the consumer has read; `executed`: the source's executed GTIDs, None in a dump by file. GTIDs that the
-    client has, but the source has not executed, are ignored, because a replica may have transactions of its own: with
-    MySQL single GTIDs, with MariaDB whole domains.
+    client has, but the source has not executed, are ignored, because a replica may have transactions of its own. On
+    MySQL, single GTIDs are ignored; on MariaDB, whole domains.
     """
     match wanted:
         case AfterPlace(file, offset):
@@ -70,7 +70,7 @@ def _of_source(
 
 def _holds_place(held: HeldRange, file: str, offset: int) -> bool:
     """True if the place lies between the acknowledged position and the queued one, and the queue has all transactions
-    behind the place."""
+    after the place."""
     first, last = held.acknowledged, held.queued
     if not (file and first.file and last.file):  # after a failover, the files are unknown at first
         return False

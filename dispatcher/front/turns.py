@@ -2,8 +2,8 @@
 
 The front works on one question at a time, and the event loop reads and writes once between two turns. The work in a
 turn is bounded: a question that needs more than STEP_UNITS passes its turn on, and continues when its next turn comes.
-So a client that asks without pause delays a client of another token by one turn of each token, and the rest of the
-daemon by one turn.
+So if a client asks without pause, a client of another token waits for one turn of each token, and the rest of the
+daemon for one turn.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class Turns:
             turns = consumers.pop(consumer)
             turn = turns.popleft()
             if turns:
-                consumers[consumer] = turns  # behind the other consumers of the token
+                consumers[consumer] = turns  # after the other consumers of the token
             if consumers:
-                self._waiting[token] = consumers  # behind the other tokens
+                self._waiting[token] = consumers  # after the other tokens
             if not turn.done():
                 turn.set_result(None)
                 return

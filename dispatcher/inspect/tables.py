@@ -1,7 +1,7 @@
 """The current table map of each table id, in one form for decoding rows events and in another for the output.
 
-A TABLE_MAP without column names (MySQL before 8.0, binlog_row_metadata=MINIMAL) still contains the length of each cell.
-To decode rows with such a map, this module completes it. Columns get the names @1, @2 ..., as in mysqlbinlog. Text of
+A TABLE_MAP without column names (MySQL before 8.0, binlog_row_metadata=MINIMAL) still shows how long each cell is. To
+decode rows with such a map, this module completes it. Columns get the names @1, @2 ..., as in mysqlbinlog. Text of
 an unknown character set is decoded as bytes, and ENUM and SET as their numbers. `Table.no_sign` and `Table.no_charset`
 list the columns whose sign or character set the log does not contain.
 """

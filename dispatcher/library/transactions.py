@@ -107,7 +107,7 @@ class Transaction:
 
     @property
     def committed_at(self) -> datetime:
-        """The time of the commit in UTC: in microseconds for MySQL 8.0 and newer, else in seconds."""
+        """The time of the commit in UTC, exact to the microsecond for MySQL 8.0 and newer, else to the second."""
         return _EPOCH + timedelta(microseconds=self._record.commit_us)
 
     @property

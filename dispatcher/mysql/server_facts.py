@@ -326,7 +326,7 @@ def _without_owners(owned: str) -> str:
 def _expire_seconds(variables: Mapping[str, str]) -> int | None:
     if not _is_on(variables, "binlog_expire_logs_auto_purge", "ON"):
         return None
-    # Both variables exist in MySQL 8.0 and MariaDB 10.6. Seconds are finer, and MariaDB keeps the two consistent.
+    # MySQL 8.0 and MariaDB 10.6 have both variables. Seconds are more precise, and MariaDB keeps the two consistent.
     seconds = number_value(variables.get("binlog_expire_logs_seconds") or "0")
     days = variables.get("expire_logs_days") or "0"
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", days):

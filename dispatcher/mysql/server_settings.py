@@ -1,8 +1,8 @@
 """Finds everything that prevents complete replication from a server, and describes how each of the server's settings is
 changed.
 
-`needed_changes` is the one list of the settings. `check` and the daemon show it as errors (`findings`), and `init`
-carries out what SQL can change.
+`needed_changes` lists the settings. `check` and the daemon show this list as errors (`findings`), and `init` carries
+out what SQL can change.
 """
 
 from __future__ import annotations

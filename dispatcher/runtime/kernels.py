@@ -56,7 +56,7 @@ class Kernels:
     """
 
     def __init__(self, loads: Sequence[Load], packages: Sequence[str], log: Logger | None) -> None:
-        """`loads`: functions each of which loads some kernels, in the order of the time to compile these, longest
+        """`loads`: functions that each load some kernels, sorted by the time to compile these kernels, longest
         first. `packages`: the packages that contain these kernels and their parts. `log`: the log to which the progress
         is written."""
         self._loads = loads

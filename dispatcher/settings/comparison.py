@@ -17,13 +17,13 @@ from pydantic import BaseModel
 from dispatcher.settings.model import Settings
 
 Digests = dict[str, dict[str, str]]
-"""A digest of each setting that has another value than its default, by the setting's key, by what it belongs to, such
-as "consumer shop"."""
+"""Maps each part of the settings, such as "consumer shop", to digests of its values by key. Consumers and sources have
+no digest of a value that is the default."""
 
 _OF_A_HOST = {"password", "password_file", "tls"}
 _OF_A_TOKEN = {"name", "consumers", "sources", "scopes"}
 CONSUMER = "consumer "
-"""How the names of consumers begin in `Digests`."""
+"""The prefix of the names of consumers in `Digests`."""
 
 
 def digests_of(settings: Settings) -> Digests:
@@ -38,8 +38,8 @@ def digests_of(settings: Settings) -> Digests:
 
 
 def differences(leader: Mapping[str, Mapping[str, str]], own: Digests) -> dict[str, str]:
-    """Return a description for each key of the digests at which the settings of the leader and of this daemon differ.
-    Empty if nothing differs."""
+    """Return a description of each part (a key of `Digests`) in which the settings of the leader and of this daemon
+    differ. Empty if nothing differs."""
     found = {}
     for name in sorted(leader.keys() | own.keys()):
         if name not in own:

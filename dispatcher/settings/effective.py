@@ -62,7 +62,7 @@ def _of_the_other_source(tree: Tree, path: tuple[str, str], key: str) -> bool:
 
 
 def _of_the_other_store(tree: Tree, key: str) -> bool:
-    """True if `key` does not apply to the store of the state, which is either a file or a database."""
+    """True if `key` applies only to the kind of state store, file or database, that the settings do not choose."""
     state = tree.values.get("state")
     if isinstance(state, dict) and "mysql" in state:
         return key == "path"

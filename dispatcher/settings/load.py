@@ -259,8 +259,8 @@ def _check_names(
     consumers: Mapping[str, ConsumerSettings],
     sources: Mapping[str, SourceSettings],
 ) -> None:
-    """Report a consumer of the settings if tokens may declare a consumer with its name, because such a declared
-    consumer may exist already."""
+    """Report a consumer of the settings if a source permits tokens to declare a consumer of the same name: this
+    declared consumer may exist already."""
     for name in consumers:
         for source, settings in sources.items():
             if NamePatterns(settings.names).match(name):

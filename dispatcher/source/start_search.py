@@ -3,8 +3,8 @@
 **A time** has the same meaning as in Kafka. The position is before the first transaction, in the order of the log, that
 was committed at or after the time. If there is no such transaction, the position is the end of the log. If the server
 has purged the log of this time, the position is the beginning of the remaining log. The commit time is read from the
-log: since MySQL 8.0 it is in microseconds; older logs have only the second at which the transaction's first statement
-began.
+log. Since MySQL 8.0 it has microseconds; older logs have only the time, in whole seconds, at which the transaction's
+first statement began.
 
 A binary search finds the last file whose first transaction is older than the time. Then the module reads this file up
 to the time. So a search reads a dozen file heads and one file, whatever the size of the log. Commit times may run
@@ -298,8 +298,8 @@ def proven(log: SearchableLog, text: str) -> ExecutedPosition:
 
 
 def _check_same(domain: int, wanted: dict[int, tuple[int, int]], server: int, number: int) -> None:
-    """Check the first GTID of the log that is not below a domain's wanted GTID. If the two are equal, remove the wanted
-    GTID, otherwise raise BinlogError. A lower `number` is ignored."""
+    """Compare a GTID of the log with its domain's wanted GTID. If its `number` is lower, ignore it. If the two are
+    equal, remove the wanted GTID, otherwise raise BinlogError."""
     gtid = wanted.get(domain, (0, 0))
     if number < gtid[1]:
         return

@@ -51,8 +51,8 @@ def dump_state(path: Path) -> dict[str, Any]:
 
 
 def contents_of(db: Statements, prepared: str) -> dict[str, Any]:
-    """Return the result of `dump_state` for any store. `prepared`: a query for client, number and bytes of prepared
-    transactions."""
+    """Return the content of a store, in a file or in a database, as `dump_state` does. `prepared`: a query for client,
+    number and bytes of prepared transactions."""
     installation, epoch = db.execute("SELECT id, epoch FROM installation").fetchone()
     return {
         "schema": SCHEMA_VERSION,

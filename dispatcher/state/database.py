@@ -10,10 +10,10 @@ It has the same contract and the same tables as the store in a file (`store`). I
   valid while a row of `prepared` contains its id.
 * The daemon may read the log of the server that has the state. Then each write of the state is a transaction in that
   log. When the daemon reads this transaction, the covered position of every consumer moves. If the daemon stored these
-  positions at once, it would write the next transaction, and so on without end. So a covered position alone waits: it
-  is stored with the next acknowledgement, or by `checkpoint` when it is a MiB ahead or in another file. If a crash
-  loses a covered position, the daemon reads that part of the log again, which contains nothing for the consumer. The
-  position up to which a client has read its log is stored in the same way.
+  positions at once, it would write the next transaction, and so on without end. So a covered position that moves
+  without an acknowledgement waits: it is stored with the next acknowledgement, or by `checkpoint` when it is a MiB
+  ahead or in another file. If a crash loses a covered position, the daemon reads that part of the log again, which
+  contains nothing for the consumer. The position up to which a client has read its log is stored in the same way.
 
 How durable a commit is depends on the server's settings: see `warnings`. A failover to a replica that lags loses the
 newest commits; `server.fence` describes which losses the daemon notices, and what it does then.

@@ -9,7 +9,7 @@ There are two locks, because a file can have several names, and another file can
 * `FileLock` locks the store's file itself, under any of its names. For example, a container can mount this file in
   another folder.
 
-`FileLock` is an open file description lock of one byte far behind the bytes that SQLite locks. SQLite's own locks are
+`FileLock` is an open file description lock of one byte far after the bytes that SQLite locks. SQLite's own locks are
 traditional POSIX locks: they belong to the process, and closing any descriptor of the file drops all of them. So the
 store closes its `FileLock` only after SQLite has closed the file. On local disks a `flock` would suffice. But on NFS a
 `flock` is a POSIX lock of the whole file, which would also keep out SQLite.

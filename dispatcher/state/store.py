@@ -357,7 +357,7 @@ class StateStore:
         self.unreadable = known.unreadable
         stored = {name: self._stored_order(name, mark) for name, mark in known.marks.items()}
         self.losses = known.compare(stored)
-        # A consumer whose row is lost must not begin at its `start`. It would skip rows, or would get positions with a
+        # A consumer whose row is lost must not begin at its `start`: it would skip rows, or would get positions with a
         # smaller `seq` in an epoch that readers already use.
         lost = (loss for loss in self.losses if loss.stored is None and not loss.new_store)
         self._lost_rows = {loss.consumer: loss for loss in lost}

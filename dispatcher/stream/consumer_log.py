@@ -1,6 +1,6 @@
 """Holds the bytes of the log that one consumer gets, in *segments* (blocks of memory, or of a file). The kernel
 `copy_kernel` copies the bytes that a consumer gets of a batch (the consumer's *share*) into the segments of this
-consumer. The daemon copies bytes of the log for a consumer nowhere else.
+consumer. No other code copies bytes of the log for a consumer.
 
 A consumer's share of a transaction is a record (the event that the daemon adds before a transaction), the GTID, BEGIN,
 the table maps and rows of the consumer's tables, and the commit. The kernel copies the record, GTID and BEGIN together
@@ -12,7 +12,7 @@ no rows of a statement before it reads this flag. If the daemon has to set the f
 text of a statement is copied only if the consumer reads all tables of the statement.
 
 The bytes of a transaction that ends with ROLLBACK are dropped, and the transaction counts as a transaction without
-events for the consumer. ROLLBACK TO drops the bytes behind the savepoint.
+events for the consumer. ROLLBACK TO drops the bytes after the savepoint.
 
 A transaction, and even a statement, may span batches and segments. `ConsumerLog` keeps the state between two batches.
 

@@ -416,7 +416,7 @@ def copy_shares(  # noqa: PLR0913 - kernels take arrays one by one
 
     `seqs`: the seq of each transaction of the batch. `visits`: the transactions to be copied; the visits of lane n are
     visits[starts[n] : starts[n + 1]], and `done` has a column for each visit. `record`: the record to copy, with epoch
-    0. `cut_bytes`: a lane's code becomes CUT before the first rows event that lies at least this many bytes behind the
+    0. `cut_bytes`: a lane's code becomes CUT before the first rows event that lies at least this many bytes after the
     transaction's record, GTID and BEGIN.
     """
     # Taking an array out of a tuple changes the array's reference count atomically, twice. So the kernel takes the

@@ -24,7 +24,7 @@ _QUIET_CALLS = 64
 
 
 class ReceiveBuffer:
-    """`bytes[:fill]` are the received bytes. `usual`: size in bytes, to which the buffer returns after a large
+    """`bytes[:fill]` are the received bytes. `usual`: the size in bytes to which the buffer returns after a large
     event."""
 
     def __init__(self, usual: int) -> None:

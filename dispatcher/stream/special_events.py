@@ -9,7 +9,7 @@ a ROLLBACK at its end. If a ROLLBACK TO has undone a part of a transaction, Mari
 ROLLBACK TO after them. MySQL does the same if the transaction created or dropped a temporary table. In row format such
 a transaction holds only rows of transactional tables: every server since 5.5 writes changes of other tables at once, as
 separate groups that end with COMMIT (sql/binlog.cc, use_trans_cache; tested on four servers). So ROLLBACK undoes the
-whole transaction, and ROLLBACK TO undoes everything behind its savepoint.
+whole transaction, and ROLLBACK TO undoes everything after its savepoint.
 
 Sources: MySQL source, sql/log_event.cc, sql/binlog.cc; MariaDB, sql/log_event_server.cc.
 """

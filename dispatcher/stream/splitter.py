@@ -134,7 +134,7 @@ class Splitter:
 
     @property
     def pending_bytes(self) -> int:
-        """Number of bytes behind the last event that was read. If `full` is False, they are the beginning of an
+        """Number of bytes after the last event that was read. If `full` is False, they are the beginning of an
         incomplete event."""
         return self._buffer.fill - int(self._builder.state[k.AT])
 
@@ -201,7 +201,7 @@ class Splitter:
         return out
 
     def compact(self) -> None:
-        """Forget the events that were split. Keep the bytes behind these events, and the open transaction's carried
+        """Forget the events that were split. Keep the bytes after these events, and the open transaction's carried
         events."""
         buffer, builder = self._buffer, self._builder
         at = int(builder.state[k.AT])
@@ -272,7 +272,7 @@ class Splitter:
         return True
 
     def _advance_embedded(self) -> bool:
-        """Let the kernel continue in the embedded transaction, or behind its end. A call of `split` returns at most one
+        """Let the kernel continue in the embedded transaction, or after its end. A call of `split` returns at most one
         chunk of a large embedded transaction."""
         if not self.embedded.in_small and self._builder.pending:
             self._full = True

@@ -4,7 +4,7 @@ Route, table id and size identify a TABLE_MAP: in one run of a server a table id
 two settings of `binlog_row_metadata` give different sizes. So the kernel finds an event's replacement by these three
 numbers. Python reads a TABLE_MAP only if the kernel does not know the event's three numbers.
 
-A replacement is stored as a *tail*: the body behind table id and flags. Only the tail, and the header's size field,
+A replacement is stored as a *tail*: the body after table id and flags. Only the tail, and the header's size field,
 change.
 """
 

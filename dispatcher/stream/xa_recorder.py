@@ -135,7 +135,7 @@ class XaRecorder:
         off, stop = int(st[k.OFF]), int(st[k.STOP])
         flags = gtid.flags & ~(STANDALONE | DDL | PREPARED_XA | COMPLETED_XA)
         buf[off + _MARIADB_FLAGS_AT] = flags
-        # Clear the xid, and the fields that later versions write behind it. By the new flags the event has no xid, so a
+        # Clear the xid, and the fields that later versions write after it. By the new flags the event has no xid, so a
         # reader would parse the xid's bytes as these fields.
         behind = off + _MARIADB_FLAGS_AT + 1 + (8 if flags & GROUP_COMMIT_ID else 0)
         buf[behind:stop] = 0

@@ -15,7 +15,7 @@ class Backoff:
         self._s = RETRY_MIN_S
 
     def reset(self) -> None:
-        """After a success, or after a reload that may have removed the cause of the fault."""
+        """Call this after a success, or after a reload that may have removed the cause of the fault."""
         self._s = RETRY_MIN_S
 
     def next_s(self) -> float:

@@ -1,6 +1,6 @@
-"""The help of both programs: plain text, in which an argument is shown as it is written.
+"""The help of both programs, in plain text. It shows a required argument as `NAME` and a value as `FILE`.
 
-Typer shows a required argument as `{NAME}` and a value as `<list[Path]>`.
+Typer would show them as `{NAME}` and `<list[Path]>`.
 """
 
 from __future__ import annotations

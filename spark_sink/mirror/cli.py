@@ -86,8 +86,8 @@ def faults_as_exit_codes(complete: Callable[[str], str] = str) -> Iterator[None]
 def settings_of(config: list[Path] | None, **options: Any) -> MirrorSettings:
     """Returns the settings.
 
-    `options`: the values of command line options by the key of their setting, in which `__` stands for the dot; None
-    for an option that is not given.
+    `options`: the values of command line options, None for an option that is not given. The names are the keys of the
+    settings, with `__` instead of the dot.
 
     Raises `SettingsError` with all errors.
     """

@@ -21,8 +21,9 @@ ASK_EVERY_S = 1.0
 
 
 def with_server_names(settings: MirrorSettings) -> MirrorSettings:
-    """Returns the settings with the names as the servers compare them. Calls the daemon only if the settings name a
-    table in upper case, and then waits until the daemon has read the server, for at most `retry_timeout_seconds`.
+    """Returns the settings with each name in the form that the server compares. Calls the daemon only if the settings
+    name a table in upper case, and then waits until the daemon has read the server, for at most
+    `retry_timeout_seconds`.
 
     Raises `BinlogError` if the daemon does not answer or refuses the consumer. Raises `UserError` if the daemon does
     not know the server's value in time, or if the servers' values give one pattern two meanings.

@@ -100,7 +100,7 @@ _DECLARING = Token(DECLARE, frozenset(), frozenset(Scope), "notebook", frozenset
     ],
 )
 async def test_what_a_token_has_declared_is_refused_as_all_else(method: str, path: str) -> None:
-    """The standby does not know the declared consumers, so it must not answer that there is none."""
+    """The standby does not know the declared consumers, so it must not answer that the consumer does not exist."""
     bodies: dict[str, object] = {"/v1/consumers": {"name": "nb-1", "databases": ["shop"]}}
     bodies["/v1/consumers/nb-1/session"] = CALLS["session"]
     bodies["/v1/consumers/nb-1/poll"] = CALLS["poll"]

@@ -158,7 +158,7 @@ WHOLE = {
         (106404, 0, 0, "gangshen", "insert into test1(`name`) values('beijing')",
          Status(sql_mode=1075838976, client=33, connection=33, server=83, updated_databases=("gangshen",))),
     ),
-    # 5.7, from another article. Its formula for the length of the text omits the zero behind the database's name and
+    # 5.7, from another article. Its formula for the length of the text omits the zero after the database's name and
     # the checksum, and says 2 bytes for auto_increment, which has 4 bytes (two numbers).
     "QUERY of a DDL": Vector(
         EventType.QUERY, 1486595539, 93157, 448,

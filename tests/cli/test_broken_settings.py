@@ -1,4 +1,4 @@
-"""What a person reads who has broken the settings in one way: the whole output of `check`.
+"""The whole output of `check` for a person who has broken the settings in one way.
 
 Read a changed message as somebody who sees the program for the first time: it must say what is wrong, where, and what
 to write instead.

@@ -99,7 +99,7 @@ def test_the_retention_of_a_service_with_a_variable() -> None:
 
 
 def test_a_service_without_a_binlog_is_refused_by_its_greeting() -> None:
-    """It may not understand any other question, so none is asked."""
+    """The service may not understand any other question, so `check` asks none."""
     with HostileServer(Answers(greeting="8.0.30-Vitess")) as server:
         endpoint = Endpoint("127.0.0.1", server.port, "repl", PASSWORD)
         report = report_of(endpoint, [], (), several=False)

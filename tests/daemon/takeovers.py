@@ -1,8 +1,8 @@
 """Events by which another daemon may become the leader. Each method of `Takeovers` causes one such event for two
 running daemons, and returns when one daemon is the leader and the other daemon is the standby.
 
-Each daemon connects to the state through its own proxy. Both daemons connect to the server that they read through one
-common proxy, because that server's address is part of the identity that they share there.
+Each daemon connects to the state through its own proxy. Both daemons connect through one common proxy to the server
+that they read, because that server's address is part of the identity that they share there.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ EXAMPLES = 25  # how often each call is made
 FLOWS = 25  # sequences of calls that follow the document's links: session, poll, binlog, ack, ...
 WAIT_MAX_MS = 20
 
-# Calls of which each must have succeeded at least once in a flow; otherwise the flows test too little.
+# Each of these calls must have succeeded at least once in a flow; otherwise the flows test too little.
 REACHED = {"session", "poll", "binlog", "slices", "ack"}
 
 

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.deep, pytest.mark.timeout(1800)]
 
 
 def write(server: Instance) -> None:
-    """Write one transaction of more than 4 GiB, between small ones, and one behind it in the next file."""
+    """Write one transaction of more than 4 GiB, between small ones, and one after it in the next file."""
     numbers = " UNION ALL ".join(f"SELECT {n} AS n" for n in range(EACH))
     with closing(server.connect("d")) as connection, connection.cursor() as cursor:
         cursor.execute("INSERT INTO t VALUES (-1, '')")

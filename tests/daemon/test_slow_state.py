@@ -1,4 +1,4 @@
-"""The database of the state answers slowly: the daemon says how slowly, and names a lease with which it leads."""
+"""The database of the state answers slowly: the daemon says how slowly, and names a lease with which it can lead."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def take_over(takeovers: Takeovers, names: list[str], threads: list[Repeated]) -
         caught_up_s = time.monotonic() - began
         pair.until_one_dump()
         for reader in readers:
-            acknowledged = order(reader.acknowledged)  # must be read before the stored position is
+            acknowledged = order(reader.acknowledged)  # must be read before the stored position
             assert acknowledged <= order(pair.stored(reader.consumer)), reader.consumer
         print(
             f"{number}. {name}: {took_s:.1f} s, all readers after {caught_up_s:.1f} s,"

@@ -25,7 +25,7 @@ def observed() -> Observation:
 
 
 def shown(seen: Observation | None, *, terminal: bool) -> str:
-    """What a terminal, or a file, gets from one state under load."""
+    """Returns what the view writes about one state under load, to a terminal or to a file."""
     console = Console(file=io.StringIO(), width=140, force_terminal=terminal, color_system=None)
     with View(console) as view:
         view.show(ViewState("writing", seen, rules(), WriteCounts(rows=7)))

@@ -214,7 +214,7 @@ def test_nothing_waits_for_a_standby_to_become_ready(two_daemons: list[Object]) 
 
 
 def test_prometheus_finds_each_daemon_once(two_daemons: list[Object]) -> None:
-    """A ServiceMonitor selects the Service by these labels, and not the one of the pods' names."""
+    """By these labels, a ServiceMonitor selects the daemons' Service, but not the Service for the pods' names."""
     service, pods = (
         named(two_daemons, "Service", f"binlog-dispatcher{more}")["metadata"]["labels"]
         for more in ("", "-pods")

@@ -104,8 +104,8 @@ class _History:
         return {name: value for name, value in image.items() if name not in absent}
 
     def _check_full(self, op: str, absent: Sequence[str] | None) -> None:
-        """Raises `Differs` unless a full image lacks what the server leaves out. For an INSERT, this is optional,
-        because REPLACE writes the image of an INSERT like that of an UPDATE."""
+        """Raises `Differs` unless a full image lacks exactly the columns that the server leaves out. The image of an
+        INSERT may also lack no column: only a REPLACE leaves out columns, as an UPDATE does."""
         able = {self._left_out} if op != "insert" else {self._left_out, frozenset()}
         if frozenset(absent or ()) not in able:
             raise Differs(

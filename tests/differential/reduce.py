@@ -12,7 +12,8 @@ Fails = Callable[[Table], bool]
 
 
 def reduced(table: Table, fails: Fails, *, seconds: float) -> Table:
-    """Returns the smallest failing table found in time: every further cut of `_smaller` leaves a table that passes."""
+    """Returns the smallest failing table that was found within `seconds`. If the search has ended before, every further
+    cut of `_smaller` gives a table that passes."""
     until = time.monotonic() + seconds
     done = False
     while not done:

@@ -13,7 +13,7 @@ from tests.differential.catalogue import Declared, Features, kinds
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`sql`: the type; `clauses`: the SQL behind the type; `written`: False for a generated column, into which no value
+    """`sql`: the type; `clauses`: the SQL after the type; `written`: False for a generated column, into which no value
     is inserted."""
 
     name: str
@@ -171,8 +171,8 @@ def _name(draw: st.DrawFn, number: int, most: int = 64) -> str:
 def tables(draw: st.DrawFn, features: Features, wanted: Wanted) -> Table:
     catalogue = _kinds(features)
     names = list(wanted.only) if wanted.only else list(catalogue)
-    # Hypothesis prefers short lists. So the kinds are the beginning of a permutation, which has the drawn length and
-    # contains each kind with the same probability.
+    # Hypothesis prefers short lists. So draw a number, and take that many kinds from the beginning of a permutation:
+    # each kind has the same probability.
     number = draw(st.integers(2, wanted.columns))
     chosen = draw(st.permutations(names))[:number]
     declared = {draw(_name(i)): draw(catalogue[name]) for i, name in enumerate(chosen, start=1)}

@@ -49,7 +49,7 @@ def _settings(kind: str) -> list[Setting]:
     elif kind == "mariadb118":
         usual.append((_NODUP, 6))
     settings = [Setting("as it is", {}, tuple(usual)), Setting("bare", bare, ((Wanted(), 6),))]
-    if kind != "mysql56":  # whose log does not name columns or types
+    if kind != "mysql56":  # its log names neither columns nor types
         settings.append(Setting("as logged", {}, ((Wanted(), 6),), as_logged=True))
     if kind.startswith("mariadb"):
         compressed = {"log_bin_compress": "ON", "log_bin_compress_min_len": "10"}

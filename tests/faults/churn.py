@@ -220,7 +220,7 @@ class Copy:
 
 
 def new_daemon(make_daemon: MakeDaemon, hosts: str, **more: Any) -> tuple[Daemon, list[Copy]]:
-    """Start a daemon with three consumers of the databases `a` and `b` of `hosts`, one of which has a small queue.
+    """Start a daemon with three consumers of the databases `a` and `b` of `hosts`. One consumer has a small queue.
     `more`: further settings of each consumer. Returns the daemon, and a copy for each consumer."""
     consumers = {"a": ["a"], "both": ["a", "b"], "small": ["b"]}
     daemon = make_daemon(

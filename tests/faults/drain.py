@@ -19,10 +19,10 @@ from tests.daemon.harness import DEADLINE_S, Daemon, Problem, Reader, transactio
 class Drain:
     """One consumer's reader in a thread of its own. `bytes`, `rows`, `transactions`: everything that it has got so far.
 
-    `markers`: True if it asks to be told of all progress without data.
+    `markers`: True if the reader requests markers, which report progress without data.
 
-    It can be stuck (does not poll at all), or limited to `bytes_per_s` of acknowledgements. Then it polls for about as
-    much as it may have in a second, but gets at least a whole transaction.
+    The reader can be stuck (it does not poll at all), or limited to `bytes_per_s` of acknowledgements. A limited reader
+    polls for about as many bytes as it may get in a second, but gets at least a whole transaction.
     """
 
     def __init__(self, daemon: Daemon, consumer: str, *, markers: bool = True) -> None:

@@ -62,8 +62,7 @@ Delivery = tuple[str, int, tuple[str, ...]]  # GTID, commit time, the consumer's
 
 
 def executed(server: Instance, start: str) -> list[Group]:
-    """Returns everything that the server has executed beyond a GTID set, in the form in which it would send it to a
-    replica."""
+    """Returns everything that the server has executed beyond a GTID set, as the server would send it to a replica."""
     first = server.binlogs()[0][0]
     done = server.mysqlbinlog(
         "--read-from-remote-source=BINLOG-DUMP-GTIDS",

@@ -36,7 +36,7 @@ def server(module_server_factory: ServerFactory) -> Instance:
 
 @pytest.fixture
 def proxy(server: Instance) -> Iterator[Proxy]:
-    """Before a server with a purged log, its databases, and no dump of the test before."""
+    """A proxy before a server that has a purged log, the databases, and no dump of an earlier test."""
     until(lambda: not dumps(server), "the dumps of the test before are gone")
     server.execute("DROP DATABASE IF EXISTS a", "DROP DATABASE IF EXISTS b")
     server.execute("RESET BINARY LOGS AND GTIDS")
@@ -174,7 +174,7 @@ def test_fifty_consumers_restarted_near_each_other_take_at_most_two_connections(
     daemon.start()
     copies = open_copies(daemon, *names)
     write(server, 600, rows=8)
-    # Each consumer continues from its own position, which is near the others and which the first consumer has passed.
+    # Each consumer continues from its own position, which the first consumer has passed. All positions are close.
     first, *others = copies
     first.step(max_bytes=1)
     for copy in others:

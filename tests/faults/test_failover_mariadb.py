@@ -1,8 +1,8 @@
 """Failover of MariaDB by GTID: readers get each transaction exactly once, whatever member of a replication group dies.
 
 The members' logs hold two replication domains, which interleave differently in each log. The test kills the member that
-the daemon reads, during writes; the daemon continues with another one, at its GTID of each domain. A position that
-another host cannot be shown to have is refused with the reason.
+the daemon reads, during writes; the daemon continues with another one, at its GTID of each domain. If the daemon cannot
+show that another host has a position, it refuses the position with the reason.
 """
 
 from __future__ import annotations
@@ -193,8 +193,8 @@ def test_a_replica_that_never_catches_up_is_refused(
 def test_other_transactions_with_the_same_numbers_are_refused(
     kind: Kind, server_factory: ServerFactory, make_daemon: MakeDaemon
 ) -> None:
-    """The replica stops early, and as a primary gives the numbers that the consumers have read to its own
-    transactions."""
+    """The replica stops early. As the primary, it gives its own transactions the numbers that the consumers have
+    read."""
     with two(kind, server_factory, make_daemon) as (group, daemon, copies):
         (replica,) = group.replicas
         replica.server.execute("STOP SLAVE")
@@ -272,7 +272,8 @@ def test_a_host_that_does_not_log_what_it_replicates_is_refused(
         group.kill(primary)
         for name in [copy.reader.consumer for copy in copies]:
             until(partial(reports, daemon, name, "log_slave_updates=OFF"), "the replica is refused")
-        # It is not asked for its log, and nothing is lost: the consumers go on when the primary is back.
+        # The daemon does not ask the replica for its log, and nothing is lost: the consumers go on when the primary is
+        # back.
         assert not [
             row for row in replica.server.execute("SHOW PROCESSLIST") if "Dump" in str(row[4])
         ]

@@ -1,4 +1,5 @@
-"""Very many consumers on a busy server, which are added and removed, read slowly and restart, for `STORM_SECONDS`.
+"""For `STORM_SECONDS`, very many consumers of a busy server are added and removed, and their readers are slow or
+restart.
 
 Queues have limits of one byte or more. Reloads of the settings add and remove consumers, readers pause or are replaced,
 and the test sometimes kills the daemon. In the end, the copies of all readers equal the server's tables, and the daemon

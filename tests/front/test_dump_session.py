@@ -180,8 +180,8 @@ async def test_a_client_that_returns_soon_is_served_from_the_queue(
 async def test_a_client_whose_set_has_gaps_gets_what_it_lacks(
     daemon: Daemon, log: LogWriter
 ) -> None:
-    """The client was killed before it got the empty transactions of a range. Its set is as large as one that the
-    consumer has passed, but another one."""
+    """The client was killed before it got the empty transactions of a range. Its set has as many GTIDs as a set that
+    the consumer has passed, but other ones."""
     readers = await daemon.start(declared("c"))
     client = Client(readers, log, options(beginning(log)))
     client.start()

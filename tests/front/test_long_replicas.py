@@ -98,7 +98,8 @@ class Replica:
         errors = [status[name] for name in _ERRORS if status[name]]
         # While the daemon starts, the replica cannot connect.
         lost = [error for error in errors if "connect" in error.lower()]
-        # A replica with workers says so, also beside the front, if a kill has cut its relay log.
+        # A replica with workers reports this error if a kill has cut its relay log, even if it reads from the server
+        # itself.
         if any("could not queue event" in error for error in errors):
             self.restarts += 1
             self.stop_and_start()

@@ -76,7 +76,8 @@ def test_reset(
     kind: Kind, server_factory: ServerFactory, make_daemon: MakeDaemon, source: Source
 ) -> None:
     """A client that reads while the log is reset gets error 1236. A client that asks for the new log gets only the new
-    log, from its consumer's queue, too, before the daemon itself has noticed the RESET, and afterwards."""
+    log, even if its consumer's queue holds the old log, both before the daemon itself has noticed the RESET and
+    afterwards."""
     server = server_factory(kind)
     reset = "RESET BINARY LOGS AND GTIDS" if kind == "mysql97" else "RESET MASTER"
     server.execute("CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY)", reset)

@@ -142,12 +142,13 @@ def test_a_replica_continues_a_transaction_after_a_cut(
     server = fronted.server
     server.execute("INSERT INTO shop.t (v) VALUES ('a')")
     if not replica.mariadb:
-        # With GTIDs of other sources, MySQL 9.7 crashes if it has not rolled the part back before it reads it again.
+        # A MySQL 9.7 with GTIDs of other sources crashes if it reads the transaction again before it has rolled the
+        # part back.
         for n in range(1, 4):
             gtid = f"{n}0000000-0000-0000-0000-000000000000:1"
             replica.server.execute(f"SET gtid_next = '{gtid}'", f"CREATE DATABASE d{n}")
     large = "INSERT INTO shop.t (v) VALUES (REPEAT('x', 1000000))"
-    # Not innodb_trx, which a server that is asked more often than each 0.1 s never reads anew.
+    # Not innodb_trx: while it is queried more often than every 0.1 s, the server does not renew its rows.
     active = "SELECT COUNT(*) FROM performance_schema.data_locks WHERE OBJECT_NAME = 't'"
     with CutProxy(fronted.port) as proxy:
         replica.begin(proxy.port)

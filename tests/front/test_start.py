@@ -50,7 +50,7 @@ def test_the_files_of_a_queue_may_be_unknown() -> None:
 
 
 def test_a_queue_that_lacks_transactions_behind_its_file_and_offset() -> None:
-    """The consumer began at a set with a gap, whose transactions lie behind the set's file and offset."""
+    """The consumer began at a set with a gap, whose transactions lie after the set's file and offset."""
     first = (f"{UUID}:1-3:5", "binlog.000002", 500)
     queue = held(Mode.GTID, first, (f"{UUID}:1-3:5-9", "binlog.000003", 100), anchored=False)
     place = AfterPlace("binlog.000002", 600)

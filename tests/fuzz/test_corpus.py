@@ -36,7 +36,7 @@ def test_inputs(name: str) -> None:
 
 
 def test_no_kernel_leaves_its_arrays() -> None:
-    """A compiled kernel that writes behind an array damages the process's heap. If the kernel runs as Python, the same
+    """A compiled kernel that writes past an array damages the process's heap. If the kernel runs as Python, the same
     write raises an error."""
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     command = [sys.executable, "-m", "tests.kernels"]

@@ -99,7 +99,7 @@ async def test_iterates_all_transactions_of_its_database_then_ends(
         exact = [datetime.fromtimestamp(0, UTC) + timedelta(microseconds=t.commit_us)
                  for n, t in enumerate(log.transactions) if n % 2 == 0]  # fmt: skip
         assert [t.committed_at for t in taken] == exact
-        # The position is at the end of the log, behind the other database's last transaction.
+        # The position is at the end of the log, after the other database's last transaction.
         assert shop.position.offset == log.transactions[-1].end
         assert await shop.read() == []
 

@@ -1,4 +1,4 @@
-"""Changes the rows of a Delta table behind the mirror's back, without Spark."""
+"""Changes the rows of a Delta table as another program would, without Spark."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TRIES = 50
 
 
 def plant(folder: Path, key: str) -> int:
-    """Change the largest file of a table with at least four rows more than it has other columns than `key`: each of
-    these columns becomes NULL in one row, one row is lost, one is there twice, and one has another key. Returns how
+    """Change the largest file of a table: each column except `key` becomes NULL in one row, one row is lost, one is
+    there twice, and one has another key. The file needs at least two rows more than the table has columns. Returns how
     many keys differ then."""
     keys = 0
 
@@ -90,7 +90,7 @@ def _rows(path: Path) -> pa.Table:
 
 
 def _lines(folder: Path, add: dict[str, Any], rows: pa.Table) -> list[str]:
-    """Write a file with `rows`. Returns the lines of a commit that replaces a file by it."""
+    """Write a file with `rows`. Returns the lines of a commit that replaces an old file by the new one."""
     name, content = f"planted-{uuid.uuid4()}.parquet", io.BytesIO()
     pq.write_table(rows, content, use_deprecated_int96_timestamps=False)
     (folder / name).write_bytes(content.getvalue())

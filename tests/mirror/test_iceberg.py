@@ -1,5 +1,5 @@
-"""A mirror that publishes its tables in an Iceberg catalog: through kills of every process, and through histories of
-DDL, readers of the catalog get the server's rows.
+"""A mirror that publishes its tables in an Iceberg catalog: after kills of every process, and after histories of DDL,
+readers of the catalog get the server's rows.
 
 `ICEBERG_KILLS`, `ICEBERG_STATEMENTS`: how many; `ICEBERG_SEED` repeats a run, whose seed the test prints.
 """

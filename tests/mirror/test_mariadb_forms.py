@@ -177,7 +177,7 @@ def test_versioned_tables_have_their_current_rows_or_all_versions_by_policy(job:
 
 
 def check_versions(job: MirrorJob, *more: str) -> None:
-    """Compare `id` and another column of each table with SELECT, or for `whole` with all versions."""
+    """Compare two columns of each table with what SELECT returns; for the table `whole`, with all versions."""
     for table in ("h", "named", "keyless", "plain", "whole", *more):
         second = "z" if table == "plain" else "v"
         versions = " FOR SYSTEM_TIME ALL" if table == "whole" else ""

@@ -240,7 +240,7 @@ def test_no_clear_value_is_shown_and_each_invalid_value_is_in_the_quarantine_onc
     accounts = Counter({v: n for v, n in load.written.items() if v.table == "accounts"})
     assert sum(r["table"] == "accounts" for r in found) == accounts.total()
     assert not any(value.table == "people" for value in of_copy)
-    # A copy reads what the log's entries before its beginning have left, and these entries are not applied.
+    # Entries from before a copy are not applied, because the copy reads the rows as they are after these entries.
     assert of_log <= load.written
     assert of_copy.keys() <= load.written.keys()
     now = {

@@ -18,9 +18,9 @@ INVALID_SHARE = 0.15  # the probability that a written row has an invalid value
 
 class ServerChanges:
     """`names`: the names that tables may have; `unclear`: True if the mirror cannot parse some statements; `may_leave`:
-    True if the settings may exclude some of the names; `folding`: of a server that folds names, the random generator of
-    the cases in which people type names. People of such a server also drop databases, and end statements early;
-    `invalid`: of a server with invalid values, the random generator of these values."""
+    True if the settings may exclude some of the names; `folding`: for a server that folds names, the random generator
+    of upper and lower case in the names that people type. People of such a server also drop databases, and end
+    statements early; `invalid`: for a server with invalid values, the random generator of these values."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ class Choices(Protocol):
         """Returns for how many of `count` tables a step of their move is done when the job is killed."""
 
     def renamed_folders(self) -> int:
-        """Returns how many folders are renamed at most when the job is killed."""
+        """Returns how many folders at most a move has renamed when the job is killed."""
 
 
 class RandomChoices:

@@ -15,7 +15,7 @@ from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import InvalidValue
 from tests.mirror_simulation.log import Row, RowChange, Rows
 
-MASKED = 10_000_000  # the mask of a value is larger by this; the server's values are smaller
+MASKED = 10_000_000  # a masked value is larger by this; the server's values are smaller than this
 INVALID = (5, 6)  # the invalid values of tables that have some
 
 
@@ -56,8 +56,8 @@ class ColumnValues:
         return self._unmasked() if name in self.unmasked else self
 
     def of(self, record: TableRecord) -> ColumnValues:
-        """Returns what the Delta table of a record shows: the settings of its name change only rows that are read
-        later."""
+        """Returns what the Delta table of a record shows. This may differ from the settings, because new settings
+        change only rows that are read later."""
         if not record.signature:
             return self.under(record.name)
         columns = Signature.from_json(record.signature).columns

@@ -48,7 +48,7 @@ class ServerTable:
 class Log:
     """`entries`: all entries in order; `append`: number of the last append; `lost`: numbers of appends that cannot be
     read; `doubtful`: numbers of appends that could not be read at some time; `changes`: the row changes of each entry
-    of rows, by lsn; `offsets`: the offset in the server's log behind each entry, by lsn; `oldest`: the smallest lsn
+    of rows, by lsn; `offsets`: the offset in the server's log after each entry, by lsn; `oldest`: the smallest lsn
     that the log still has."""
 
     entries: list[LogEntry] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Log:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def between(self, after: int, before: int | None) -> Sequence[LogEntry]:
-        """Returns the entries behind the lsn `after` and before the lsn `before`."""
+        """Returns the entries after the lsn `after` and before the lsn `before`."""
         end = None if before is None else bisect_right(self._lsns, before - 1)
         return self.entries[bisect_right(self._lsns, after) : end]
 

@@ -250,14 +250,14 @@ class _History:
     # -- proofs ------------------------------------------------------------------------------------------------
 
     def prove(self) -> None:
-        """Change rows of Delta tables behind the mirror's back, and let the history go on. Each difference that remains
+        """Change rows of Delta tables as another program would, and let the history go on. Each difference that remains
         is found, and is corrected if the policy or a person says so. Then the tables are equal again."""
         world, rng, wanted = self.world, self.proof, self.policy.on_difference
         planted = world.judge.tables.planted
         self.append()
         self._prove_for(rng.choice((20.0, 200.0, PLANTED_S)))
         asks = wanted is not OnDifference.REPAIR and rng.random() < 0.6
-        # The history of a table that differs would differ, too, after the table is made equal in another way.
+        # Without a repair, this method makes a table's rows equal at the end, but its history would still differ.
         may_plant = not self.policy.history or asks or wanted is OnDifference.REPAIR
         if may_plant and rng.random() < 0.7:
             for record in list(world.control.records.values()):

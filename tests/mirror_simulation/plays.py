@@ -25,7 +25,7 @@ The moves:
                                     `rename NAME OTHER add=COLUMN`: ALTER TABLE, which also adds a column
     append                          the changes so far become an append of the log, and the job reads it
     purge                           the server purges its changes from now on before they are read
-    gap                             the log continues behind the purged changes, and the job reads it
+    gap                             the log continues after the purged changes, and the job reads it
     lose APPEND; restore            an append of the log cannot be read; its file is restored
     forget                          maintenance deletes the part of the log that is not needed
     start                           a job starts; with `drain=yes` it drains the log

@@ -17,8 +17,7 @@ from tests.mirror_simulation.server import Server
 
 
 class ProofRules:
-    """`planted`: ids of tables whose rows were changed behind the mirror's back; `clock`: returns the time, s since
-    1970."""
+    """`planted`: ids of tables whose rows another program has changed; `clock`: returns the time, s since 1970."""
 
     def __init__(self, server: Server, lake: Lake, planted: set[str]) -> None:
         self._server, self._lake, self._planted = server, lake, planted

@@ -225,7 +225,7 @@ def _by_key(rows: list[Row]) -> Keyed:
 
 
 def plant(rng: random.Random, table: LakeTable, values: ColumnValues) -> str:
-    """Change rows of a Delta table behind the mirror's back. Masked columns get the masks of other values. Returns what
+    """Change rows of a Delta table as another program would. Masked columns get the masks of other values. Returns what
     was done, "" if nothing could be done."""
     ways: list[Callable[[random.Random, LakeTable], str]] = [_foreign_row]
     if table.rows:

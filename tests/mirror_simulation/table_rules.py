@@ -33,7 +33,7 @@ class TableRules:
     """`excluded`: names whose tables the settings exclude; `registered`: names under which this job has registered
     tables in the catalog, by id; `may_be_unknown`: True if a table may have changed without a trace in the log, or
     while it was excluded; `skipped`: ids of tables for which people have requested to skip entries, or whose entries
-    the settings have left out; `planted`: ids of tables whose rows were changed behind the mirror's back."""
+    the settings have left out; `planted`: ids of tables whose rows another program has changed."""
 
     def __init__(
         self, server: Server, lake: Lake, control: Control, excluded: set[TableName]

@@ -81,7 +81,7 @@ def test_the_log_is_kept_until_a_record_that_needs_less_is_stored() -> None:
     stage = staged("settings purged=partial", "start", "create a", "append", "works")
     made(stage, "insert a 1=1", "append", "lose 2", "works")
     made(stage, "insert a 2=2", "append", "works", "wait 60", "works", "purge", "gap")
-    # The table becomes partial behind the gap, and that is not stored.
+    # The table becomes partial after the gap, and that is not stored.
     made(stage, "work ReadLog", "work StoreRecords fails=before", "forget", "kill", "restore")
     made(stage, "start", "ask a retry")
     for works in ("work StoreRecords", "work AskTable ChangeTable StoreRecords"):
@@ -105,7 +105,7 @@ def test_a_rename_that_is_read_after_a_later_one_does_not_change_names() -> None
     begun = ("create a", "insert a 1=1", "create b", "insert b 2=2", "append", "works")
     stage = staged("settings", "start", *begun, *STOPPED[6:], "wait 60", "works")
     made(stage, "swap a b", "append", "lose 3", "works", "rename a c", "append", "works")
-    # The watermark is behind the entries that were lost, so the next job reads them again.
+    # The watermark is before the entries that were lost, so the next job reads them again.
     made(stage, "kill", "restore", "start", "works", "ask c retry", "works")
     assert table(stage, "c").word == "stopped" and "RENAME" in table(stage, "c").reason
 

@@ -48,7 +48,7 @@ PROVED = (
     *ROUND,
 )
 FIRST = SINCE_1970_S + 10  # when the first round of the table begins
-AGAIN = FIRST + 503  # when the round begins that "wait 500" makes due
+AGAIN = FIRST + 503  # when the round that "wait 500" makes due begins
 
 
 def proof(stage: Stage, name: str = "a") -> Proof:
@@ -461,7 +461,7 @@ def test_a_second_repair_follows_a_first_one() -> None:
 
 
 def test_a_repair_has_an_lsn_that_no_entry_has() -> None:
-    """The next entry of the table has the lsn behind that of the newest commit."""
+    """The next entry of the table has the lsn directly after that of the newest commit."""
     stage = corrected("repair", "erase a 1")
     made(stage, "works", "wait 1", "work ReadKeyRange", "insert a 8=8", "add a b=3")
     made(stage, "insert a 9=9", "append", "work ReadLog CompareKeyRange CommitRows")

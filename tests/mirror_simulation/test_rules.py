@@ -412,8 +412,8 @@ def test_a_replay_waits_for_a_statement_whose_record_is_not_written() -> None:
     made(stage, "work StoreRecords AskTable", "truncate a", "append")
     *_, of_queues = stage.world.running()
     stage.world.finish(of_queues)
-    # The Delta table is emptied under the lsn of the TRUNCATE, but the step fails, so the record does not show it. The
-    # replay has read the ALTER TABLE before it.
+    # The Delta table is emptied under the lsn of the TRUNCATE, but the step fails, so the record does not show the
+    # TRUNCATE. The replay has read the ALTER TABLE before the TRUNCATE.
     made(stage, "work ChangeTable fails=after", "work ReadLog", "works")
     made(stage, "insert a 3=3", "append", "wait 2", "works")
     assert table(stage, "a").word == "complete"

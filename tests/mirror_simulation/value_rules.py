@@ -1,5 +1,5 @@
 """Assertions about masked columns and invalid values: no Delta table shows a clear value, and the quarantine has each
-invalid value of what was applied once, and no other."""
+applied invalid value once, and no other value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ValueRules:
     def __init__(self, server: Server, lake: Lake, control: Control) -> None:
         self._server, self._log, self._lake, self._control = server, server.log, lake, control
         self._read: set[Quarantined] = set()  # the invalid values that copies have read
-        self._hidden: set[str] = set()  # the tables with masks that no person has allowed to end
+        self._hidden: set[str] = set()  # ids of tables whose masks no person has lifted
 
     def stored(self, records: Iterable[TableRecord]) -> None:
         """Remember which tables have masks, by their records that were just written. A table that a CREATE or TRUNCATE
@@ -43,8 +43,8 @@ class ValueRules:
             self._hidden.discard(record.table_id)
 
     def shows(self, table: LakeTable, name: TableName) -> None:
-        """Check the Delta table of the table with a name, after its rows were changed: its masked columns have no value
-        of the server."""
+        """Check the Delta table of the table `name` after its rows were changed: its masked columns have no value of
+        the server."""
         masked = self._lake.values.masked
         is_shown = name in self._lake.values.unmasked and table.owner not in self._hidden
         if not masked or is_shown or table.owner == FOREIGN:

@@ -34,7 +34,7 @@ class WatermarkRules:
         self._lake, self._control, self._excluded = lake, control, excluded
         self._names: dict[
             str, dict[int, FormerName]
-        ] = {}  # by table id: the former names of the table, by `until`
+        ] = {}  # by table id, then by `FormerName.until`
 
     def stores(self, watermark: int | None) -> None:
         """A Store is about to be written."""

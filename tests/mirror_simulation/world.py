@@ -59,7 +59,7 @@ from tests.mirror_simulation.works import Works
 
 CONSUMER = "shop"
 SINCE_1970_S = 1e9  # the time at which a history begins
-LAST_STORE_S = 60.0  # a job that ends advances its rules' clock by this, so that they store all
+LAST_STORE_S = 60.0  # by which a job's end advances the clock, so that the rules store all
 
 # How a work fails: before its commit, after its commit, by a conflict with another writer, by a fault of the table's
 # data or files.

@@ -19,8 +19,8 @@ UNICODE = frozenset((
 # Without arguments, these methods cut at every blank of Unicode.
 BLANKS = frozenset(("strip", "lstrip", "rstrip", "split", "rsplit"))
 CLASSES = re.compile(r"\\[wWsSdDbB]")
-# Where names of savepoints, columns and labels are compared. These are texts of people, which have a case in every
-# language. The digits are of numbers that the lexer has cut, and of the mirror's own names.
+# The modules that compare names of savepoints, columns and labels. People write these names in any language, so
+# Unicode's rules of case apply. `isdecimal` examines numbers that the lexer has cut, and the mirror's own names.
 NAMES = {
     ("statement.py", "lower"), ("alteration.py", "lower"), ("generated.py", "lower"), ("fills.py", "casefold"),
     ("fills.py", "isdecimal"), ("signature.py", "isdecimal"),

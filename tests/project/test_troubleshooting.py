@@ -80,7 +80,7 @@ def test_a_message_that_was_changed_is_noticed() -> None:
 
 
 def commands(program: str) -> list[list[str]]:
-    """The words behind the program's name, of each command of the page."""
+    """For each command of the page, the words after the program's name."""
     lines = [*_SPAN.findall(PAGE), *re.findall(rf"^{program} .+", PAGE, re.MULTILINE)]
     found = (shlex.split(line, comments=True) for line in lines if line.startswith(f"{program} "))
     return [words[len(program.split()) :] for words in found]

@@ -70,7 +70,7 @@ def test_systemd_accepts_the_unit(name: str, tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    # systemd before 253 does not know it; the unit says so.
+    # systemd before 253 does not know `notify-reload`; the unit says so.
     said = [line for line in done.stderr.splitlines() if "notify-reload" not in line]
     assert (done.returncode, said) == (0, [])
 

@@ -1,4 +1,4 @@
-"""Settings are read as YAML 1.2, with lines, and with keys that occur twice."""
+"""Settings are read as YAML 1.2. The nodes keep their lines, and keys that occur twice."""
 
 from __future__ import annotations
 

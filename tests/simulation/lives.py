@@ -62,8 +62,8 @@ def reset(world: PlayedWorld) -> None:
     for server in world.servers:
         write(server, rng.choice((0, 5, 20)))
     # The server does not notify the clients of its dumps about the RESET, so some dumps may continue.
-    # In a log of the same second they would read on to a place that this log may have, too, and without GTIDs
-    # no client could tell the two logs apart.
+    # If the new log begins in the same second, such a dump would read on to a place that the new log may have, too.
+    # Without GTIDs no client could distinguish the two logs.
     survive = rng.random() < 0.6
     _cut(world, old, set(world.readers) if survive and not same_second else set())
     if world.scenario.mode.by_gtid and rng.random() < 0.5:

@@ -101,7 +101,7 @@ def _play(mutant: Mutant, seeds: int, package: str) -> int:
     sys.meta_path.insert(0, _Finder(mutant))
     if mutant.tests:
         return _test(mutant)
-    play = importlib.import_module(f"{package}.play").play  # behind the finder
+    play = importlib.import_module(f"{package}.play").play  # after the finder
     broken = ""
     for seed in range(seeds):
         try:

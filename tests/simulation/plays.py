@@ -24,7 +24,7 @@ The moves, where DB:N stands for N transactions of database DB, with one row eac
     read [DISPATCHER] [bytes=N]     the dispatchers read everything that the server has, or N bytes
     poll NAME ...                   the reader fetches everything available; `ack NAME` acknowledges it
     reader NAME                     another reader opens a session at the acknowledged position
-    seek NAME N                     the reader opens a session behind the first N transactions
+    seek NAME N                     the reader opens a session after the first N transactions
     lose DISPATCHER                 the connection is lost
     wait SECONDS                    time passes
     ask                             the daemon makes a survey, as it does every 30 seconds

@@ -344,8 +344,8 @@ class World:
     # -- what must be true -----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Assert that the sink's events are in order, and that the newest events of all keys equal the rows of the
-        tables that the query selected to its end."""
+        """Assert that the sink's events are in order, and that the newest events of all keys equal the rows of those
+        tables that the query still selected at its end."""
         versions: dict[tuple[TableName, int], int] = {}
         rows: dict[TableName, dict[int, int]] = {name: {} for name in self.server.tables}
         for number in sorted(self.sink):

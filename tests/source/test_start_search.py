@@ -36,8 +36,8 @@ def insert(log: LogWriter, *, rows: int = 1) -> None:
 
 
 def log_of(gtid: str) -> LogWriter:
-    """Returns a log with files of several, no and one transaction, and a file with a transaction that its server never
-    committed."""
+    """Returns a log: one file has no transaction, others have one or several, and one has a transaction that its server
+    never committed."""
     log = LogWriter(gtid=gtid)
     for each in (3, 0, 1, 2):
         for _ in range(each):

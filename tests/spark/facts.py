@@ -1,4 +1,4 @@
-"""What `tables` shows of a target, read with Spark, and the same without it."""
+"""Reads what `tables` shows of a target, with Spark and without it, and compares the two."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Makes statements from the servers' grammars: clauses, options, names, comments and settings of sessions.
 
-A statement is a list of parts, so that a failing one can be made shorter (`shorter`). Many statements are refused by
-each server; the ones that no server could accept teach nothing, so the choices follow the manuals.
+A statement is a list of parts, so that a failing one can be made shorter (`shorter`). Each server refuses many of these
+statements. A statement that no server accepts tests nothing, so the choices follow the manuals.
 
 Sources: MySQL 9.7 manual, "Data Definition Statements"; MariaDB knowledge base, "Data Definition"; sql_yacc.yy of both.
 """

@@ -82,7 +82,7 @@ def _label(name: Name) -> str:
 
 
 def _routing(case: Recorded, before: Snapshot, found: Replayed) -> Iterator[str]:
-    """Yields the tables that the server changed, and that the statement does not name to the daemon."""
+    """Yields the tables that the server changed, but that the daemon did not find in the statement."""
     if found.everywhere:
         return
     for name, table in case.changed.items():
@@ -138,7 +138,7 @@ def _columns(mirrored: Signature, server: Signature) -> str:
     for one, other in zip(mirrored.columns, server.columns, strict=True):
         if one.spark_type != other.spark_type or one.column.labels != other.column.labels:
             return f"column {one.name} is {one.mysql_type} in the mirror, {other.mysql_type} at the server"
-        # NOT NULL in the mirror keeps it from a check that a later NOT NULL needs.
+        # If the column is NOT NULL in the mirror, the mirror leaves out a check that a later NOT NULL needs.
         if other.nullable and not one.nullable:
             return f"column {one.name} is NOT NULL in the mirror"
     if mirrored.key != server.key:

@@ -66,9 +66,10 @@ class Modelled:
 class Replayed:
     """`tables`: by name, without dropped ones. `doubted`: why a table is in doubt, so that the mirror copies or stops
     it. `loud`: why all consumers are in doubt. `unclear`: the words that were not understood. `named_tables`,
-    `named_databases`: to which the daemon delivers a statement; `everywhere`: True if it delivers one to all
-    consumers. `by_rows`: tables with rows in the log. `open`: tables that a CREATE TABLE IF NOT EXISTS may have made:
-    the mirror leaves open whether they are older than itself, and treats their first rows so."""
+    `named_databases`: those to whose consumers the daemon delivers a statement; `everywhere`: True if it delivers one
+    to all consumers. `by_rows`: tables with rows in the log. `open`: tables that a CREATE TABLE IF NOT EXISTS may have
+    made, but of which the mirror makes no record: it treats their first rows as rows of a table that it does not
+    know."""
 
     tables: dict[Name, Modelled]
     doubted: dict[Name, str] = field(default_factory=dict)

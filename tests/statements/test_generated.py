@@ -47,7 +47,7 @@ class _Run:
         if judged.verdict is Verdict.DIFFERENT and len(self.differences) < _SHOWN:
             statement, judged = _shortest(self.profile, recorder, statement, judged)
             if statement.case.name not in self.differences:
-                # At once: the run takes up to an hour.
+                # Print each difference at once, because the run takes up to an hour.
                 print(f"\n{self.profile}: {statement.case.name}\n    {judged.why}", flush=True)
             self.differences.setdefault(statement.case.name, (statement, judged))
 
@@ -99,7 +99,7 @@ def test_generated_statements(profile: str) -> None:
             try:
                 run.add(recorder, statement)
             except (pymysql.OperationalError, pymysql.InterfaceError):
-                # The server crashed, which is not ours to judge.
+                # The server crashed, which is not a fault of the product.
                 server.restart(kill=True)
                 recorder = Recorder(server, server.datadir)
                 run.verdicts["crashed the server"] += 1

@@ -36,8 +36,8 @@ class SmallLog(ConsumerLog):
 
 
 class Lender:
-    """Lends memory. `refuses`: the number of the first call that lends nothing, as all later calls; `lent`: how many
-    pieces were lent and not returned."""
+    """Lends memory. `refuses`: the number of the first call that lends nothing; all later calls lend nothing either.
+    `lent`: how many bytes were lent and not returned."""
 
     def __init__(self, refuses: int = 1 << 60) -> None:
         self.calls = self.lent = 0

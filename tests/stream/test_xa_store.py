@@ -43,7 +43,7 @@ def test_an_end_belongs_to_the_last_prepare_before_it() -> None:
     found = {end: prepared.find("x", spot(end)) for end in (5, 20, 40, 60)}
     assert {end: e and e.at.mark.offset for end, e in found.items()} == {5: None, 20: 10, 40: 30, 60: 50}  # fmt: skip
     assert prepared.find("z", spot(20)) is None
-    # If no commit or rollback of an xid was read, its transaction has ended where the xid was prepared again.
+    # A prepared transaction whose commit or rollback was not read ends where its xid is prepared again.
     assert kept(prepared) == [("x", 10, 30), ("x", 30, 50), ("x", 50, None), ("y", 12, None)]
     ten = found[20]
     assert ten is not None

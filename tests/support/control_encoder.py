@@ -238,7 +238,7 @@ def query_compressed_body(body: bytes) -> bytes:
 
 
 def rows_compressed_body(body: bytes, *, v2: bool, update: bool) -> bytes:
-    """Returns the compressed form of a rows event's body: everything behind the column bitmaps is compressed."""
+    """Returns the compressed form of a rows event's body: everything after the column bitmaps is compressed."""
     at = 8 + (int.from_bytes(body[8:10], "little") if v2 else 0)
     width = body[at]
     assert width < 251

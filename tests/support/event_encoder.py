@@ -235,8 +235,8 @@ class LogWriter:
     "mariadb", "domains" (MariaDB with the domain 0, and the domain 5 for other sources). `compress`: True to
     write the next transactions as TRANSACTION_PAYLOAD events. `created`: by file name,
     the server's time (s since 1970) at which it begins this file. `lower_case`: the server's `lower_case_table_names`;
-    `spelled`: returns a statement, a default database or, with 2, a name in a TABLE_MAP as the log has it; the second
-    argument is the number of the transaction."""
+    `spelled`: returns the spelling that the log has for a statement or a default database, or, if `lower_case` is 2,
+    for a name in a TABLE_MAP; the second argument is the number of the transaction."""
 
     def __init__(
         self,
@@ -423,7 +423,7 @@ class LogWriter:
         self._part("undo", EventType.QUERY, query_body(query.format(name)), name=name)
 
     def ignored(self, query: str) -> None:
-        """Write a statement into the open transaction that no consumer gets, such as RELEASE SAVEPOINT."""
+        """Write a statement that no consumer gets, such as RELEASE SAVEPOINT, into the open transaction."""
         if self._inside is None:
             self.add(EventType.QUERY, query_body(query, "", status_variables()))
 

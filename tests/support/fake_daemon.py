@@ -102,7 +102,7 @@ class FakeDaemon:
         self.acknowledged = self.forgotten = at
 
     def purge(self) -> Position:
-        """Simulate a purge of all transactions: the consumer continues behind a gap, in a new epoch (`on_purged:
+        """Simulate a purge of all transactions: the consumer continues after a gap, in a new epoch (`on_purged:
         latest`)."""
         at = self.head
         self.base = self.acknowledged = replace(at, seq=at.seq + 5, epoch=at.epoch + 1)

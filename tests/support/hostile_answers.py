@@ -42,7 +42,8 @@ def rows(given: Rows, columns: int | None = None) -> Answer:
 
 
 def says(**statements: Answer) -> Answers:
-    """Returns correct answers, of which the given statements' answers are replaced: `says(SHOW_GRANTS=...)`."""
+    """Returns correct answers to all statements except the given ones, which get the given answers:
+    `says(SHOW_GRANTS=...)`."""
     return Answers(statements={name.replace("_", " "): said for name, said in statements.items()})
 
 

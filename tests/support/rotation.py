@@ -12,8 +12,8 @@ import pytest
 def leave_to_deep(items: Sequence[pytest.Item], seed: int) -> None:
     """Draw some tests of each rotated group, and mark the other tests of the group as deep.
 
-    A group consists of the cases of one test, or of all tests whose markers name the group (`of`). Tests that are
-    already marked as deep belong to no group.
+    A group is the cases of one test, or all tests whose markers name the group (`of`). Tests that are already marked as
+    deep belong to no group.
     """
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:

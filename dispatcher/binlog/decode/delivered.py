@@ -8,7 +8,7 @@ exceptions:
 * TABLE_MAPs without full metadata are enriched;
 * a TRANSACTION_PAYLOAD is replaced by the events in it;
 * an XA COMMIT is replaced by the rows of the prepared transaction and an XID;
-* the last rows event of a statement that the consumer gets has STMT_END_F;
+* of a statement's rows events that the consumer gets, the last one has STMT_END_F;
 * the XA flags in MariaDB's GTID event of an XA transaction are cleared.
 
 A slice (`TableSlice.payload`) is a delivered binlog with the events of one table. It contains a RECORD at each place

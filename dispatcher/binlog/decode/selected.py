@@ -264,7 +264,7 @@ class _NewestImage:
 
 
 def _narrowed(image: pa.Array, fields: Sequence[pa.Field]) -> pa.Array:
-    """Return structs with only the first `fields` fields, without the fields that were decoded only for the key."""
+    """Return structs with only `fields`, the first fields of `image`: the others were decoded only for the key."""
     if image.type.num_fields == len(fields):
         return image
     children = [image.field(i) for i in range(len(fields))]

@@ -78,9 +78,10 @@ class Query:
         return self.status.updated_databases
 
 
-# What servers log in place of CREATE TABLE ... SELECT: the definition in the form of SHOW CREATE TABLE, in UTF-8, but
-# the status variables contain the session's character set. Dumps have the same form; their names in another character
-# set are hardly ever valid UTF-8. Sources: binlog_show_create_table in sql/sql_insert.cc of MySQL and MariaDB.
+# In place of CREATE TABLE ... SELECT, servers log the definition in the form of SHOW CREATE TABLE. This text is in
+# UTF-8, although the status variables contain the session's character set. Statements of SQL dumps have the same form;
+# if their names are in another character set, they are hardly ever valid UTF-8. Sources: binlog_show_create_table in
+# sql/sql_insert.cc of MySQL and MariaDB.
 _WRITTEN_BY_SERVER = re.compile(
     rb"CREATE (?:OR REPLACE )?TABLE (?:IF NOT EXISTS )?(?:`(?:[^`]|``)++`\.)?`(?:[^`]|``)++` \(\n  `"
 )

@@ -1,5 +1,5 @@
-"""The session variables that a QUERY event contains. A module of its own, because readers of rows load it, and must not
-load what parses events."""
+"""The session variables that a QUERY event contains. This module is separate, because readers of rows load it, and must
+not load the parsers of events."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ _INDEX = "[IF NOT EXISTS] [<index>] [{USING | TYPE} <word>] <key parts> [<index 
 _UNIQUE = _INDEX.replace("<key parts>", "<unique key>")
 _PRIMARY = _INDEX.replace("<key parts>", "<primary key>")
 _CONSTRAINT = "[CONSTRAINT [IF NOT EXISTS] [<symbol>]]"
-# With IGNORE, the keys of the first list delete no rows.
+# Even with IGNORE, the keys of `_INDEX_TEXTS` delete no rows.
 _INDEX_TEXTS = (
     f"{{INDEX | KEY}} {_INDEX}",
     f"{{FULLTEXT | SPATIAL}} [INDEX | KEY] {_INDEX}",
@@ -183,8 +183,8 @@ def _add_key(parsed: ParsedAlter, found: Found) -> None:
 
 
 def _doubt_key(parsed: ParsedAlter, found: Found, primary: bool) -> None:
-    """With IF EXISTS or IF NOT EXISTS, MariaDB ignores a new primary key if the table has one, even if the clause adds
-    or changes the column that has the attribute PRIMARY KEY."""
+    """If the table has a primary key, MariaDB ignores the primary key of a clause with IF EXISTS or IF NOT EXISTS.
+    But it adds or changes the column that has the attribute PRIMARY KEY in this clause."""
     if primary and _may_lack(found):
         parsed.copy("a primary key with IF EXISTS or IF NOT EXISTS")
 

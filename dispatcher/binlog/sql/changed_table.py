@@ -48,8 +48,8 @@ SYSTEM_TABLES = frozenset((
     "transaction_registry", "user",
 ))  # fmt: skip
 
-# Functions that every server since 5.6 has, so that their names, without a database and directly before the bracket,
-# never stand for a stored function. MySQL 9.7 has MD5 and SHA1 only with a component.
+# Functions that every server since 5.6 has. Their names, without a database and directly before the bracket, never mean
+# a stored function. MD5 and SHA1 are not listed, because MySQL 9.7 has them only with a component.
 NATIVE_FUNCTIONS = frozenset((
     "ABS", "ADDDATE", "BIT_LENGTH", "CAST", "CEIL", "CEILING", "CHAR_LENGTH", "COALESCE", "CONCAT", "CONCAT_WS",
     "CONNECTION_ID", "CONVERT", "CRC32", "CURDATE", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP",
@@ -65,8 +65,8 @@ _BEFORE_BRACKET = frozenset((
     "AND", "BETWEEN", "BINARY", "BY", "CASE", "DIV", "ELSE", "IN", "INTERVAL", "LIKE", "NOT", "ON", "OR",
     "REGEXP", "RLIKE", "SET", "THEN", "VALUES", "WHEN", "WHERE", "XOR",
 ))  # fmt: skip
-# Reserved words of queries and sequences, in which a view may call a stored function. WITH is reserved only since MySQL
-# 8.0 and MariaDB 10.2; older servers have no query that begins with it.
+# Reserved words of queries and of sequences. (A view in a query may call a stored function.) WITH is reserved only
+# since MySQL 8.0 and MariaDB 10.2; older servers have no query that begins with it.
 _QUERY_WORDS = frozenset(("SELECT", "TABLE", "WITH", "FOR"))
 
 

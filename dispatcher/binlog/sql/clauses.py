@@ -1,8 +1,8 @@
 """The clauses of an ALTER TABLE statement: the effect of each clause on columns, keys and rows, as the statement
 describes it.
 
-All names in the clauses are the names before the statement, because MySQL applies the clauses together: `RENAME COLUMN
-a TO b, RENAME COLUMN b TO a` exchanges two columns. `alter_clauses` parses the clauses.
+A clause names the column that it changes or drops by the column's name before the statement, because MySQL applies the
+clauses together: `RENAME COLUMN a TO b, RENAME COLUMN b TO a` exchanges two columns. `alter_clauses` parses clauses.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ _SKIP = rf"(?: {BLANK}++ | {_COMMENTS} )++"
 # token consumes the rest of the statement.
 _OPEN = rf"[`'\"].*+ | /\*M?!.*+ | {_FOREIGN}.*+"
 _BACKTICKS = r"`(?:[^`]++|``)*+"
-# A number is not a name: `1e5`, `0x1f`, `0b1`, `1.5`, `.5`; but `1a`, `0x1g`, `0X1` and `1e` are names, and so is all
-# that follows the point of a qualified name without a blank: `t.1e5`.
+# A number is not a name: `1e5`, `0x1f`, `0b1`, `1.5`, `.5`; but `1a`, `0x1g`, `0X1` and `1e` are names. Whatever
+# follows the point of a qualified name without a blank is a name, too: `t.1e5`.
 _NUMBER = rf"""
     (?<!\.)(?: 0x[0-9A-Fa-f]++(?!{_NAME}) | 0b[01]++(?!{_NAME}) | [0-9]++[eE][+\-]?+[0-9]++
               | [0-9]++(?!{_NAME})(?: \.[0-9]*+(?:[eE][+\-]?+[0-9]++)?+ )?+ )

@@ -51,9 +51,9 @@ def logged_kind(statement: LoggedStatement) -> QueryKind:
 
 
 def kind_and_tables(statement: LoggedStatement) -> tuple[QueryKind, ParsedStatement | None]:
-    """Returns the statement's kind, and what it touches if the kind depends on this, else None. CREATE TABLE ... SELECT
-    counts as DML, because a server that logs in row format never logs this statement: it logs a CREATE TABLE and rows
-    events.
+    """Returns the statement's kind, and the parsed statement, which is None if the kind does not depend on it. CREATE
+    TABLE ... SELECT counts as DML, because a server that logs in row format never logs this statement: it logs a CREATE
+    TABLE and rows events.
 
     MariaDB with binlog_alter_two_phase=ON logs a DDL twice. Only COMMIT ALTER is a DDL here: START ALTER shows that the
     statement began, and ROLLBACK ALTER that it failed. Until COMMIT ALTER the log holds rows of the old definition.

@@ -1,7 +1,7 @@
 """The forms of what CREATE TABLE and ALTER TABLE share: table options, keys, partitioning.
 
-An option is read to its end, with a value of the option's class. So `COMMENT='x' ENGINE=BLACKHOLE` is two options,
-although no comma separates them.
+The form of an option includes the option's value. So `COMMENT='x' ENGINE=BLACKHOLE` is two options, although no comma
+separates them.
 
 Sources: sql_yacc.yy of MySQL 9.7 (create_table_option) and MariaDB 11.8 (create_table_option, engine_defined_option).
 """
@@ -99,7 +99,7 @@ SLOTS["partitioning"] = _slot_of(
     " [SUBPARTITION BY <partition type> [SUBPARTITIONS <number>]] [<brackets>]"
 )
 
-# No option of this list changes columns or rows, except the engine (`is_rowless`) and UNION, which is not on it.
+# Of these options, only the engine can change columns or rows (`is_rowless`). UNION can, too, so it is not listed.
 OPTION_FORMS = tuple(Form(text, SLOTS) for text in (
     "ENGINE [=] <engine>",
     "{AUTO_INCREMENT | AVG_ROW_LENGTH | CHECKSUM | TABLE_CHECKSUM | DELAY_KEY_WRITE | KEY_BLOCK_SIZE | MAX_ROWS"

@@ -46,7 +46,7 @@ UNCHANGED = ColumnRules()
 
 
 def hides_key(columns: Sequence[Column], key: Sequence[int]) -> str:
-    """Returns the name of a key column whose mask gives different values one text, so that its rows could not be told
-    apart; "" if there is none. `key`: the indices of the key's columns."""
+    """Returns the name of a key column whose mask can give two different values the same text, so that their rows could
+    not be told apart; "" if there is none. `key`: the indices of the key's columns."""
     hidden = (columns[i] for i in key)
     return next((c.name for c in hidden if c.mask and c.mask.form is not MaskForm.KEYED), "")

@@ -23,8 +23,8 @@ _LABELLED = ("enum", "set")
 _SIZED = ("char", "varchar")
 _BINARY_SIZED = ("binary", "varbinary")
 _UTF8 = ("utf8mb3", "utf8mb4")
-# Character sets in which an ASCII character is not the single byte of its ASCII code; and Python's codecs for those of
-# them that encode Unicode.
+# `_NOT_ASCII`: character sets in which an ASCII character is not the single byte of its ASCII code. `_UNITS`: Python's
+# codecs for those of them that encode Unicode.
 _NOT_ASCII = ("swe7", "ucs2", "utf16", "utf16le", "utf32", "binary")
 _UNITS = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
 # MariaDB's `character_set_collations` sets the default collations of these character sets.

@@ -80,8 +80,8 @@ def altered_keys(
 
 
 def row_key(keys: Keys | None, columns: Sequence[Mapping[str, Any]]) -> KeyParts | None:
-    """Return the primary key; without one, the only unique key that the server can use in its place, without prefixes
-    and without NULL; [] if there is no such key; None if that is not known."""
+    """Return the primary key; without one, the only unique key without prefixes and without columns that can be NULL,
+    which the server uses in its place; [] if there is no such key; None if it is not known which key this is."""
     if keys is None:
         return None
     if PRIMARY in keys:

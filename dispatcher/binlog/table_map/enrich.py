@@ -79,8 +79,8 @@ def _lacks_kind(fields: Mapping[int, bytes], body: bytes) -> bool:
 
 
 def lacks_only_declared_types(body: bytes) -> bool:
-    """True if a TABLE_MAP lacks nothing, except that MariaDB may have declared another type for a BINARY(n): UUID,
-    INET4 or INET6. Without the declared type, the values of such columns are bytes."""
+    """True if a TABLE_MAP lacks at most the declared types of BINARY(n) columns, which MariaDB may have declared as
+    UUID, INET4 or INET6. Without the declared type, the values of such columns are bytes."""
     raw_map = RawTableMap.of(body)
     old = any(code in OLD_TEMPORALS for code, _ in raw_map.types)
     return names_columns(body) and not old

@@ -135,7 +135,7 @@ def encode_packed(value: int) -> bytes:
 
 
 def length_prefixed(values: Iterable[bytes]) -> bytes:
-    """Concatenate the values, each behind its length."""
+    """Concatenate the values, each after its length."""
     return b"".join(encode_packed(len(value)) + value for value in values)
 
 

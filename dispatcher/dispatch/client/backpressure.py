@@ -13,11 +13,11 @@ whatever the consumer's settings say. The consumer does not attach again before 
 batch and their newest segments (`queue_contents`). While the queues hold that many bytes, all dispatchers stop reading;
 while they hold more than three quarters of `queues_bytes_max`, no detached consumer attaches again. If this limit keeps
 a dispatcher from reading, or keeps a consumer with room in its queue from attaching, the client waits for the reader of
-the largest queue, as long as that consumer's budget allows. Then the client *evicts* that queue: it drops all bytes
-that are not acknowledged. When there is room, the daemon reads these bytes from the server again. The wait gives the
-reader time to fetch some of the bytes; without the wait, the client could drop the same bytes again and again. The
-queue of a failed consumer is neither counted nor evicted: such a queue does not grow, and after an eviction the daemon
-would not fill it again.
+the largest queue, as long as the budget of that queue's consumer allows. Then the client *evicts* that queue: it drops
+all bytes that are not acknowledged. When there is room, the daemon reads these bytes from the server again. The wait
+gives the reader time to fetch some of the bytes; without the wait, the client could drop the same bytes again and
+again. The queue of a failed consumer is neither counted nor evicted: such a queue does not grow, and after an eviction
+the daemon would not fill it again.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Backpressure:
             if not halted and dispatcher.gate.held is None:
                 dispatcher.phase = Phase.STREAMING
                 return [Resume(dispatcher.number)]
-            # The server may take longer to answer a poll. After a close, the next stream would wait for a poll again.
+            # A slow answer to a poll is no reason to close: the next stream would wait for a poll again.
             may_close = halted or not dispatcher.gate.awaits_poll
             # `DispatcherSet.wakeups` has the same sum.
             if may_close and now >= dispatcher.paused_since + PAUSE_MAX_S:

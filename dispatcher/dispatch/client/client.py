@@ -223,8 +223,8 @@ class Client:
         return sorted({*files, *(position.file for position in failed if position.file)})
 
     def offsets_to_poll(self) -> list[tuple[str, int]]:
-        """Begin a poll. Returns the files and offsets of the present positions of two kinds of consumers: the consumers
-        of open dispatchers, and the consumers that failed on a server other than their own server."""
+        """Begin a poll. Returns the present positions, as files and offsets, of the consumers of open dispatchers, and
+        of the consumers that failed on a server other than their own server."""
         self._history.take_snapshot(POLL)
         self._surveyed = recovery.positions_to_survey(self.consumers.values())
         failed = [(position.file, position.offset) for position in self._surveyed.values()]
@@ -295,7 +295,7 @@ class Client:
             self._dispatcher_set.detach_distant(dispatcher, now)
         if dispatcher.attached:
             # At least one consumer continues on this server. If no consumer did, the settings might name this server by
-            # mistake. Then the history of this server must not decide which prepared transactions are dropped.
+            # mistake, so its history must not decide which prepared transactions are dropped.
             self.prepared.server = view.server
             self.prepared.retain(xa_retention.in_history(view), dispatcher.newest_xa)
             effects += dispatcher.start_dump(view, now)

@@ -106,8 +106,8 @@ class DispatcherSet:
             dispatcher.detach(consumer, now)
 
     def follow_server(self, dispatcher: Dispatcher, view: ServerView, now: float) -> list[Effect]:
-        """Let each other dispatcher connect again if it does not read the server of `view`: all dispatchers of a client
-        read the same server."""
+        """Let each dispatcher except `dispatcher` connect again if it does not read the server of `view`: all
+        dispatchers of a client read the same server."""
         effects: list[Effect] = []
         for other in self.dispatchers.values():
             differs = other.view is not None and other.view.server != view.server

@@ -157,9 +157,9 @@ def _skip_purged(
 def lacking_transactions(
     dispatcher: Dispatcher, view: ServerView, wait_s: float, now: float
 ) -> BinlogError | None:
-    """Returns an error while a replica that has replaced its source lacks transactions that consumers have.
+    """Returns an error while a server, after a failover, lacks transactions that consumers have.
 
-    Returns None once the replica has lacked transactions for `wait_s` seconds.
+    Returns None once the server has lacked transactions for `wait_s` seconds.
     """
     if not view.mode.by_gtid:
         return None

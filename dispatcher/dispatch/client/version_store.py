@@ -25,8 +25,8 @@ class VersionStore:
         self._known = main.enrichment.versions.snapshot()
 
     def store(self, main: Dispatcher | None, *, with_position: bool = True) -> list[StoreVersions]:
-        """Store all versions if one has changed, otherwise only the position up to which they hold, if it is wanted. A
-        server with full metadata needs no versions, so nothing is stored."""
+        """Store all versions if one has changed; otherwise, if `with_position`, only the position up to which they
+        hold. A server with full metadata needs no versions, so nothing is stored."""
         if main is None or main.read is None:
             return []
         versions = main.enrichment.versions

@@ -6,8 +6,9 @@ because the dispatcher delivers nothing to the consumer before it has reached th
 *queued* position: with the delivered or the acknowledged position, the consumer would get some transactions twice.
 
 A dispatcher may be inside a transaction, and may have copied a part of it to its consumers. Then another consumer may
-attach only if it has already queued this transaction, so that it needs no part of it. (A dispatcher whose stream never
-pauses is nearly always inside a transaction, because a batch ends wherever the received bytes end.)
+attach only if it has already queued this transaction: otherwise it would get only the end of the transaction. (A
+dispatcher whose stream never pauses is nearly always inside a transaction, because a batch ends wherever the received
+bytes end.)
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class ServerFiles:
         numbers = range(low, high)
         if any(number not in self._sizes for number in numbers):
             return None
-        if low < high and start > self._sizes[low]:  # the known size is older than the position
+        if low < high and start > self._sizes[low]:  # the file has grown since its size was read
             return None
         return sum(self._sizes[number] for number in numbers) - start + end
 

@@ -68,7 +68,7 @@ class Continuity:
 
     def __init__(self) -> None:
         self.anchored = False
-        # True if the dump may send a transaction that lies before a transaction of `_begun` in the log.
+        # True if the dump may send a transaction that precedes a transaction of `_begun` in the log.
         self._may_skip = False
         self._begun: Gtids = GtidSet()  # the set that was read when the stream began
         self._end = 0, 0  # the end of the log when the stream began
@@ -182,14 +182,13 @@ def history_error(view: ServerView, positions: Iterable[QueuedPosition]) -> Binl
 
 
 def may_skip(held: Gtids, written: ExecutedSet) -> bool:
-    """True if a dump from the set `held` may leave out a transaction that lies after another transaction that it
-    sends.
+    """True if a dump from the set `held` may send a transaction and leave out a later one.
 
     `written`: the transactions that the log may hold (`ServerView.written`). The executed set does not suffice: a dump
     may send a transaction that is still being committed, and a transaction of `held` may lie after it.
 
     Transactions of one source lie in the order of their numbers. The order of transactions of several sources is not
-    known; it does not matter if `held` lacks no transaction of the log.
+    known. If `held` has all transactions of the log, the order does not matter.
     """
     if isinstance(written, DomainGtids):
         return len(written.domains()) > 1 and bool(written.subtract(executed_set(held)))

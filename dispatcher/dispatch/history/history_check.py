@@ -107,7 +107,7 @@ def stored_position(mode: Mode, position: Position) -> ExecutedPosition:
 
 
 def _other_hosts(mode: Mode, position: Position) -> BinlogError:
-    """Returns the error for a position of one host of MariaDB if the settings name several hosts, or the other way
+    """Returns the error if the position is of one host of MariaDB and the settings name several hosts, or the other way
     round."""
     now, before = ("several hosts", "one host") if mode is Mode.DOMAINS else ("one host", "several")
     return BinlogError(

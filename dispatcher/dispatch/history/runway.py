@@ -39,7 +39,7 @@ def seconds_to_purge(poll: ServerPolled, server: str, file: str, now_s: float) -
 
 
 def bytes_behind(poll: ServerPolled, server: str, file: str, offset: int) -> int | None:
-    """Bytes of the server's log behind an offset of `file`; 0 if the offset lies beyond the polled end of the log;
+    """Bytes of the server's log after an offset of `file`; 0 if the offset lies beyond the polled end of the log;
     None: the server no longer has the file, or the file is of another server."""
     if not file or server != poll.view.server:
         return None

@@ -37,7 +37,7 @@ class StartDump:
 class Close:
     """Close the connection, or stop the attempt to make one. After that, no event of this connection reaches the rules.
 
-    A Connect may follow. `next_host`: True if, for a source with several hosts, that Connect must try the next host.
+    A Connect may follow. `next_host`: True if this Connect must try the next host of a source with several hosts.
     """
 
     dispatcher: int

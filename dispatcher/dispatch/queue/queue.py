@@ -241,9 +241,9 @@ class Queue(QueueContents):
         """Returns the binlog of (start, end]: magic, then FORMAT_DESCRIPTION wherever it changes, and the
         transactions.
 
-        With `start_event` the transactions begin at that point inside the transaction that ends at `start`; in front of
-        them are the events that a reader needs to decode the rest of that transaction. With `end_event` the
-        transactions end at that point inside the transaction that ends at `end`.
+        With `start_event`, the range begins inside the transaction that ends at `start`, at this point. The returned
+        binlog then begins with the events that a reader needs to decode the rest of the transaction. With `end_event`,
+        the range ends inside the transaction that ends at `end`, at this point.
         """
         begin = self._range_end(start, start_event)
         lo, hi = begin.offset, self._range_end(end, end_event).offset

@@ -18,11 +18,11 @@ Bound: a queue that is not full accepts a whole batch, so it holds in memory at 
 
     max(bytes_max, LARGE_MIN) + 2 * batch + segment_max
 
-bytes. The bound counts the whole allocated size of each segment (a block of memory of the `ConsumerLog`), also the
+bytes. The bound counts the whole allocated size of each segment (a block of memory of the `ConsumerLog`), including the
 unused part. `batch` is the size of the last batch's events with a record for each transaction; `segment_max` is an
-eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. While the daemon reads transactions again that a reader
-received before a restart of the daemon, the first term counts twice. A transaction that alone would hold more than the
-first term is continued in segments from `allocate` (see `ConsumerLog`), which are not counted. There is at most one
+eighth of `bytes_max`, at least 16 KiB and at most 4 MiB. While the daemon, after a restart, reads again the
+transactions that a reader received before, the first term counts twice. A transaction that alone would hold more than
+the first term is continued in segments from `allocate` (see `ConsumerLog`), which are not counted. There is at most one
 such transaction: once it is complete, the queue is full until the transaction is acknowledged.
 """
 
@@ -210,7 +210,7 @@ class QueueContents:
 
     @property
     def refetching(self) -> bool:
-        """True while the daemon reads transactions again that the reader received before the daemon restarted."""
+        """True while the daemon, after a restart, reads again the transactions that the reader received before."""
         return self.queued.seq < self.needed_seq
 
     @property

@@ -19,7 +19,7 @@ SILENT_MAX_S = 60.0
 """A reader that has no open call and has not called for this long is gone. The longest poll takes the same time."""
 FULL_MIN_S = 10.0
 """A reader is slow if its calls have found a full queue for this long, or for most of the time."""
-_FULL_SHARE = 1 - math.exp(-1)  # the value of `_full_share` if the queue is full for `FULL_MIN_S`
+_FULL_SHARE = 1 - math.exp(-1)  # `_full_share` after the queue was full for `FULL_MIN_S`
 _USER_AGENT_MAX = 200
 
 

@@ -11,9 +11,9 @@ were added to the set after the base, in order, including the intervals of trans
 For each transaction, the run records its place in that log.
 
 Consecutive intervals of one source are joined, so with one source the interval log has one entry, whatever the length
-of the run. The intervals of the transactions that lie between two transactions of the consumer are the *gap*. The
-intervals of a gap are sorted by source before they are added, so the log is hardly longer than the run even if several
-sources alternate.
+of the run. Between two transactions of the consumer may lie transactions that it does not get: their intervals are the
+*gap*. The intervals of a gap are sorted by source before they are added, so the log is hardly longer than the run even
+if several sources alternate.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class TransactionIndex:
         self, run: GtidRun, gtids: BatchGtids, tx: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         """Add the intervals up to the last of the transactions `tx`. Returns two arrays with the place of each
-        transaction in the interval log (index, number), and the index of the last of `gtids.runs` that was used."""
+        transaction in the interval log (index, number), and the index of the last used run in `gtids.runs`."""
         at, number = len(run.intervals) - 1, run.intervals[-1][2] if run.intervals else 0
         if not gtids.runs:
             return _same(len(tx), at), _same(len(tx), number), -1

@@ -291,7 +291,7 @@ class Enrichment:
             self._tables.forget()
 
     def _table_map(self, walk: _Walk, i: int, t: int) -> int:
-        """Returns the number of the metadata suffix (the new body behind the table id and flags) for the TABLE_MAP that
+        """Returns the number of the metadata suffix (the new body after the table id and flags) for the TABLE_MAP that
         is event `i` in transaction `t`; KEEP if the TABLE_MAP stays unchanged."""
         batch = walk.batch
         off, size, route = int(batch.ev.off[i]), int(batch.ev.size[i]), int(batch.ev.route[i])
@@ -396,8 +396,8 @@ class Enrichment:
     ) -> tuple[Version | None, BinlogError | None]:
         """Returns the version for a TABLE_MAP at `at`, and an error or None. The version is `version`, unless this is a
         derived version that contradicts the TABLE_MAP; such a version is dropped. The version is None if the table must
-        be fetched: because no version is left, or because a derived definition lacks what the error names. If a fetch
-        has already failed to complete the derived definition, the version is returned with this error."""
+        be fetched: either no version is left, or a derived definition is incomplete, and the error names what it lacks.
+        If a fetch could not complete this definition, returns both its version and the error."""
         while version is not None and version.derived:
             try:
                 self._number(body, layout, version)
@@ -431,8 +431,8 @@ def _no_server(mariadb: bool) -> BinlogError:
 def _unproven(
     name: Name, at: str, why: BinlogError | None, body: bytes, mariadb: bool
 ) -> BinlogError:
-    """Returns the error for a definition that is not proven. `at`: the position that the text names; "" for a text
-    without a position, because the marks of a table at different positions share their text."""
+    """Returns the error for a definition that is not proven. `at`: the position that the text names; "" for the text of
+    marks, which is the same at all positions."""
     label = f"{name[0]}.{name[1]}" + (f" at {at}" if at else "")
     if why is not None:
         return BinlogError(

@@ -15,9 +15,9 @@ lie among the transactions that the dump sends. A `LogPosition` lies between two
   segment, the table has only one definition. In the last segment, this is the fetched definition. If the definition is
   known at one point of a segment, it is valid in the whole segment. A segment without a known definition is recorded,
   too, so that the daemon does not fetch the definition again.
-* If the code understands a statement completely, it derives the definition after the statement, for some statements
-  from the definition before it (`table_map.derivation`). Such a *derived* definition is valid after the statement. If
-  the server shows another definition for the same segment, neither is used.
+* If the code understands a statement completely, it derives the definition after the statement; for some statements it
+  uses the definition before the statement (`table_map.derivation`). Such a *derived* definition is valid after the
+  statement. If the server shows another definition for the same segment, neither is used.
 * A version is *open* if the stream has reached the version's range and has since then read no statement that may alter
   the table. An open version is valid at the current point of the stream.
 * The code compares two points only within one history: on the same server, in files with the expected creation times.

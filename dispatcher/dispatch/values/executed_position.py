@@ -8,8 +8,8 @@ with every transaction, too. In all other modes (MySQL with `gtid_mode` other th
 is a file and an offset, and `seq` is one number that contains both. A position of one host of MariaDB also contains
 MariaDB's GTIDs, which are shown to people.
 
-One host of MariaDB is not read by GTIDs, because without `gtid_strict_mode` the sequence numbers of a domain need not
-ascend in its log.
+A single host of MariaDB is not read by GTIDs, because without `gtid_strict_mode` the sequence numbers of a domain need
+not ascend in its log.
 """
 
 from __future__ import annotations

@@ -57,8 +57,7 @@ def empty_transactions(
 def _alike(
     source: str, starts: I64, ends: I64, made: MadeTransaction
 ) -> Iterator[tuple[EmptyTransaction, I64, I64]]:
-    """Group the numbers of a source by the size of their encoding. The encoded sizes differ only for GTIDs with a
-    tag."""
+    """Group the GTID numbers of `source` by the size of their encoding. The sizes differ only for GTIDs with a tag."""
     if "-" in source and source.count("-") == 1:
         domain, server = map(int, source.split("-"))
         yield made.mariadb(domain, server), starts, ends

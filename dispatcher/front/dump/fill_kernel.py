@@ -39,7 +39,7 @@ def fill(out: U8, at: Int, template: Template, starts: I64, ends: I64, st: I64) 
     """Write the empty transactions of the numbers [starts[i], ends[i]) to `out`, as many as fit, beginning at offset
     `at`.
 
-    Returns the offset behind the last transaction in `out`. If all transactions are written, st[INTERVAL] is
+    Returns the offset after the last transaction in `out`. If all transactions are written, st[INTERVAL] is
     len(starts). Otherwise the next call continues at interval st[INTERVAL] with number st[NUMBER]; 0 = the first number
     of the interval.
     """

@@ -241,7 +241,7 @@ class Relay:
             st[k.NAME_SIZE] = 0
 
     def _enter_file(self, event: memoryview) -> None:
-        """Process the first record of a file, or the first record behind a changed FORMAT_DESCRIPTION."""
+        """Process the first record of a file, or the first record after a changed FORMAT_DESCRIPTION."""
         size = EventHeader.read(event).size - CHECKSUM_SIZE * int(self._st[k.CHECKED])
         found = parse_record(bytes(event[HEADER_SIZE:size]))
         if found is None or self._format is None:
@@ -318,9 +318,9 @@ class Relay:
             self._asked = None
 
     def _arrive(self, file: str, offset: int) -> None:
-        """Advance to a place behind the last sent event. If the place lies in another file, send a ROTATE to the place.
+        """Advance to a place after the last sent event. If the place lies in another file, send a ROTATE to the place.
 
-        The client's place does not change if the client has asked for a place behind this one, or if the file is not
+        The client's place does not change if the client has asked for a place after this one, or if the file is not
         known ("")."""
         if self._asked is not None:
             self._begin()
@@ -338,9 +338,9 @@ class Relay:
         """Return the packets of a heartbeat, which tells the client that it has the whole log up to the place `file`,
         `offset`.
 
-        A replica counts its offset (`relay_kernel.count_event`), and ends at a heartbeat with a lower offset. The count
-        is too high if the replica got empty transactions or events that are larger than in the log, such as those of a
-        transaction that the source has compressed. A dump by GTID does not need correct offsets, so its heartbeat
+        A replica counts its offset (`relay_kernel.count_event`), and stops at a heartbeat with a lower offset. The
+        count is too high if the replica got empty transactions or events that are larger than in the log, such as those
+        of a transaction that the source has compressed. A dump by GTID does not need correct offsets, so its heartbeat
         contains the replica's own count if this is higher than the real offset. A replica of MySQL that reads by GTID
         takes over a higher offset of a heartbeat.
 
@@ -396,8 +396,8 @@ class Relay:
             )
             log_pos = self.offset & _LOG_POS_MAX
             for chunk, sequence in empty_transactions(missing, made, _STATUS, int(st[k.SEQUENCE])):
-                # Count the first event, then the sizes of the others. (All have one position, so none of the others is
-                # below its position.) Events are the packets without headers and status bytes.
+                # Count the first event, then add the sizes of the others. All have the same position, and only the
+                # first can raise the count to this position. An event is its packet without header and status byte.
                 size = len(chunk) - (sequence - int(st[k.SEQUENCE])) * _BEFORE_EVENT
                 first = int.from_bytes(chunk[:3], "little") - len(_STATUS)
                 k.count_event(st, first, log_pos)

@@ -82,7 +82,7 @@ _BEGIN = np.frombuffer(b"BEGIN", dtype=np.uint8).copy()
 
 @part
 def _varied(buf: U8, at: Int, end: Int) -> tuple[Int, Int]:
-    """Return the value of a variable-length integer and the offset behind it. The offset is -1 if the integer is
+    """Return the value of a variable-length integer and the offset after it. The offset is -1 if the integer is
     incomplete."""
     if at < 0 or at >= end:
         return np.int64(0), np.int64(-1)
@@ -260,7 +260,7 @@ def _same_name(buf: U8, at: Int, size: Int, name: U8, name_size: Int) -> bool:
 @part
 def full_offset(st: I64, log_pos: Int) -> Int:
     """Return the 64-bit offset of an event whose header contains only the low 32 bits. (The end of the event's
-    transaction is less than 4 GiB behind this offset.)"""
+    transaction is less than 4 GiB after this offset.)"""
     return np.int64(st[END] - ((st[END] - log_pos) & 0xFFFFFFFF))
 
 

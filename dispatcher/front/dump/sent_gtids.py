@@ -76,8 +76,8 @@ class SentGtids:
         return f"{uuid}:{tag}" if tag else uuid
 
     def _held_of(self, name: str) -> tuple[Interval, ...]:
-        """Return the numbers of a source that the client had at the beginning. A MariaDB client has all numbers of a
-        domain up to the newest number in its set."""
+        """Return the GTID numbers of the source `name` that the client's set had at the beginning. A MariaDB client has
+        all numbers of a domain up to the newest number in its set."""
         if isinstance(self._held, GtidSet):
             return self._held.sources().get(name, ())
         return ((0, self._held.number(int(name.partition("-")[0])) + 1),)

@@ -58,7 +58,7 @@ def text_result_set(
     ends: bool = True,
 ) -> list[bytes]:
     """The payloads of a result set, in order. Each row has a cell for each column; None is NULL. `capabilities`: the
-    client's capabilities. `begins`, `ends`: False if other calls return the payloads before or behind these rows."""
+    client's capabilities. `begins`, `ends`: False if other calls return the payloads before or after these rows."""
     short = bool(capabilities & Capability.DEPRECATE_EOF)
     payloads = []
     if begins:

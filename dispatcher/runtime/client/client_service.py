@@ -67,7 +67,7 @@ class ClientService:
         kernels_loaded: KernelsLoaded = loaded_already,
     ) -> None:
         """`allocate`: see `Client`; `on_error` is called with the name and error of each task that ends because of a
-        defect; `kernels_loaded` waits until the kernels are loaded: then dumps are requested."""
+        defect; `kernels_loaded` waits until the kernels are loaded; no dump is requested before."""
         self._kernels_loaded = kernels_loaded
         self.decl = decl
         self.sessions: dict[str, ConsumerSession] = {}

@@ -66,8 +66,8 @@ def consumer_spec(
     """Convert the settings of a consumer to the form that the rules use. If `state` is a database, the consumer does
     not read this database.
 
-    Otherwise a consumer that reads all databases would get each write of its own acknowledgement as a change, and its
-    reader would acknowledge this change, without end.
+    If a consumer of all databases read it, the consumer would get each write of its own acknowledgement as a change,
+    and its reader would acknowledge this change, without end.
     """
     hidden = [] if state is None or state.mysql is None else [(state.mysql.database, "*")]
     declared_by = None

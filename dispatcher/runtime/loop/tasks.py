@@ -1,7 +1,7 @@
 """The only place that creates tasks: every task has a name and an owner that waits for it.
 
-If nothing keeps the task that `asyncio.create_task` returns, Python may delete the task while it runs, and reports its
-exception late or not at all. Both can lose data.
+If nothing keeps a reference to the task that `asyncio.create_task` returns, Python may delete the task while it runs,
+and reports its exception late or not at all. Both can lose data.
 """
 
 from __future__ import annotations

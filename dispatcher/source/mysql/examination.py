@@ -110,8 +110,8 @@ def report_of(
 def with_differing_names(
     reports: Sequence[HostReport], consumers: Sequence[str]
 ) -> list[HostReport]:
-    """Returns the reports of a source's hosts, with a finding for each host whose lower_case_table_names differs from
-    the first host's."""
+    """Returns the reports of a source's hosts, and adds a finding to the report of each host whose
+    lower_case_table_names differs from the first host's."""
     known = [r.lower_case_table_names for r in reports if r.lower_case_table_names is not None]
     out = []
     for report in reports:
@@ -128,7 +128,7 @@ def with_differing_names(
 
 
 def _with_server_names(spec: ConsumerSpec, lower_case: int) -> ConsumerSpec:
-    """Returns the spec with its names as the server compares them."""
+    """Returns the spec with each name in the form that the server compares."""
     if not lower_case:
         return spec
 

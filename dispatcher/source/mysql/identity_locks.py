@@ -70,8 +70,8 @@ class IdentityLocks:
             self._own.add((server, own))
 
     def held_by_others(self, connection: Connection, server: str) -> tuple[str, ...]:
-        """Return number and address of the other daemons' connections that hold locks of our identities; () if no such
-        connection exists, or if the server refuses to answer. Raises BinlogError."""
+        """Return number and address of each connection of another daemon that holds a lock of this daemon's identities;
+        () if no such connection exists, or if the server refuses to answer. Raises BinlogError."""
         statement = "SELECT " + ", ".join(["IS_USED_LOCK(%s)"] * NUMBERS)
         names = [_lock_name(identity) for identity in self._identities]
         try:

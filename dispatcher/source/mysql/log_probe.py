@@ -171,7 +171,7 @@ class ServerLog:
         return gtid.name, gtid.gno
 
     def created(self, name: str) -> int:
-        """Return when the server created a file (s since 1970, 0 = unknown): the FORMAT_DESCRIPTION's timestamp."""
+        """Return a file's creation time: its FORMAT_DESCRIPTION's timestamp (s since 1970, 0 = unknown)."""
         with closing(self._events(name, FIRST_OFFSET)) as events:
             for _, event in events:
                 if event.code == EventType.FORMAT_DESCRIPTION:

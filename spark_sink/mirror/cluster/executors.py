@@ -1,9 +1,8 @@
 """Checks executors on other hosts before they work for the mirror: the executors that exist when the job starts, and
 each executor that registers while the job runs.
 
-A host that lacks the target's folder would write data files that the other hosts do not see. And in a small mirror, it
-would take long until anyone noticed that executors cannot reach the daemon, because the driver reads small batches
-itself.
+A host that lacks the target's folder would write data files that the other hosts do not see. And in a small mirror, the
+driver reads small batches itself, so executors that cannot reach the daemon would cause an error only much later.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spark_sink.copy")
 
-CHUNKS_PER_TASK = 2  # in a group; other tasks have work while one reads a slow chunk
+CHUNKS_PER_TASK = 2  # of a group; with two, other tasks have work while one task reads a slow chunk
 _CHANGE_WAIT_S = 30.0
 _LOCAL_GROUP_BYTES = 64 << 20
 # The errors that a change of a table's definition causes: a column, table, database or index no longer exists, or the

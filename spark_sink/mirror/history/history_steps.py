@@ -2,7 +2,7 @@
 Delta table. The part ends with an entry (rows of a table, or a statement).
 
 Changed rows come from the log, entry by entry, so no version is missing. This module does not compute what a statement
-does to rows. When it comes to a statement, the mirror has already executed the statement on the mirrored table, and one
+does to rows. When this module reaches a statement, the mirror has already executed it on the mirrored table, and one
 version of the mirrored table's Delta table contains the rows as they were directly after the statement
 (`mirrored_rows`). This module compares these rows with the current versions. Rows that are equal keep their version.
 

@@ -57,9 +57,9 @@ def row_versions(
     """Returns the lines of one step, with the schema `version_lines`. Lines that end versions come first, at most one
     for each key.
 
-    `entries`: the lsn of each entry and its changes, in the order of the log. `exact`: True if an inserted row cannot
-    have a current version. Raises `BinlogError` ROW_IMAGE if an after-image lacks a column or a before-image lacks a
-    column of the key; INVALID_VALUE for a key that is NULL.
+    `entries`: the lsn of each entry and its changes, in the order of the log. `exact`: True if the key of an inserted
+    row has no current version before the insert. Raises `BinlogError` ROW_IMAGE if an after-image lacks a column or a
+    before-image lacks a column of the key; INVALID_VALUE for a key that is NULL.
     """
     events = _Events(tuple(key))
     for lsn, batches in entries:

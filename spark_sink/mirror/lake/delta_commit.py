@@ -132,11 +132,11 @@ def commit_schema(
 def append_once(frame: DataFrame, path: str, app_id: str, version: int) -> bool:
     """Append a frame to the Delta table at `path` in one commit that records `version`, > 0, for `app_id`.
 
-    Returns False, and appends nothing, if the recorded version is not `version` - 1. If `version` is 1, no version may
-    be recorded. Raises Delta's ConcurrentTransactionException, and appends nothing, if another transaction records a
-    version during this call. The frame has the table's columns in the table's order. This function reads the recorded
-    version from the checksum file of the newest commit. Delta's own writer would compute the table's whole state with
-    Spark jobs to find this version.
+    Returns False, and appends nothing, if the recorded version is not `version` - 1; a table that records no version
+    counts as version 0. Raises Delta's ConcurrentTransactionException, and appends nothing, if another transaction
+    records a version during this call. The frame has the table's columns in the table's order. This function reads the
+    recorded version from the checksum file of the newest commit. Delta's own writer would compute the table's whole
+    state with Spark jobs to find this version.
     """
     spark = frame.sparkSession
     jvm: Any = spark._jvm  # noqa: SLF001

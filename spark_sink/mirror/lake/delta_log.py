@@ -110,9 +110,9 @@ def transaction_on(spark: SparkSession, path: str) -> Any:
 
 
 def _activate(jvm: Any, java_session: Any) -> None:
-    """Give the thread a session unless it has one, as in a query's batch. Spark's public interfaces do so, but Delta's
-    private ones do not, and without a session Delta cannot read a checkpoint that has no checksum file beside it. A
-    job that is killed between the write of a checkpoint and the write of the checksum leaves such a table."""
+    """Give the thread a session if it has none; in a query's batch, it has one. Spark's public interfaces do so, but
+    Delta's private ones do not, and without a session Delta cannot read a checkpoint that has no checksum file beside
+    it. A job that is killed between the write of a checkpoint and the write of the checksum leaves such a table."""
     sessions: Any = jvm.org.apache.spark.sql.classic.SparkSession
     if not sessions.getActiveSession().isDefined():
         sessions.setActiveSession(java_session)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FOLDER = "_binlog/log"
-INLINE_APPENDS = 4  # reading more of them omits payloads larger than INLINE_BYTES / 16
+INLINE_APPENDS = 4  # a read of more appends omits payloads larger than INLINE_BYTES / 16
 # The limits of files in an older day and in the newest day. A day with more files is compacted.
 COMPACTED_FILES, COMPACTED_FILES_TODAY = 500, 10_000
 

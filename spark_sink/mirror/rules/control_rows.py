@@ -103,8 +103,8 @@ def _open(
     records: dict[str, TableRecord],
     touched: Iterable[str],
 ) -> dict[tuple[str, TableName], str]:
-    """Returns the requests for copies by name that no record answers. `touched`: ids of the records that may differ
-    from those of `before`."""
+    """Returns, by consumer and name, the requests for copies that no record answers. `touched`: ids of the records that
+    may differ from those of `before`."""
     versions = ((before.records.get(table_id), records.get(table_id)) for table_id in touched)
     is_same = names == before.names and not any(
         record is not None and record.answered for pair in versions for record in pair

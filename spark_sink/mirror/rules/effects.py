@@ -150,8 +150,8 @@ class RepairRows:
 
 @dataclass(frozen=True, slots=True)
 class WriteVersions:
-    """Write the row changes `rows` into a history. `exact`: True if an inserted row cannot have a current version.
-    Answer: HistoryWritten."""
+    """Write the row changes `rows` into a history. `exact`: True if the key of an inserted row has no current version
+    before the insert. Answer: HistoryWritten."""
 
     run: int
     record: TableRecord

@@ -67,8 +67,8 @@ class MirrorState:
     `newest`, `oldest`, `end`: facts about the log, see `Started`; `asked`: ids of records with an open request;
     `to_copy`, `to_replay`: ids of tables in one of the states `COPIED_ASIDE` and `REPLAYED`; `changed`: ids of records
     that have changed since the last search for histories to start; `left`: by table id, the lsn of the table's last
-    entry that was left in the log; `counts`: by table name, the number of failures in a row; `draining`: True if the
-    job drains the log; `clock_s`: the difference between the time since 1970 and `now`, in seconds; `proofs`: the
+    entry that was left in the log; `counts`: by table name, the number of failures in succession; `draining`: True if
+    the job drains the log; `clock_s`: the difference between the time since 1970 and `now`, in seconds; `proofs`: the
     proofs by table id; `proofs_due`: when the changed proofs have to be stored; `has_changed`: True if a record or a
     proof has changed since `ProofTask` looked for the next table."""
 

@@ -71,9 +71,9 @@ def changed_masks(signature: str, policy: TablePolicy) -> list[str]:
 
 
 def shown_by_name(signature: str, before: TablePolicy, after: TablePolicy) -> list[str]:
-    """Returns the columns of a renamed table that the policy of its former name, `before`, masks and the policy of its
-    new name, `after`, does not. `signature`: the table's; if it is "", the table's columns are not known, and the list
-    may name columns that the table lacks."""
+    """Returns the columns of a renamed table that have a mask in `before`, the policy of the former name, but none in
+    `after`, the policy of the new name. `signature`: the table's; if it is "", the table's columns are not known, and
+    the list may name columns that the table lacks."""
     if signature:
         names = [column.name for column in Signature.from_json(signature).columns]
     else:

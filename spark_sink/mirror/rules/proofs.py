@@ -32,7 +32,7 @@ from spark_sink.mirror.values.policies import OnDifference
 from spark_sink.source.table_rows.chunks import Bound, Chunk
 
 NO_TABLE = "the server has no such table"  # `columns` of a difference in this case
-REPAIRS_MAX = 2  # how often in a row a range is repaired; docs/proof.md has this number, too
+REPAIRS_MAX = 2  # how often a range is repaired in succession; docs/proof.md has this number, too
 _FEW_RANGES = 3  # with fewer ranges, it does not matter how many of them differ
 
 
@@ -160,7 +160,7 @@ class Proof:
         return replace(self, difference=replace(difference, keys=self.found + difference.keys))
 
     def counting(self) -> Proof:
-        """Returns the proof with the difference of the range counted. Called if the difference is not corrected now."""
+        """Returns the proof that counts the difference of the range. Called if the difference is not corrected now."""
         assert self.difference is not None
         return replace(self, found=self.difference.keys or 1, differing=self.differing + 1)
 
@@ -257,7 +257,7 @@ def remedy_for(
     proof: Proof, wanted: OnDifference, found: DifferenceSize, ranges: int, repairs: int
 ) -> Remedy:
     """Returns what the mirror does about the difference of a range. `wanted`: the table's policy; `ranges`: about how
-    many ranges the table has; `repairs`: how often in a row the range was already repaired."""
+    many ranges the table has; `repairs`: how often the range was already repaired in succession."""
     otherwise = Remedy.STOP if wanted is OnDifference.STOP else Remedy.REPORT
     may_repair = proof.asked or wanted is OnDifference.REPAIR
     if not may_repair or found.columns == NO_TABLE:

@@ -9,8 +9,8 @@ before the oldest barrier are executed, it is the head of all its queues.
 Memory. If a table's steps have to wait, this must not delay other tables, so the log is read further meanwhile. The
 memory of all items is limited (`held_max`), and each table has a share of it: the items beyond a table's share stay in
 the log (see `table_queue`). If the limit is reached, the items of the queues that cannot run now leave the memory, too.
-The queues whose steps are running have at most half of the limit. So if the limit is still reached after this, the
-other half are items of queues that can run. Their steps will free memory; until then, the log is not read further.
+The queues whose steps are running have at most half of the limit. So if the limit is still reached, items of queues
+that can run take at least half of it. Their steps will free memory; until then, the log is not read further.
 
 The methods that the rules call in each step must not take a time that is proportional to the number of tables. So a
 queue is put into a heap when its head changes. An entry of a heap is valid if the queue has not changed since then.
@@ -52,8 +52,7 @@ class WaitingTable:
 
 class TableQueues:
     """The queues of all tables. Times are seconds of a monotonic clock. `items`: number of items that wait or run,
-    including those that are only in the log; `held`: bytes of memory that the items in memory take that could also stay
-    in the log."""
+    including those that are only in the log; `held`: bytes of memory of the items that could also stay in the log."""
 
     def __init__(self, step_bytes_max: int, held_max: int = 256 << 20, parallel: int = 2) -> None:
         """`step_bytes_max`: most payload bytes of a step with several entries; `held_max`: when the items in memory
@@ -68,7 +67,7 @@ class TableQueues:
         self._begins: list[tuple[int, int, TableName]] = []  # all queues, by their begin
         self._idle: dict[
             TableName, None
-        ] = {}  # queues with items in memory that may be unable to run
+        ] = {}  # queues that have items in memory and may be unable to run
         self._wanting: dict[
             TableName, None
         ] = {}  # queues that want to read items from the log again
@@ -172,8 +171,8 @@ class TableQueues:
         return None
 
     def done(self, step: QueuedStep, not_before: float = 0.0) -> None:
-        """Remove the items of an executed step. The queue pauses until `not_before`, but it does not pause if so many
-        items waited that the step could not contain all of them."""
+        """Remove the items of an executed step. The queue pauses until `not_before`, unless more items waited than the
+        step could contain."""
         not_before = 0.0 if step.is_cut else not_before
         for name in step.names:
             queue = self._queues[name]

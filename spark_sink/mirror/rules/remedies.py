@@ -40,7 +40,7 @@ _COMMAND = re.compile(
 
 
 def completed(text: str, options: CommandOptions) -> str:
-    """Returns a message after adding the options of this process to the commands in it."""
+    """Adds the options of this process to the commands in a message. Returns the message."""
 
     def words(found: re.Match[str]) -> str:
         more = options.run if found["mirror"] == "run" else options.target
@@ -212,7 +212,7 @@ def of_shown_columns(label: str, columns: Sequence[str]) -> str:
 
 
 def of_changed_masks(label: str, columns: Sequence[str]) -> str:
-    """The settings mask columns of a table that is complete in another way than before."""
+    """The settings now mask columns of a complete table in another way than before."""
     return (
         f"{label} shows {', '.join(columns)} as the former settings of mask say, until its next change; to copy it now:"
         f" {_copy(label)}"

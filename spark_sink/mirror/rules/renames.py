@@ -78,8 +78,8 @@ def names_in_the_way(
     tables: dict[TableName, TableRecord], pairs: Sequence[tuple[TableName, TableName]]
 ) -> list[TableName]:
     """Returns the names that the statement gives to a table although another table of `tables` has the name and is not
-    renamed. This other table does not exist on the server. `tables`: by name, before the statement, dropped ones
-    included.
+    renamed. This other table does not exist on the server. `tables`: the tables before the statement, by name; dropped
+    tables are included.
 
     Examples of such a table are one whose DROP TABLE was purged before it was read, and one whose copy was requested
     before the server gave the requested name to another table.

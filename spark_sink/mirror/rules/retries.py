@@ -8,19 +8,19 @@ from spark_sink.mirror.rules.states import Failing, Live
 from spark_sink.mirror.rules.table_record import TableRecord
 
 BACKOFF_MAX_S = 60.0
-CONFLICTS_MAX = 8  # after each of the first 8 conflicts in a row, the pause is short
-REPORTED_AFTER = 3  # after this many failures in a row, the record shows them
+CONFLICTS_MAX = 8  # after each of the first 8 conflicts in succession, the pause is short
+REPORTED_AFTER = 3  # after this many failures in succession, the record shows them
 LASTING_AFTER = 2 * REPORTED_AFTER  # after this many, --available-now ends without the table
 
 
 def backoff_s(first_s: float, failures: int) -> float:
-    """Returns how many seconds to wait after `failures` failures in a row."""
+    """Returns how many seconds to wait after `failures` failures in succession."""
     return min(BACKOFF_MAX_S, first_s * 2.0 ** min(failures, 20))
 
 
 def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
-    """Returns the record. If the table is live, the returned record shows that the step fails that ends with the entry
-    `lsn`."""
+    """Returns the record. If the table is live, the returned record shows that the step that ends with the entry `lsn`
+    fails."""
     if not isinstance(record.state, Live):
         return record
     earlier = record.state.failing
@@ -29,8 +29,8 @@ def failing(record: TableRecord, lsn: int, text: str) -> TableRecord:
 
 
 def says_so(record: TableRecord) -> bool:
-    """True if nothing about a failing step has to be written into the record: it shows that a step fails, or the
-    table is not live, and the record shows the state that it is in."""
+    """True if the record needs no note about a failing step: it already shows that a step fails, or that the table is
+    not live."""
     return not isinstance(record.state, Live) or record.state.failing is not None
 
 

@@ -56,9 +56,8 @@ class QueuedStep:
 class TableQueue:
     """`number`: the order of the queues of a consumer; `running`: number of items at the head that are being executed;
     `not_before`: the end of the queue's pause; `count`: number of items, including those that are only in the log;
-    `held`: bytes of memory that the items in memory take that could also stay in the log; `is_read`: True while items
-    are read from the log again. `items` is empty only if `rest` begins with items that are only in the log, or if no
-    item waits."""
+    `held`: bytes of memory of the items that could also stay in the log; `is_read`: True while items are read from the
+    log again. `items` is empty only if `rest` begins with items that are only in the log, or if no item waits."""
 
     name: TableName
     number: int

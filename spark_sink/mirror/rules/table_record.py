@@ -172,7 +172,7 @@ def handled(record: TableRecord) -> TableRecord:
 
 
 def answering(record: TableRecord, label: str, request_id: str) -> TableRecord:
-    """Returns the record with `request_id` as the handled request for a copy of the table `label`."""
+    """Returns the record, which now says that the request `request_id` to copy the table `label` is handled."""
     return replace(record, answered={**record.answered, label: request_id})
 
 

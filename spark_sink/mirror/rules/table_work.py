@@ -66,7 +66,7 @@ from spark_sink.mirror.values.entries import LogEntry
 from spark_sink.mirror.values.names import TableName
 from spark_sink.mirror.values.policies import Deletes, TablePolicy, UnfollowedChange
 
-NO_TABLE_ID = "none"  # stands for the owner of a Delta table that no mirror has made
+NO_TABLE_ID = "none"  # the owner of a Delta table that another program has made
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,8 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class ChangeDelta:
-    """Change the Delta table in the folder of `then`, then write the record `then`. If the Delta table refuses the
-    change, write the record that the function `refused` returns instead."""
+    """Change the Delta table in the folder of the record `then`; after this, write the record. If the Delta table
+    refuses the change, write the record that the function `refused` returns instead."""
 
     change: DeltaChange
     then: TableRecord

@@ -179,7 +179,7 @@ class FolderMover:
             return None
         owner = self._owner(record.folder)
         if owner == record.table_id:
-            return None  # the rows that the table had before its copy, or the table itself, already moved
+            return None  # the table is there already, maybe with its rows from before the copy
         if any(r.table_id == owner and _leaves(r, record.folder) for r in existing):
             return None
         return self._taken(record)

@@ -163,7 +163,7 @@ class Look:
     def _failed(self, error: Exception) -> None:
         """Handle the error of a look. After a `BinlogError`, the consumer is no longer applied. After any other error,
         the look is repeated after a pause; in a drain (`--available-now`), the consumer is no longer applied after
-        `LASTING_AFTER` such errors in a row."""
+        `LASTING_AFTER` such errors in succession."""
         if isinstance(error, BinlogError):
             self._post(LogFailed(error))
             return

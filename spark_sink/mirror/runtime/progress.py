@@ -41,9 +41,9 @@ class TableSteps:
 @dataclass(frozen=True, slots=True)
 class ProvedTables:
     """The proofs of a consumer's complete tables. `since`: by label, when the last comparison began that compared the
-    whole table and found no difference, s since 1970; if more than `TABLES_MAX` tables have one, only the tables with
-    the oldest ones; `differing`: how many tables differ; `unproved`: how many were never proved, although they do not
-    differ."""
+    whole table and found no difference, s since 1970; if more than `TABLES_MAX` tables have such a time, only those
+    with the oldest times; `differing`: how many tables differ; `unproved`: how many were never proved, although they do
+    not differ."""
 
     since: Mapping[str, float]
     differing: int

@@ -284,7 +284,7 @@ class RowStep:
         self, session: StepSession, log: BinlogLog, form: keyed.EventForm
     ) -> DataFrame:
         events = self._distributed(session, log, form)
-        # In a run that consists of inserts, each key occurs once, so each change is an event.
+        # One payload has one event per key. In a run that can be appended, each key occurs only once.
         if len(self.run.entries) == 1 or self.appends:
             return events
         key = [F.col("key").getField(name) for name in self.layout.key]

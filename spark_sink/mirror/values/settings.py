@@ -88,7 +88,7 @@ class MirroredConsumer(SettingsSection):
     )
 
     def with_server_names(self, lower_case_table_names: int) -> MirroredConsumer:
-        """Returns the settings with the patterns as a server with this value names its tables."""
+        """Returns the settings with each pattern in the form that a server with this value compares."""
 
         def folded(patterns: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(folded_name(text, lower_case_table_names) for text in patterns)
@@ -582,7 +582,7 @@ class MirrorSettings(SettingsSection):
         return [text for text in patterns if folded_name(text, 1) != text]
 
     def with_server_names(self, values: Mapping[str, int]) -> MirrorSettings:
-        """Returns the settings with the patterns as the servers name their tables. `values`: the
+        """Returns the settings with each pattern in the form that the server compares. `values`: the
         `lower_case_table_names` of each consumer's server.
 
         Raises `UserError` if the servers' values give the keys of `tables` different meanings.

@@ -1,4 +1,4 @@
-"""Which lines rewrite the rows of keys so that a mirrored table has the rows that it has to have. Pure.
+"""Computes the lines that give a mirrored table the rows that it has to have for some keys. Pure.
 
 A key whose rows are equal gets no line. So each line is a change, which a change data feed shows once.
 """

@@ -60,7 +60,7 @@ from spark_sink.source.worker_objects import PROCESS_OBJECTS
 
 _ATTEMPTS = 4  # how often a range is read if the table is altered meanwhile
 _WAIT_MS = 1000
-# No change of a transaction has so high an ordinal, so by order the row follows all changes up to its position.
+# Larger than the ordinal of any change. So a row follows, in the stream's order, all changes up to its position.
 ORDINAL = (1 << 63) - 1
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dispatcher.model.errors import BinlogError
 
-# Pairs of a part of the original remedy and the remedy that replaces it. If a remedy contains several of these parts,
-# the first pair counts.
+# Each pair: a text, and the remedy that replaces every remedy with this text. If a remedy contains several of these
+# texts, the first pair counts.
 _REMEDIES = (
     (
         "tls.server_public_key",

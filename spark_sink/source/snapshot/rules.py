@@ -239,7 +239,7 @@ def is_over(state: SnapshotState, order: tuple[int, int]) -> bool:
 
 
 class Delivers(Enum):
-    """Which changes of a table a stream delivers, if the key of a row makes no difference."""
+    """Which changes of a table a stream delivers, if this does not depend on the keys of the rows."""
 
     NONE = auto()
     ALL = auto()

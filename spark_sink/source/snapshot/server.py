@@ -128,8 +128,8 @@ class SnapshotServer:
         return sorted(names)
 
     def _require_named(self, present: Sequence[TableName]) -> None:
-        """Raise `BinlogError` if the options name a table that information_schema does not show. It shows no table on
-        which the account has no privilege."""
+        """Raise `BinlogError` if the options name a table that information_schema does not show. It shows only tables
+        on which the account has a privilege."""
         existing = set(present)
         missing = sorted(
             name for name in named_tables(self._options) if self._folded(name) not in existing
@@ -184,7 +184,7 @@ class SnapshotServer:
         )
 
     def _repeated(self, request: Callable[[Connection], T]) -> T:
-        """Opens a session for the questions, and returns their answer."""
+        """Returns what `request` returns in a new session. Repeats this after an error that may be temporary."""
 
         def asked() -> T:
             with self.server.session() as connection:

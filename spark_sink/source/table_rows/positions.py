@@ -31,8 +31,8 @@ def has_same_seqs(one: Position, other: Position) -> bool:
 
 
 def contains_executed(position: Position, executed: Position) -> bool:
-    """True if the log up to `position` contains all transactions of `executed`, the position that the server has
-    reported from which the rows were read.
+    """True if the log up to `position` contains all transactions of `executed`, a position that was reported by the
+    server from which the rows were read.
 
     Raises `BinlogError` SERVER_SETTING if the two positions cannot be compared.
     """

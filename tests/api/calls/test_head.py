@@ -1,4 +1,4 @@
-"""HEAD is answered as GET, without the body: load balancers and monitoring ask so."""
+"""HEAD is answered as GET, without the body: load balancers and monitoring send HEAD."""
 
 from __future__ import annotations
 

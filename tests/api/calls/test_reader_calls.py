@@ -1,4 +1,4 @@
-"""The calls of a reader's cycle, whatever is wrong with them."""
+"""The calls of a reader's cycle, correct and wrong ones, and their answers."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_sql_mode_chooses_among_types(written: str, sql_mode: int, text: str) ->
 
 
 def test_types_of_mysql_have_no_meaning_of_oracle() -> None:
-    """MySQL 5.6 and 5.7 have the sql_mode, which there changes no type."""
+    """MySQL 5.6 and 5.7 have the sql_mode ORACLE, but there it changes no type."""
     assert column("c DATE", ORACLE).type == "date"
 
 

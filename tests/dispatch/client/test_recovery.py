@@ -26,7 +26,7 @@ def failed(consumer: Consumer) -> Consumer:
 
 
 def recovered(consumer: Consumer, server: ServerView) -> list[Effect]:
-    """Returns the effects of a survey on a consumer for which the survey was made."""
+    """Returns the effects if a survey that was made for this consumer has the answer `server`."""
     surveyed = recovery.positions_to_survey([consumer])
     return recovery.recover([consumer], surveyed, server, LABEL)
 

@@ -1,4 +1,4 @@
-"""Where a consumer continues after a login: at its start, at its stored position, or behind a gap."""
+"""Where a consumer continues after a login: at its start, at its stored position, or after a gap."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def test_transactions_behind_a_gap_have_the_epoch_of_their_queue() -> None:
     while queue.transactions < 2:
         world.read()
     world.lose()
-    queue.skip_to(queue.server, queue.mode, queue.queued, 0)  # as a login behind a gap does
+    queue.skip_to(queue.server, queue.mode, queue.queued, 0)  # as a login after a gap does
     world.connect()
     world.read_all()
     assert queue.epoch == 1

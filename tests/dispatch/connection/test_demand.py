@@ -26,7 +26,7 @@ def routes() -> Routes:
 
 
 def demand_of(routes: Routes, *consumers: Consumer) -> Demand:
-    """For a batch of the transactions 11, 12 and 13, behind the dispatcher's position 10."""
+    """Returns the demand for a batch of the transactions 11, 12 and 13. The dispatcher's position is 10."""
     batch = batch_of("binlog.000009", 200, None, transactions=3)
     batch.sources.append(SERVER)
     batch.tx.source[:] = 0

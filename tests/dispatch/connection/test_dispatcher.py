@@ -41,7 +41,8 @@ def test_a_file_is_entered_with_its_head(mode: Mode) -> None:
 
 
 def domains_batch(*gtids: tuple[int, int]) -> BatchGtids:
-    """Returns the GTIDs of a batch. Each transaction: the index of its source in 0-1, 0-2, 5-1; its number."""
+    """Returns the GTIDs of a batch. `gtids`: for each transaction, the index of its source in the list 0-1, 0-2, 5-1,
+    and its number."""
     tx = Transactions.empty(len(gtids))
     for n, (source, number) in enumerate(gtids):
         tx.source[n], tx.gno[n], tx.end[n], tx.flags[n] = source, number, 100 * (n + 1), 0

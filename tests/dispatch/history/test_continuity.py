@@ -229,7 +229,7 @@ def test_a_dump_from_a_set_with_gaps_may_skip_transactions() -> None:
 
 
 def test_an_executed_transaction_may_lie_behind_one_that_is_being_committed() -> None:
-    """The log contains transaction 31, which was sent before it was in the executed set, and behind it transaction 32,
+    """The log contains transaction 31, which was sent before it was in the executed set, and after it transaction 32,
     which the consumer has."""
     held, read = f"{A}:1-30:32", f"{A}:1-32"
     continuity = begun(

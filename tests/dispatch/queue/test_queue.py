@@ -316,7 +316,7 @@ def fill(
     routes: Routes | None = None,
     pieces: tuple[int, ...] = (1, 200, 5000, 20_000),
 ) -> Iterator[Batch]:
-    """Push the part of the log behind the queue's position, one batch at a time. `routes`: the routes of earlier
+    """Push the part of the log after the queue's position, one batch at a time. `routes`: the routes of earlier
     batches, if any."""
     feed = Feed(server, queue.queued)
     routes = Routes() if routes is None else routes
@@ -481,7 +481,7 @@ def test_memory_is_bounded_exactly(seed: int, bytes_max: int) -> None:
 
 
 def test_the_queue_holds_one_large_transaction_at_a_time() -> None:
-    """A complete large transaction fills the queue until it is acknowledged. Small transactions before and behind it
+    """A complete large transaction fills the queue until it is acknowledged. Small transactions before and after it
     are in memory."""
     log = LogWriter()
     for sizes in ((10,), (400_000,) * 8, (10,), (400_000,) * 8):
@@ -508,7 +508,7 @@ def test_the_queue_holds_one_large_transaction_at_a_time() -> None:
             (1, False, False),
             (1, False, True),
         ),  # the small transaction, then more of the large transaction than fits
-        *(beginning, spilling, (2, True, True)),  # also the small one behind the large one
+        *(beginning, spilling, (2, True, True)),  # also the small one after the large one
         *(beginning, spilling, (1, True, True)),
     ]
 

@@ -1,10 +1,10 @@
 """Which definition completes a TABLE_MAP: seeded random histories of statements and rows, compared with the true
 definitions.
 
-The log names no columns. Some statements show the column after them; for the others, the server is asked. The payload
-of each rows event is the true definition of its table at that time. The TABLE_MAP that a consumer gets must name
-exactly this definition. A table has one column, whose name contains a number that each statement that alters the table
-increments. So all TABLE_MAPs of the table are equal.
+The log names no columns. Some statements show the column that the table has after them; for the others, the server is
+asked. The payload of each rows event is the true definition of its table at that time. The TABLE_MAP that a consumer
+gets must name exactly this definition. A table has one column. Its name contains a number, which each statement that
+alters the table increments. So all TABLE_MAPs of the table are equal.
 """
 
 from __future__ import annotations
@@ -383,7 +383,7 @@ def random_world(seed: int, mode: Mode) -> Tables:
         current = rng.random() < 0.25
         specs.append(ConsumerSpec(f"c{n}", databases, tables, limit, start, current))
         if mode is Mode.GTID and rng.random() < 0.4:
-            # Any set of transactions: in the log, executed transactions may lie behind transactions that are not
+            # Any set of transactions: in the log, executed transactions may lie after transactions that are not
             # executed.
             held = gtid_set([t for t in log.transactions if rng.random() < 0.6])
             position = Position(SERVER_NAME, str(held), "", 0, len(held), 0)

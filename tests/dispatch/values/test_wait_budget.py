@@ -1,5 +1,5 @@
-"""The wait budget of a slow consumer, with times given as numbers, compared with its definition computed in small
-steps."""
+"""The wait budget of a slow consumer. The times are numbers. One test compares the budget with its definition, which it
+computes in small steps."""
 
 from __future__ import annotations
 

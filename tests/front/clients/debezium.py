@@ -10,12 +10,12 @@ What a user needs, with a server and with the front:
   front it is not needed, because the front shows no other databases;
 * `heartbeat.interval.ms`, so that the connector's stored offset advances while only other databases change.
 
-Debezium delivers at least once: after a kill it repeats the events behind the last stored offset.
+Debezium delivers at least once: after a kill it repeats the events after the last stored offset.
 
-An offset within a transaction has the transaction's begin, the number of its events that are handled (`event`) and of
-the rows of the next event (`row`). These numbers are valid only for a source that sends the same events. The front
-leaves out events of other consumers, so a user who moves a connector removes both numbers from its offset, and the
-connector repeats the transaction. `read` does this when the endpoint is another one than before.
+An offset within a transaction has the transaction's begin, the number of its events that are handled (`event`), and the
+number of rows of the next event that are handled (`row`). These numbers are valid only for a source that sends the same
+events. The front leaves out events of other consumers, so a user who moves a connector removes both numbers from its
+offset, and the connector repeats the transaction. `read` does this when the endpoint is another one than before.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PREFIX = "judge"
 # The program waits after it has printed one of these lines. It is killed only while it waits, not while it writes its
 # offset file.
 _PAUSES = (b"batch", b"stored")
-# So few that a batch has at most one of the history's marks.
+# Small enough that a batch has at most one of the history's marks.
 _BATCH_EVENTS = 16
 # An offset in the file of Kafka Connect's FileOffsetBackingStore, a serialized java.util.HashMap: the length of the
 # text in four bytes, and the text, which is JSON.
@@ -63,7 +63,7 @@ class Restless:
     killed: bool = False
 
     def values(self) -> Iterator[dict[str, Any]]:
-        """Yields the values of the events that were not read yet. If the engine was killed, the iterator ends behind
+        """Yields the values of the events that were not read yet. If the engine was killed, the iterator ends after
         the last event that the engine has printed. If the engine ends by itself, it raises ClientFailed."""
         for line in self.program.output:
             destination, _, text = line.partition(b"\t")

@@ -40,7 +40,7 @@ def properties(settings: dict[str, object]) -> str:
 
 @dataclass
 class JavaClient:
-    """A client whose program gets properties, and prints lines of JSON. It goes on behind the last complete
+    """A client whose program gets properties, and prints lines of JSON. It goes on after the last complete
     transaction."""
 
     folder: Path

@@ -37,8 +37,8 @@ class Recorded:
 
 
 def record(server: Server) -> Recorded:
-    """Write the history on a server that has the account: tables, rows, a rotation, large rows, DDL, and rows behind
-    it."""
+    """Write the history on a server that has the account: tables, rows, a rotation, large rows, DDL, and rows after
+    the DDL."""
     history = History(server, *DATABASES)
     file_start, gtid_start = history.here(), history.here(gtids=True)
     marks = []

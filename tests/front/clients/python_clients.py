@@ -3,9 +3,9 @@
 What a user needs, against a server and against the front alike:
 
 * `blocking=True` and a `server_id` of its own; the libraries register no replica by default;
-* python-mysql-replication opens a second connection for names of columns, only where the log has no full metadata. By
-  GTID: `auto_position`; for MariaDB also `is_mariadb=True`. By file `is_mariadb` must be False: with it the library
-  ignores the offset. Of MariaDB it cannot parse statements, so `only_events` must leave QueryEvent out;
+* python-mysql-replication opens a second connection for names of columns, only where the log has no full metadata. To
+  read by GTID: `auto_position`; for MariaDB also `is_mariadb=True`. To read by file: `is_mariadb=False`, because with
+  True the library ignores the offset. It cannot parse MariaDB's statements, so `only_events` must leave out QueryEvent;
 * asyncmy asks INFORMATION_SCHEMA for the columns of each table when it first occurs, so it names the columns that the
   table has now, and it silently leaves out rows of a table that is gone. At a server it needs `only_schemas`, if it may
   not see the other tables; at the front nothing. It does not know MariaDB's GTIDs: there it reads by file.
@@ -25,7 +25,7 @@ from tests.front.clients.readings import Collector, Endpoint, Reading, Start, Un
 
 @dataclass
 class ProgramClient:
-    """A client whose program prints lines of JSON. It stores the place behind the last complete transaction."""
+    """A client whose program prints lines of JSON. It stores the place after the last complete transaction."""
 
     folder: Path
     command: list[str]

@@ -28,7 +28,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The place to begin at: an offset in a file, or behind a GTID set ("uuid:1-5", or "0-1-5" of MariaDB).
+    """The place to begin at: an offset in a file, or after a GTID set ("uuid:1-5", or "0-1-5" of MariaDB).
 
     `gtids` is None for a client that reads by file. The empty text is the empty set.
     """
@@ -40,7 +40,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """When a client is killed: behind the transaction that inserts the row `mark` into `marks`, or, if `rows` is not 0,
+    """When a client is killed: after the transaction that inserts the row `mark` into `marks`, or, if `rows` is not 0,
     as soon as it has printed that many rows, even inside a transaction."""
 
     database: str
@@ -134,7 +134,7 @@ class Client(Protocol):
 class Collector:
     """Groups rows into transactions, and knows when to stop. Rows of an incomplete transaction are dropped.
 
-    `place` is the place behind the last complete transaction. If the client reads by GTID, the set in it grows with
+    `place` is the place after the last complete transaction. If the client reads by GTID, the set in it grows with
     each transaction, unless the client tells its own set.
     """
 

@@ -19,7 +19,7 @@ from tests.servers import Server
 from tests.servers.plugin import ServerFactory
 
 DEFAULTS = {"decimal.handling.mode": "precise", "max.batch.size": 64, "max.queue.size": 256}
-# As COLUMNS, for what that table lacks.
+# More columns, in the same form as COLUMNS: types and values that COLUMNS lacks.
 MORE: dict[str, tuple[str, list[str]]] = {
     "geo": ("GEOMETRY", ["ST_GeomFromText('POINT(1 2)')", "ST_GeomFromText('LINESTRING(0 0, 1 1)', 4326)"]),
     "poi": ("POINT", ["ST_GeomFromText('POINT(1 2.5)')", "ST_GeomFromText('POINT(3 4)', 4326)"]),

@@ -214,7 +214,7 @@ def test_a_replica_of_mysql_moves_to_its_server_and_back(
     front_of: FrontOf,
     replica_of: Callable[[Kind], Replica],
 ) -> None:
-    """The front sends the GTIDs of others, so at the server the replica continues behind them."""
+    """The front sends the GTIDs of others, so at the server the replica continues after them."""
     recorded = recorded_of("mysql97")
     start, front = recorded.start(gtids=True), front_of(recorded.server)
     replica = replica_of("mysql97")

@@ -5,8 +5,8 @@ What a user needs, against a server and against the front alike:
 * a `serverId` of its own; `rotate` and `tablemap` in `includeEvents`; it reads by file only;
 * `ssl: {...}` in the account, if the listener demands TLS;
 * it asks INFORMATION_SCHEMA for the columns of each table, and ends with an error if the table is gone. So at a server
-  `includeSchema` has to name the tables that it may read. The front sends no rows of others, so there only tables of
-  its own that are gone meanwhile have to be left out.
+  `includeSchema` has to name the tables that it may read. The front sends only rows of the consumer's tables, so at the
+  front `includeSchema` must leave out only the consumer's tables that are gone.
 
 The original zongji logs in by mysql_native_password only, which MySQL 9.7 does not have.
 """

@@ -1,4 +1,5 @@
-"""A proxy before a real server that answers dumps: a replica logs in to the server, and reads the front's packets.
+"""A proxy before a real server. The proxy answers dumps: a replica logs in to the server, and reads the front's
+packets.
 
 The proxy passes everything on until the client sends a dump command. Then it answers with what the test's function
 returns, and goes on reading what the client sends until one side ends. It listens on the loopback.
@@ -18,7 +19,7 @@ _DUMPS = (0x12, 0x1E)
 
 @dataclass
 class Command:
-    """A dump command as a client sent it: its code, and the bytes behind it."""
+    """A dump command as a client sent it: its code, and the bytes after it."""
 
     code: int
     payload: bytes

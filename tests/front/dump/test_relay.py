@@ -84,7 +84,7 @@ def cut(parts: Parts, rng: random.Random, size: int) -> Parts:
 def transaction(
     gno: int, bodies: Iterable[bytes], *, start: int = 1000, mariadb: bool = False
 ) -> tuple[bytes, int]:
-    """Returns a delivered transaction, and the offset behind it."""
+    """Returns a delivered transaction, and the offset after it."""
     out, at = [], start
     gtid = (
         (EventType.MARIADB_GTID, mariadb_gtid_body(gno))
@@ -193,7 +193,7 @@ def test_large_events_are_dropped_with_their_transaction() -> None:
     parts: Parts = [MAGIC, format_description(), first, second]
     by_gtid = events(sent(relay(AfterGtids(GtidSet({str(SERVER): [(1, 2)]}))), parts))
     assert [EventHeader.read(e).log_pos for e in by_gtid][-1] == end and len(by_gtid) == 6
-    within = EventHeader.read(second, len(second) - 31 - 53).log_pos - 53  # behind the large event
+    within = EventHeader.read(second, len(second) - 31 - 53).log_pos - 53  # after the large event
     by_place = events(sent(relay(AfterPlace(FILE, within)), parts))
     assert [e[4] for e in by_place] == [4, 15, 30, 16]
 

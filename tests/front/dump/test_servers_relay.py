@@ -92,7 +92,7 @@ def sent(relay: Relay, log: Delivered) -> bytes:
 
 
 def places_of_first_file(dump: bytes) -> list[int]:
-    """Returns the offset behind each event of the dump's first file that has a position."""
+    """Returns the offset after each event that has a position, for the first file of the dump."""
     places = []
     for event in events(dump)[1:]:
         header = EventHeader.read(event)

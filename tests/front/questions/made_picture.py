@@ -1,4 +1,4 @@
-"""A picture of a server, which a test makes instead of reading it from a server, and a client that asks."""
+"""A picture of a server that tests make up, so no server is read; and a client that asks."""
 
 from __future__ import annotations
 

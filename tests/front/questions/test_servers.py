@@ -63,7 +63,7 @@ def shared(any_server: Server) -> Iterator[Pair]:
 
 @pytest.fixture
 def pair(shared: Pair, any_server: Server) -> Iterator[Pair]:
-    """The shared pair with a new connection to the server, and with the front's variables as after a login."""
+    """The shared pair, with a new connection to the server, and a front whose variables are those after a login."""
     with closing(Direct(any_server, "shop")) as direct:
         old = shared.front
         front = Front(old.connection, ["shop"], database="shop", tls=old.who.tls_version)

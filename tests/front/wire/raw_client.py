@@ -63,7 +63,7 @@ class RawClient:
         return header[3], self._exactly(int.from_bytes(header[:3], "little"))
 
     def error(self) -> int:
-        """The number of the error that is the next packet, behind which the connection ends."""
+        """The number of the error in the next packet. After this packet the connection ends."""
         _, payload = self.receive()
         assert payload[0] == 0xFF, payload
         assert self.ended()

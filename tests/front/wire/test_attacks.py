@@ -187,7 +187,8 @@ def test_the_handshake_may_follow_its_request_in_the_same_packet(front: Front) -
 
 
 def test_no_packet_may_follow_the_response_in_the_handshake(front: Front) -> None:
-    """No real client sends such a packet. The front refuses the client at the latest when it compares the response."""
+    """No real client sends such a packet. The front refuses the client at the latest when the front compares the
+    response."""
     with RawClient(front.port) as client:
         tls = RawTls(client, trusting_context())
         client.socket.sendall(framed(ssl_request(), 1) + tls.hello())

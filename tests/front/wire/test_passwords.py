@@ -53,7 +53,7 @@ def test_all_candidates_are_compared_and_one_for_an_unknown_user(secrets: tuple[
 
 
 def test_no_password_fits_an_unknown_user() -> None:
-    """Not even the text that is compared in place of secrets."""
+    """Not even the text that stands in for the missing secrets fits."""
     text = passwords._NO_SECRET.encode()
     assert secret_of_text(text, ()) is None
     assert secret_of_proof(sha2_proof(text, NONCE), NONCE, (), sha2_proof) is None

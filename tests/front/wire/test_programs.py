@@ -77,7 +77,7 @@ def judge(kind: Kind, options: Sequence[str], certificate: Certificate | None) -
 
 @pytest.mark.parametrize("method", ["caching_sha2_password", "mysql_native_password"])
 def test_mysql_without_tls(method: str) -> None:
-    """With --get-server-public-key the client sends a password that it has mistyped."""
+    """With --get-server-public-key the client sends the password even if a person has mistyped it."""
     options = ("--ssl-mode=DISABLED", "--get-server-public-key", f"--default-auth={method}")
     judge("mysql97", options, None)
 
@@ -119,7 +119,7 @@ def test_mariadb_with_tls(kind: Kind, certificate: Certificate) -> None:
 
 @pytest.mark.parametrize("kind", MARIADB)
 def test_mariadb_without_a_plugin_for_the_method_of_the_greeting(kind: Kind) -> None:
-    """So does a MariaDB replica, which loads plugins from its server's folder."""
+    """A MariaDB replica is such a client, too: it loads plugins from its server's folder."""
     judge(kind, ("--skip-ssl", "--plugin-dir=/none"), None)
 
 

@@ -1,5 +1,5 @@
-"""Acknowledgements that come at the same time are one write, and acknowledgements that could not be stored stay
-queued."""
+"""Acknowledgements that come at the same time are stored in one write, and acknowledgements that could not be stored
+stay queued."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def queue_on(state: FakeState) -> AsyncIterator[StoreQueue]:
 
 
 async def test_each_reader_that_acknowledges_again_and_again_needs_no_write_of_its_own() -> None:
-    """While a write is made, the acknowledgements of all others come, and the next write has all of them."""
+    """While a write is made, the acknowledgements of all other readers come, and the next write has all of them."""
     state = FakeState()
 
     async def acknowledge(queue: StoreQueue, name: str) -> None:
@@ -70,7 +70,7 @@ async def test_versions_that_cannot_be_stored_are_a_fault() -> None:
 async def test_changed_versions_are_stored_before_progress(
     monkeypatch: pytest.MonkeyPatch, final: bool
 ) -> None:
-    """Without a Tick: after a crash, the stream begins at the progress, and reads no earlier statement again."""
+    """This needs no Tick: after a crash, the stream begins at the progress, and reads no earlier statement again."""
     state = FakeState()
     place = LogPosition("binlog.000001", 900)
     asked: list[bool] = []

@@ -43,7 +43,7 @@ async def test_all_consumers_are_loaded_in_one_call(state: FakeState) -> None:
 
 
 class Unreadable(FakeState):
-    """The row of `a` cannot be read, for this kind of error."""
+    """The row of `a` cannot be read: `load` raises an error of this kind."""
 
     kind = ErrorKind.STORED_POSITION
 

@@ -29,7 +29,7 @@ from tests.support.accounts import account
 
 Name = tuple[str, str]
 
-# Collations whose character set is that of the table, which no statement shows; system-versioned tables.
+# No statement shows these: collations with the table's own character set, and system-versioned tables.
 UNCLEAR = re.compile(r"BINARY,|uca1400|ALTER TABLE r ")
 
 # Statements of one table after the other. `?` before a statement: a server that refuses it is passed over.

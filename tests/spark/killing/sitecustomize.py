@@ -8,7 +8,7 @@ that a restarted process passes the point.
     slice_written    an executor's worker has written a slice into the log's folder; the worker dies
     chunk_read       an executor's worker has read the first rows of a range of a copy; the worker dies
 
-With `KILL_EXECUTOR`, the worker's executor also dies. If a worker's point is armed with `_slow` behind its name, the
+With `KILL_EXECUTOR`, the worker's executor also dies. If a worker's point is armed with `_slow` after its name, the
 worker waits at this point until a second attempt of its task has also reached the point. With speculation, Spark starts
 such a second attempt.
 

@@ -1,7 +1,7 @@
 """A stream in processes that a test kills: `python -m ... OPTIONS FOLDER`. Its executors are processes of their own.
 
 The sink stores each batch once, as a file of Arrow rows in FOLDER/batches, which gets its final name when it is
-complete. If Spark repeats a batch, its rows must be those that are stored. OPTIONS: the options of the source, as JSON.
+complete. If Spark repeats a batch, its rows must equal the stored rows. OPTIONS: the options of the source, as JSON.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Form:
 
 
 def all_forms() -> list[Form]:
-    """Each type with each default, under each sql_mode and character set in turn."""
+    """Each type with each default and NULL clause. Each form gets the next of five pairs of sql_mode and charset."""
     settings = itertools.cycle(
         (
             ("STRICT_TRANS_TABLES", "utf8mb4"),

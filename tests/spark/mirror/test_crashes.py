@@ -60,7 +60,7 @@ class _EndedError(BaseException):
 
 
 class Ending:
-    """Makes the applier end after a call of a method, by the event `stop`. After this call, the applier writes no
+    """Sets the event `stop` after a call of a method, so that the applier ends. After this call, the applier writes no
     record."""
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from spark_sink.mirror.lake.delta_line import LINES, line_of
 
 
 def jvm_with(version: str) -> Any:
-    """Returns a stand-in for a JVM with this version of Delta. Its options are tuples, its operations their fields."""
+    """Returns a stand-in for a JVM with this version of Delta. An option is a tuple, and so is an operation."""
     jvm = MagicMock()
     jvm.io.delta.package.VERSION.return_value = version
     jvm.scala.Option = SimpleNamespace(

@@ -1,5 +1,5 @@
-"""Mirrored tables as Iceberg tables, in a catalog of pyiceberg with SQLite, read by pyiceberg and by its own catalog's
-metadata: after each apply, the rows of each Iceberg table equal the server's."""
+"""Mirrored tables as Iceberg tables, in a catalog of pyiceberg with SQLite, through which pyiceberg reads them: after
+each apply, the rows of each Iceberg table equal the server's."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def test_the_counts_of_rows_are_what_a_counter_says(operations: list[Any]) -> No
 
 
 def test_the_counts_of_a_step_are_in_one_part() -> None:
-    """Spark ignores all parts behind two parts without rows. The counts of inserts and the counts of deletes each have
+    """Spark ignores all parts after two parts without rows. The counts of inserts and the counts of deletes each have
     such a part."""
     parts = [
         row_counts_of(batch([("insert", None, row(1))]), ROW),

@@ -81,7 +81,7 @@ def test_a_stage_that_has_its_claim_goes_on() -> None:
         (7, None, StageState.DONE),  # as far as the query of a Spark with admission control
         (9, 3, StageState.DONE),
         (7, 3, StageState.WAITING),
-        (7, 7, StageState.DONE),  # it was no further before
+        (7, 7, StageState.DONE),  # the query has appended nothing
     ],
 )
 def test_a_query_that_ended_before_the_target_is_started_again(

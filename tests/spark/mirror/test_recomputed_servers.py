@@ -1,5 +1,5 @@
-"""Generated columns on real servers: the mirror expects every statement after which a server shows other values of a
-generated column, and knows the generated columns of a table from its CREATE TABLE as from the server."""
+"""Generated columns on real servers: the mirror predicts every statement that changes the values of a generated column
+on a server, and finds the same generated columns in a table's CREATE TABLE as on the server."""
 
 from __future__ import annotations
 

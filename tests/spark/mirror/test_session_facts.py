@@ -1,4 +1,5 @@
-"""Added columns whose values depend on the session: the mirror computes the value of each server, or doubts."""
+"""Added columns whose values depend on the session: the mirror computes the value that each server has, or finds that
+it is not known."""
 
 from __future__ import annotations
 

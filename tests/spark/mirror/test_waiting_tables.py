@@ -1,4 +1,5 @@
-"""A table that waits for its next step, on real tables: the others go on, and nothing of it is lost."""
+"""While one table waits for its next step, the others go on, and no change of the waiting table is lost. With real
+tables."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class _When(threading.Event):
 def test_a_table_that_waits_does_not_stop_others(
     mirror: Mirror, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The memory is for 16 rows, and 40 of the table that waits come while it waits."""
+    """The memory holds 16 rows, and 40 rows of the waiting table arrive while it waits."""
     monkeypatch.setattr(consumer, "WAITING_S", 0.0)
 
     def interval_s(name: TableName) -> float:

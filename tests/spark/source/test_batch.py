@@ -165,7 +165,7 @@ def test_of_a_slice_that_was_acknowledged_in_part_the_rest_is_read(
 def test_a_slice_inside_of_a_transaction_that_was_acknowledged_meanwhile(
     daemon: FakeDaemon, new_reader: NewReader, caplog: pytest.LogCaptureFixture, behind: int
 ) -> None:
-    """The stream has acknowledged exactly this transaction, or the one behind it, too."""
+    """The stream has acknowledged up to this transaction, or up to the next one."""
     ends = [daemon.add(bytes([n])) for n in range(3)]
     (part,) = new_reader(maxPartitions="1").partitions()
     part = replace(part, start=SliceCut(ends[0], EventPoint(3, 120)))

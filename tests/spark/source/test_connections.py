@@ -1,4 +1,5 @@
-"""The pool of connections: one for all slices that a process reads, and what happens to those that are stale."""
+"""The pool of connections: one connection serves all slices that a process reads, and stale connections are not
+used."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-# As Spark does it, in a process of its own: the names of the sources that it is told of.
+# Prints the names of the sources that Spark finds, by Spark's own search in a separate process.
 LOOKUP = """
 import io
 from pyspark.serializers import read_int

@@ -55,7 +55,7 @@ def read(log: Delivered, table: dict[str, Any], **options: str) -> list[dict[str
 
 
 def two_layouts() -> Delivered:
-    """Rows with (id, price), then, wider and in another order, with (name, ID, price, day)."""
+    """A row with (id, price), then a row with (name, ID, price, day), whose types are wider."""
     log = Delivered()
     log.transaction(
         (19, table_map([ID, PRICE])),

@@ -15,8 +15,8 @@ from tests.support.rows_encoder import Delivered, Spec, integer, rows_body, tabl
 
 
 def read(value: int, *tables: str, **given: str) -> list[tuple[str, str]]:
-    """Returns the table and the operation of each row that a stream gets from a log with one row of each table, and a
-    TRUNCATE of it, of a server with this `lower_case_table_names`."""
+    """Returns the table and the operation of each row of a stream. The log has one row and a TRUNCATE of each table,
+    and is that of a server with this `lower_case_table_names`."""
     log = Delivered(lower_case_table_names=value)
     for table in tables:
         mapped = (19, table_map([Spec("id", Type.LONG)], table=table))

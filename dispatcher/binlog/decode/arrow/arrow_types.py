@@ -85,7 +85,8 @@ ENVELOPE = (
 )
 
 NEWEST_ENVELOPE = (*ENVELOPE[:-2], pa.field("absent", NAMES))
-"""The columns beside one image of each row: the image after the change, or for a deletion the image before it."""
+"""`ENVELOPE` for changes with one image of each row: the image after the change, or for a deletion the image before
+it."""
 
 
 class Unsupported(Exception):

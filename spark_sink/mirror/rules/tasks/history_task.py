@@ -2,7 +2,7 @@
 
 The task reads rows from the log, entry by entry. An entry is rows of a table, or a statement; its number is the lsn. So
 a history contains every version, and does not delay its table. The task does not compute what a statement does to rows.
-When it comes to a statement, it waits until the mirror has executed the statement on the mirrored table. One version of
+When it reaches a statement, it waits until the mirror has executed the statement on the mirrored table. One version of
 this table's Delta table then contains the rows as they were after the statement, and the task compares these rows with
 the current versions of the history. So a history is never ahead of its table. The task makes the same comparison when
 the history of a table with rows begins, and after a copy or a RENAME. Rows that are equal keep their version.
@@ -197,7 +197,8 @@ class HistoryTask(Task):
         -1 if the table was neither copied nor repaired under this name.
 
         This is `copied_at` of the table. But if the history already has a commit with this lsn from before the copy, a
-        second commit with the same lsn would do nothing. Then it is the end of the next append."""
+        second commit with the same lsn would do nothing. In this case, the comparison is due at the end of the next
+        append."""
         copied = _copied_at(mirrored, self.name)
         if _compared_at(self.record) < copied <= self._committed:
             return last_lsn(append_of(copied) + 1)

@@ -158,5 +158,5 @@ class LeftTask(Task):
 
 
 def lasting(failure: Failure, consumer: str) -> BinlogError:
-    """Returns the error for a consumer that is no longer applied because of many failures in a row."""
+    """Returns the error for a consumer that is no longer applied because of many failures in succession."""
     return BinlogError(ErrorKind.INTERNAL, failure.text, where=f"consumer {consumer}")

@@ -70,10 +70,10 @@ _RETRY_S = 2.0  # the first pause of a table whose range could not be compared
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """A range that is being compared. `record`: the table's record when the range was read; `begin`, `after`: S, and
-    the lsn of its entry; `run`: the number of the work that reads the range; `suspects`: see `ReadKeyRange`; `repairs`:
-    how often in a row the range was already repaired; `read`: the answer of the work `run`; `until`: when the task
-    stops waiting for the log."""
+    """A range that is being compared. `record`: the table's record when the range was read; `begin`: S; `after`: the
+    lsn of the entry with S; `run`: the number of the work that reads the range; `suspects`: see `ReadKeyRange`;
+    `repairs`: how often the range was already repaired in succession; `read`: the answer of the work `run`; `until`:
+    when the task stops waiting for the log."""
 
     record: TableRecord
     begin: Position
@@ -111,7 +111,7 @@ class ProofTask(Task):
         self._again: _Range | None = None
         self._correction: _Correction | None = None
         self._idle_until = 0.0
-        # By table id: how often in a row the task has given up a range, and until when the table has to wait.
+        # By table id: how often the task has given up a range in succession, and until when the table has to wait.
         self._later: dict[str, tuple[int, float]] = {}
         self._seen_append = -1  # the append whose position was compared with H
         self._passed: int | None = None  # the lsn at which the log has passed H

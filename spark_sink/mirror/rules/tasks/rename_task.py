@@ -207,9 +207,9 @@ class RenameTask(TableTask):
         return [self._without_double(record, changed) for record in changed.values()]
 
     def _masked(self, record: TableRecord) -> TableRecord:
-        """Returns the record of a renamed table with the masks that the settings want under its new name: a table of
-        which more would be shown is stopped, and another table is copied, because its rows and its history must not
-        show what is masked from now on."""
+        """Returns the record of a renamed table, whose masks may differ under the new name. If a column would lose its
+        mask, the table is stopped. If masks differ in another way, the table needs a copy, because its rows and its
+        history must not show what is masked from now on."""
         if record.is_dropped:
             return record
         lsn, after = self.barrier.lsn, self.state.situation(record.name)
@@ -233,8 +233,8 @@ class RenameTask(TableTask):
 
     def _require_rows(self, tables: dict[TableName, TableRecord]) -> None:
         """Replace, in `tables`, the records of the tables whose rows an earlier attempt at this statement has deleted.
-        The attempt has deleted the rows because the settings left out the table's new name. The job then ended before
-        it wrote the records, and the settings were changed."""
+        The settings left out the table's new name at that time, so the attempt deleted the rows. The job then ended
+        before it wrote the records, and the settings were changed."""
         altered = {
             n for e in self.barrier.effects if not isinstance(e, RenameTables) for n in e.tables
         }

@@ -208,8 +208,8 @@ class ReplayTask(TableTask):
         )
 
     def _may_end(self, record: TableRecord, cursor: int) -> bool:
-        """True if the table may become live at `cursor`. If the record has been renamed by a later statement, which is
-        read again after a crash, the replay waits: it has to apply the statement's other effects."""
+        """True if the table may become live at `cursor`. It must not if a later statement has already renamed the
+        record (after a crash, the log is read again): the replay still has to apply this statement's other effects."""
         is_renamed_later = any(former.until > cursor for former in record.names)
         return not is_renamed_later and self._is_dealt_with(record, cursor)
 

@@ -5,8 +5,8 @@ What happens when the step fails:
 
 * a fault of the table's data: the task applies the step's entries one by one, and stops the table at the entry that
   fails; other tables continue;
-* a conflict with another writer of the Delta table: after each of the first 8 conflicts in a row, the step is repeated
-  after a short pause;
+* a conflict with another writer of the Delta table: after each of the first 8 conflicts in succession, the step is
+  repeated after a short pause;
 * any other failure: the step is repeated with backoff. After `REPORTED_AFTER` failures, the table's record shows the
   error.
 """

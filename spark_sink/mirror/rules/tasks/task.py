@@ -26,7 +26,7 @@ from spark_sink.mirror.values.names import TableName, table_label
 
 
 class Task(ABC):
-    """`run`: number of the work that runs, None if none runs; `failures`: the number of failures in a row;
+    """`run`: number of the work that runs, None if none runs; `failures`: the number of failures in succession;
     `not_before`: the end of the task's pause; `wants_turn`: True if `go` must be called once more, because it has made
     progress without a work."""
 
@@ -98,8 +98,8 @@ def table_failed(state: MirrorState, name: TableName, lsn: int, failure: Failure
 
 
 def pause_s(first_s: float, failures: int, failure: Failure) -> float:
-    """Returns how many seconds a task waits after `failures` failures in a row. After a conflict, the time is short as
-    long as there are at most `CONFLICTS_MAX` failures. Otherwise, the time doubles with each failure."""
+    """Returns how many seconds a task waits after `failures` failures in succession. After a conflict, the time is
+    short as long as there are at most `CONFLICTS_MAX` failures. Otherwise, the time doubles with each failure."""
     if failure.conflict and failures <= CONFLICTS_MAX:
         return first_s * failures
     return backoff_s(first_s, failures)

@@ -148,7 +148,7 @@ def test_truncated_rows_are_an_error_except_between_rows() -> None:
     found = [
         len(rows_or_damage(log_of(COLUMNS, 30, body[:end]), kinds)) for end in range(len(body))
     ]
-    assert sum(found) == 1  # only the cut behind the first row yields a row
+    assert sum(found) == 1  # only the cut after the first row yields a row
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from(InvalidDates))

@@ -50,6 +50,6 @@ def test_a_damaged_gtid_event_is_a_typed_error() -> None:
         try:
             texts([e.event(EventType.GTID_TAGGED, short)])
         except BinlogError as error:
-            assert error.kind is ErrorKind.MALFORMED_EVENT  # noqa: PT017 - bytes behind the tag are not read
+            assert error.kind is ErrorKind.MALFORMED_EVENT  # noqa: PT017 - bytes after the tag are not read
     with pytest.raises(BinlogError, match="GTID_TAGGED_EVENT is damaged"):
         texts([e.event(EventType.GTID_TAGGED, body[:5] + b"\xff" * 30)])

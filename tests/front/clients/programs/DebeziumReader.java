@@ -13,8 +13,8 @@ import java.util.Properties;
 
 /**
  * Runs Debezium's engine with the properties on the standard input, which end at an empty line, until it is killed. Prints
- * a line for each event: its destination, a tab, its value as JSON; "batch" behind the events of a batch, and "stored" when
- * the engine has stored the offset of the batch. Behind both it waits for a line, unless the property `reader.waits` is
+ * a line for each event: its destination, a tab, its value as JSON; "batch" after the events of a batch, and "stored" when
+ * the engine has stored the offset of the batch. After both it waits for a line, unless the property `reader.waits` is
  * `false`.
  */
 public final class DebeziumReader {

@@ -135,7 +135,7 @@ def test_a_killed_copy_goes_on_with_what_is_missing(
         with pytest.raises(Killed):
             copying.copy(database, "t", begin=begin, **SMALL)
     before = len(copying.reports)
-    # A row that is inserted now, behind the last bound of the copy, is also copied if the copy has not read to the end.
+    # A row that is inserted now, after the last bound of the copy, is also copied if the copy has not read to the end.
     copying.server.execute(f"INSERT INTO {database}.t VALUES (100000, 'x', 'new', 1)")
     result = copying.copy(database, "t", begin=begin, **SMALL)
     later = [row for row in selected(copying.server, database) if row[0] != 100_000]

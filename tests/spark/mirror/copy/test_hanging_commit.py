@@ -57,7 +57,7 @@ def hanging(server: Server) -> Iterator[None]:
 
 
 def with_row_one(server: Server, before: Position, file: str, offset: int) -> Position:
-    """Returns the position behind the transaction that hangs, as the daemon reads it from the log."""
+    """Returns the position after the transaction that hangs, as the daemon reads it from the log."""
     gtid = before.gtid
     if server.mariadb:
         gtid = str(server.execute("SELECT @@gtid_binlog_pos")[0][0])

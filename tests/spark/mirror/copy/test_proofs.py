@@ -1,5 +1,5 @@
 """The applier compares tables with the server in the background, while they change: no difference is reported where
-there is none, and changes of the Delta tables behind the applier's back are found, and corrected if the policy says
+there is none, and changes that another program makes to the Delta tables are found, and corrected if the policy says
 so."""
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def at(history: list[Event], position: int, rows: Rows | None = None, start: int
 
 @dataclass
 class CopyModel:
-    """A model of `copier`: reads groups of chunks behind the last committed bound."""
+    """A model of `copier`: reads groups of chunks after the last committed bound."""
 
     history: list[Event]
     rows: Rows = field(default_factory=dict)

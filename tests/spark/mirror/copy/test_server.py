@@ -75,7 +75,7 @@ def test_a_position_that_the_server_does_not_reach(any_server: Server) -> None:
 def test_a_transaction_that_is_prepared_is_waited_for(
     mariadb118: Server, new_database: NewDatabase
 ) -> None:
-    """The position of MariaDB's snapshot is that of the snapshot itself."""
+    """MariaDB says at which position a snapshot was taken, so later transactions do not change this position."""
     database = new_database(mariadb118)
     mariadb118.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
     with snapshot_at(copy_server(mariadb118), time.monotonic() + 20) as (connection, position):

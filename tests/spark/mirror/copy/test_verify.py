@@ -119,7 +119,7 @@ def test_a_copy_while_the_table_changes_equals_the_server(real: RealMirror) -> N
         "CREATE TABLE same (id INT PRIMARY KEY, f FLOAT, g POINT, j JSON)",
         "INSERT INTO same VALUES (1, 0.1, POINT(1, 2), '{\"a\": 1}'), (2, NULL, NULL, NULL)",
     )
-    # The mirror's log begins behind these rows.
+    # The mirror's log begins after these rows.
     source.feed()
     real.fed = len(source.daemon.transactions)
     real.feed_real()
