@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from spark_sink.mirror.log.binlog_log import BinlogLog
 
 DRIVER_BYTES_MAX = 32 << 20  # a run up to this size is committed by the driver itself
+JOINED_BYTES_MAX = 1 << 20  # payloads up to this size are decoded together
 LOCAL_BYTES_MAX = 4 << 20  # a run up to this size is passed to Spark as a local relation
 
 _METADATA_TYPES = {
@@ -262,7 +263,7 @@ class RowStep:
         return [e.payload if e.payload is not None else payloads[e.lsn] for e in self.run.entries]
 
     def _decoded(self, payloads: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
-        for payload in payloads:
+        for payload in delivered.joined_payloads(payloads, JOINED_BYTES_MAX):
             yield from _decode(payload, self.decoding, self.snapshot)
 
     def _local(self, session: StepSession, events: pa.Table) -> DataFrame:

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +161,34 @@ def test_splitting_a_slice_returns_the_slice() -> None:
         if isinstance(part, TableSlice):
             (again,) = delivered.split_by_table(part.payload)
             assert again == part
+
+
+@pytest.mark.parametrize("slice_bytes", [400, 4000, 1 << 20])
+@pytest.mark.parametrize("bytes_max", [1, 1500, 1 << 20])
+def test_payloads_decode_to_the_same_rows_if_they_are_joined(
+    slice_bytes: int, bytes_max: int
+) -> None:
+    log = Delivered()
+    log.transaction(ORDERS_MAP, *(orders(30, *range(n, n + 10)) for n in range(0, 300, 10)))
+    log.transaction(ORDERS_MAP, orders(31, 1, 2), orders(32, 3))
+    for data in (history(), log.bytes()):
+        payloads: dict[tuple[str, str], list[bytes]] = {}
+        for part in delivered.split_by_table(data, max_payload_bytes=slice_bytes):
+            if isinstance(part, TableSlice):
+                payloads.setdefault((part.table, part.layout), []).append(bytes(part.payload))
+        for each in payloads.values():
+            joined = list(delivered.joined_payloads(each, bytes_max))
+            assert all(len(one) <= bytes_max for one in joined if len(joined) < len(each))
+            assert rows_in(joined) == rows_in(each)
+
+
+def rows_in(payloads: Iterable[bytes]) -> list[dict[str, Any]]:
+    return [
+        row
+        for payload in payloads
+        for batch in delivered.decode_table(payload)
+        for row in batch.to_pylist()
+    ]
 
 
 def test_a_large_slice_is_split_between_events() -> None:
