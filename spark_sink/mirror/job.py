@@ -24,6 +24,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.yaml_settings.section import parse_listen
 from spark_sink.mirror.rules.remedies import MIRROR
 from spark_sink.mirror.session import spark_session
+from spark_sink.mirror.values.entries import append_of
 from spark_sink.mirror.values.faults import in_one_line
 
 if TYPE_CHECKING:
@@ -291,7 +292,12 @@ class Job:
     def _log(self, spark: SparkSession, applier: ApplyStage | None, claims: Claims) -> int:
         """Run the log stages until the job is stopped, or until all stages have ended. Returns 1 if a stage has
         failed."""
-        from spark_sink.mirror.log.stage import JobCalls, LogStage, StageState  # noqa: PLC0415
+        from spark_sink.mirror.log.stage import (  # noqa: PLC0415
+            BEHIND_APPENDS,
+            JobCalls,
+            LogStage,
+            StageState,
+        )
 
         def appended() -> None:
             if applier is not None:
@@ -300,13 +306,24 @@ class Job:
         def lost(consumer: str) -> bool:
             return claims.lost(consumer) is not None
 
+        def is_behind(consumer: str, number: int) -> bool:
+            if (
+                applier is None or self._settings.available_now
+            ):  # then the applier begins after the log's end
+                return False
+            applied = (p.applied_lsn for p in applier.progress() if p.consumer == consumer)
+            return any(append_of(lsn) + BEHIND_APPENDS < number for lsn in applied)
+
         stages = self._stages = [
             LogStage(
                 spark,
                 self._settings,
                 consumer,
                 JobCalls(
-                    appended, partial(lost, consumer), partial(claims.control.applied, consumer)
+                    appended,
+                    partial(lost, consumer),
+                    partial(claims.control.applied, consumer),
+                    partial(is_behind, consumer),
                 ),
             )
             for consumer in self._settings.consumers

@@ -57,6 +57,8 @@ OPERATOR_RETRY_S = 60.0
 HEALTHY_S = 120.0  # after a longer run, the next backoff is short again
 BATCHES_KEPT = 100  # for this many of the newest batches, the number of changed rows is kept
 FENCED_MAX = 4  # the stage fails if other readers end this many sessions in quick succession
+BEHIND_APPENDS = 4
+REST_MAX_S = 1.0  # the longest pause after an append
 ATTEMPTS_TO_THE_END = 6  # with available_now, the stage fails after this many attempts
 _CLAIMING = threading.Lock()
 # Kinds of faults that mean that the consumer cannot continue at the position at which the log ends.
@@ -93,11 +95,13 @@ class StageFault:
 @dataclass(frozen=True, slots=True)
 class JobCalls:
     """The functions of the job that a stage calls. `appended`: called after each append; `lost`: returns True if
-    another job has claimed the consumer; `applied`: returns the lsn up to which the consumer is applied."""
+    another job has claimed the consumer; `applied`: returns the lsn up to which the consumer is applied; `is_behind`:
+    returns True if the tables are more than `BEHIND_APPENDS` behind the append with this number."""
 
     appended: Callable[[], None]
     lost: Callable[[], bool]
     applied: Callable[[], int]
+    is_behind: Callable[[int], bool]
 
 
 class LogStage:
@@ -121,6 +125,7 @@ class LogStage:
         self._spark, self._settings = spark, settings
         self._job, self._clock, self._jitter = job, clock, jitter
         self._given_up = False
+        self._stopping = threading.Event()
         # The appender has its own session, in which it reads the recorded append numbers, and makes its commits.
         self._appender = LogAppender(spark.newSession(), settings.target)
         self._query: StreamingQuery | None = None
@@ -178,6 +183,7 @@ class LogStage:
 
     def stop(self) -> None:
         """Stop the query. Its current batch continues, and is appended as a whole or not at all."""
+        self._stopping.set()
         if self._starter is not None and self._starter is not threading.current_thread():
             self._starter.join()
         if self._query is None:
@@ -256,6 +262,7 @@ class LogStage:
 
     def _append_from(self, first: int, options: SourceOptions) -> Callable[[DataFrame, int], None]:
         def append(batch: DataFrame, number: int) -> None:
+            began = self._clock()
             try:
                 rows = self._appender.append(batch, options, self.consumer, first + number)
             except Exception as error:  # noqa: BLE001 - `check` reports it, in one line
@@ -267,6 +274,10 @@ class LogStage:
             self._rows[number] = rows
             self._rows.pop(number - BATCHES_KEPT, None)
             self._job.appended()
+            if self._job.is_behind(first + number):
+                # A step applies all waiting appends of its table at once, so more appends do not make the tables newer.
+                # They would only take the processor from the steps: appends get at most half of the time.
+                self._stopping.wait(min(self._clock() - began, REST_MAX_S))
 
         return append
 

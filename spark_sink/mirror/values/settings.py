@@ -421,7 +421,10 @@ class MirrorSettings(SettingsSection):
     )
     trigger_interval: str = Field(
         default="0 seconds",
-        description="Shortest time between two appends to the log, such as `2 seconds`",
+        description=(
+            "Shortest time between two appends to the log, such as `2 seconds`. While the tables are several appends "
+            "behind, the job also pauses after each append for as long as it took, at most 1 s"
+        ),
     )
     fail_on_data_loss: bool = Field(
         default=True,

@@ -7,7 +7,14 @@ from unittest.mock import MagicMock, patch
 import pytest
 
 from dispatcher.model.errors import ErrorKind
-from spark_sink.mirror.log.stage import FENCED_MAX, JobCalls, LogStage, StageFault, StageState
+from spark_sink.mirror.log.stage import (
+    FENCED_MAX,
+    REST_MAX_S,
+    JobCalls,
+    LogStage,
+    StageFault,
+    StageState,
+)
 from spark_sink.mirror.values.entries import LogEnd
 from spark_sink.mirror.values.settings import MirrorSettings
 from tests.support.fake_daemon import position
@@ -23,19 +30,44 @@ class Stage:
         settings = MirrorSettings.model_validate(values | {"available_now": now})
         self.time = 0.0
         self.lost = lost
+        self.behind = False
+        self.rested: list[float] = []
         self.stage = LogStage(
             MagicMock(),
             settings,
             "shop",
-            JobCalls(lambda: None, lambda: self.lost, lambda: 0),
+            JobCalls(lambda: None, lambda: self.lost, lambda: 0, lambda _: self.behind),
             clock=lambda: self.time,
             jitter=lambda: 0.0,
         )
+
+    def append(self, seconds: float) -> None:
+        """Append a batch within this time."""
+
+        def append(*_: object) -> int:
+            self.time += seconds
+            return 1
+
+        with (
+            patch.object(self.stage, "_appender", MagicMock(append=append)),
+            patch.object(self.stage, "_stopping", MagicMock(wait=self.rested.append)),
+        ):
+            self.stage._append_from(1, MagicMock())(MagicMock(), 0)
 
     def fail(self, times: int = 1) -> StageState:
         for _ in range(times):
             self.stage._failed(FENCED)
         return self.stage.state
+
+
+def test_an_append_rests_as_long_as_it_took_if_the_tables_are_behind() -> None:
+    stage = Stage()
+    stage.append(0.3)
+    assert stage.rested == []
+    stage.behind = True
+    stage.append(0.3)
+    stage.append(9.0)
+    assert stage.rested == [pytest.approx(0.3), REST_MAX_S]
 
 
 @pytest.mark.parametrize("now", [False, True])
