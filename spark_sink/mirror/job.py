@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
@@ -85,6 +85,8 @@ class Job:
     def run(self) -> int:
         """Run until the job is stopped or, with `available_now`, until all changes are applied. Returns the exit code
         of the process."""
+        from py4j.protocol import Py4JError  # noqa: PLC0415
+
         log.info("starting Spark")
         began = time.monotonic()
         spark = spark_session(self._settings)
@@ -92,8 +94,14 @@ class Job:
         # Spark sets its own handlers when it starts, so the job sets its handlers afterwards.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        code = 0
         try:
             code = self._run(spark)
+        except (Py4JError, ConnectionError) as error:
+            if not self._stop.is_set():
+                raise
+            # A signal that was sent to all processes of the job has ended Spark's JVM, too.
+            log.warning("Spark's JVM has ended before the job: %s", in_one_line(error))
         finally:
             _stop(spark)
         log.info("the job has ended with exit code %d", code)
@@ -346,14 +354,12 @@ class Job:
 
 
 def _stop(spark: SparkSession) -> None:
-    """Stop Spark. A signal that was sent to all processes of the job has ended Spark's JVM already."""
+    """Stop Spark, if its JVM still runs."""
     from py4j.protocol import Py4JError  # noqa: PLC0415
 
     log.info("stopping Spark")
-    try:
+    with suppress(Py4JError, OSError):
         spark.stop()
-    except (Py4JError, OSError) as error:
-        log.warning("Spark's JVM has ended before the job: %s", in_one_line(error))
 
 
 def _look_for_claims(stages: Sequence[LogStage]) -> None:

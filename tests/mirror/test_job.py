@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -138,6 +140,17 @@ def watch_page(job: MirrorJob, address: str) -> None:
         address.split("/")[2],
         job.daemon.url.split("/")[2],
     }
+
+
+@pytest.mark.rotate(2, of="jobs of Spark")
+def test_a_signal_to_all_processes_ends_the_job_as_one_to_the_job(job: MirrorJob) -> None:
+    job.server.execute("CREATE TABLE t (id INT PRIMARY KEY)", database="shop")
+    process = job.start("shop", now=False)
+    job.server.execute("INSERT INTO t VALUES (1)", database="shop")
+    job.until_equal("shop")
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(TIMEOUT_S) == 0, job.log
+    assert job.log.splitlines()[-1].endswith("the job has ended with exit code 0")
 
 
 def test_bad_input_ends_with_2_before_anything_starts(tmp_path: Path) -> None:
