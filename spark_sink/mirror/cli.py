@@ -633,7 +633,7 @@ def verify_mirror(
             wait_s=wait_seconds,
             watch=VerifyWatch(
                 lambda difference: say_lines(_completing(config, target)(str(difference))),
-                lambda label, rows: long_work(f"verify {label}", rows, "rows"),
+                lambda label, rows: long_work(f"verify {label}", rows, "rows", announced=True),
                 published_difference(spark, apply_options(settings)),
             ),
         )
