@@ -104,6 +104,7 @@ class Report:
         self.series = [series for series in self.series if series.part not in parts] + other.series
         self.targets = [known for known in self.targets if known.id not in targets] + other.targets
         self.elsewhere |= dict.fromkeys(sorted(parts), other.machine)
+        self.not_run = [each for each in self.not_run if each.subject not in parts]
 
     def series_of(self, part: str, log: str, subject: str, quantity: str) -> Series | None:
         """Returns a series, or None if it was not measured."""

@@ -114,9 +114,12 @@ def machine_line(report: Report) -> str:
         form = f"A trial: logs of {report.machine['scale']} of their size"
     rounds = [len(series.rounds) for series in report.series]
     counts = f", {min(rounds)} to {max(rounds)} rounds" if rounds else ""
+    parts: dict[str, list[str]] = {}
+    for part, facts in report.elsewhere.items():
+        parts.setdefault(_machine(facts), []).append(part)
     elsewhere = "".join(
-        f" Measured at another time, {part}: {_machine(facts)}."
-        for part, facts in report.elsewhere.items()
+        f" Measured at another time, {', '.join(names)}: {machine}."
+        for machine, names in parts.items()
     )
     return (
         f"{form}{counts}; {_machine(report.machine)};"

@@ -200,7 +200,10 @@ def test_parts_of_another_run_replace_those_of_the_report() -> None:
         run.target(part, "resident", 1.0, "<=", 5, "MB")
     other.series("memory", "", "idle", "resident", "MB", [2.0])
     other.target("memory", "resident", 2.0, "<=", 5, "MB")
+    run.not_run("memory", "it failed")
+    run.not_run("go-mysql", "it is absent")
     run.report.add(other.report)
+    assert [each.subject for each in run.report.not_run] == ["go-mysql"]
     assert run.report.median("memory", "", "idle", "resident") == 2.0
     assert run.report.median("transport", "", "idle", "resident") == 1.0
     assert sorted((target.id, target.value) for target in run.report.targets) == [

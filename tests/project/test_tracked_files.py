@@ -13,7 +13,7 @@ SIZE_MAX = 300_000  # bytes
 KINDS = {
     *(".py", ".md", ".txt", ".yaml", ".yml", ".toml", ".json", ".jsonl", ".lock", ".xml", ".tpl"),
     *(".sh", ".js", ".mjs", ".java", ".ipynb", ".css", ".html", ".svg", ".png", ".typed"),
-    *(".service", ".properties", ".binlog", ".zst", ".sql", ".LICENSE"),
+    *(".service", ".properties", ".binlog", ".zst", ".sql", ".LICENSE", ".jar"),
 }
 NAMES = {"Dockerfile", "LICENSE", "Makefile"}
 HIDDEN = {".dockerignore", ".gitignore", ".hadolint.yaml", ".helmignore"}
