@@ -265,7 +265,7 @@ def _unreachable(error: Exception) -> BinlogError:
         remedy = "write http:// if the daemon has no api.tls"
     elif isinstance(cause, ConnectionResetError | BrokenPipeError):
         what = "the server closed the connection without an answer"
-        remedy = f"write https:// if the daemon has api.tls; {_PORT}"
+        remedy = f"check that the daemon is running; write https:// if it has api.tls; {_PORT}"
     elif isinstance(cause, http.client.HTTPException):
         what, remedy = "the server does not speak HTTP", _PORT
     elif isinstance(cause, json.JSONDecodeError | UnicodeDecodeError):

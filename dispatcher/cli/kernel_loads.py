@@ -33,7 +33,8 @@ class _Progress:
         elif level >= logging.WARNING:
             say_progress(f"{event}; {fields['remedy']}")
         elif level >= logging.INFO:
-            show_progress(f"{event}: {fields['done']} of {fields['of']} functions")
+            # `of` counts also the functions of other commands.
+            show_progress(f"{event}: {fields['done']} functions")
 
 
 def read_each_type() -> None:

@@ -88,7 +88,7 @@ def _message(detail: ErrorDetails, model: type[SettingsSection]) -> str:
             return f"unknown key; {model.instead[key]}"
         section = _section_at(model, detail["loc"][:-1])
         if place := next(_places_of(section, key), ""):
-            return f"unknown key; set it in {place}"
+            return f"unknown key; {place}"
         return f"unknown key{suggestion(key, section.model_fields)}"
     if kind == "value_error":
         return str(detail.get("ctx", {}).get("error", detail["msg"]))
@@ -105,12 +105,15 @@ def _section_at(model: type[BaseModel], loc: KeyPath) -> type[BaseModel]:
 
 
 def _places_of(model: type[BaseModel], key: str) -> Iterator[str]:
-    """Yields the sections of the model that have the key. NAME stands for the name that a person chooses."""
+    """Yields where the key belongs, for each section of the model that has it."""
     for name, field in model.model_fields.items():
         for section in _sections(field.annotation):
             if key in section.model_fields:
-                named = get_origin(field.annotation) is dict
-                yield f"{field.alias or name}.NAME" if named else field.alias or name
+                place = field.alias or name
+                if get_origin(field.annotation) is dict:
+                    yield f"write it below a name: {{{place}: {{NAME: {{{key}: ...}}}}}}"
+                else:
+                    yield f"set it in {place}"
 
 
 def _sections(annotation: Any) -> Iterator[type[BaseModel]]:

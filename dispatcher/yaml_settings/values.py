@@ -96,7 +96,7 @@ def split_host_port(text: str, default_port: int) -> tuple[str, int]:
     if port is None:
         return host.lower(), default_port
     if not re.fullmatch(r"[0-9]+", port):
-        raise ValueError("the port must be a number")
+        raise ValueError(f"the port must be a number, not {port!r}")
     if len(port) > 5 or int(port) > 65535:
         raise ValueError(PORT_RANGE)
     return host.lower(), int(port)

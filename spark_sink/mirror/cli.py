@@ -498,10 +498,15 @@ def copy(
     """
     with _control_of(config, target, conf) as (control, settings):
         from spark_sink.mirror.request_commands import request_copies  # noqa: PLC0415
+        from spark_sink.mirror.rules.remedies import MIRROR  # noqa: PLC0415
 
         asked = request_copies(control, settings, tables, consumer, again=again)
     for name in asked.chosen:
         say(f"{'.'.join(name)}: copy")
+    if asked.chosen:
+        say(
+            f"requested; the job makes the copies, and {MIRROR} tables shows their states", err=True
+        )
     if asked.complete:
         say(f"{len(asked.complete)} tables are complete already; --again copies them, too")
 

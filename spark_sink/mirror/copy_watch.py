@@ -137,6 +137,10 @@ class CopyWatch:
         estimates = self.rows_estimated | {copy.label: copy.rows_estimated for copy in running}
         estimates |= {copy.label: copy.rows for copy in ended}
         rest = remaining_s(rows, sum(estimates.values()), speed)
+        if rest is not None and done:
+            # A copy of few rows takes as long as its start and its end.
+            of_a_table = (time.monotonic() - self.began) / done
+            rest = max(rest, of_a_table * (len(self.names) - done))
         if rest is not None:
             total += f", {speed:.0f} rows/s, about {duration_text(rest)} left"
         return "; ".join([total, *map(str, running)])

@@ -126,6 +126,7 @@ class Job:
                 list(settings.consumers),
                 stages_of(settings.stages),
             )
+            log.info("taking the consumers from an earlier job")
             claims.take()
             log.info("this job now has the consumers %s", ", ".join(settings.consumers))
             applier = self._make_applier(spark, settings, claims) if self._make_applier else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from spark_sink.mirror.copy.progress import CopyProgress
 from spark_sink.mirror.copy_watch import CopyWatch, chosen_watch
 from spark_sink.mirror.job import ApplyStage, Job
 from spark_sink.mirror.log.stage import LogStage
@@ -110,6 +112,16 @@ def test_the_copies_end_when_all_tables_are_complete(capsys: pytest.CaptureFixtu
     code, said = run(capsys, asked, rows_of(a=Live(), b=Copying(BEGIN)), ended)
     assert code == 0 and said[0].startswith("2 tables are complete: ")
     assert len(said) == 4 and "/data/mirror/shop/a" in said[1]
+
+
+def test_the_time_left_counts_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = CopyWatch(settings_of(), names=[("shop", "a"), ("shop", "b"), ("shop", "c")])
+    watch.rows_estimated = {"shop.a": 10, "shop.b": 10, "shop.c": 10}
+    watch.began = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: 120.0)
+    of_a = CopyProgress("shop.a", 10, 10, 100, 1, 1.0, None)
+    records = list(rows_of(a=Live(), b=Copying(BEGIN)).records.values())
+    assert watch.line(records, [of_a], []).endswith(", about 40 s left")
 
 
 def test_a_stopped_table_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,10 +78,13 @@ def test_a_password_is_read_from_its_file_and_not_shown(load: Load, tmp_path: Pa
         (JOB + "log_day: 1\n", "did you mean 'log_days'?"),
         (
             JOB + "mask: {shop.a.b: null}\n",
-            "mirror.yaml:4: mask: unknown key; set it in tables.NAME",
+            "mirror.yaml:4: mask: unknown key; write it below a name: {tables: {NAME: {mask: ...}}}",
         ),
         (JOB + "mysql: u@h\n", "mirror.yaml:4: mysql: unknown key; set it in copy"),
-        (JOB + "exclude: [a.b]\n", "mirror.yaml:4: exclude: unknown key; set it in consumers.NAME"),
+        (
+            JOB + "exclude: [a.b]\n",
+            "mirror.yaml:4: exclude: unknown key; write it below a name: {consumers: {NAME: {exclude: ...}}}",
+        ),
         (JOB + "log_days: 1\nlog_days: 2\n", "duplicate key, already set in line 4"),
         (JOB.replace("http", "ftp"), "mirror.yaml:1: url: not the address of a daemon"),
         (JOB.replace("http", "https://a, http"), "url: some addresses begin with http://"),
