@@ -839,6 +839,13 @@ _GENERATED = (
         tests=f"{_VALUED}test_a_table_is_copied_when_it_gets_a_name_with_masks",
     ),
     _mutant(
+        "a copy goes on with the masks of a former name",
+        "a copy begins again at a name with masks",
+        "transitions.masked_anew",
+        Replace("copied_again(record)", "record"),
+        tests=f"{_VALUED}test_a_copy_begins_again_at_a_name_with_masks",
+    ),
+    _mutant(
         "masked values follow a change of the type",
         "masked values that a statement converts are copied again",
         "schema.signature._converted",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from spark_sink.mirror.rules.effects import CommitRows
 from spark_sink.mirror.values.invalid_values import copied_value_id, logged_value_id
 from tests.mirror_simulation.column_values import MASKED, ColumnValues, InvalidCell
 from tests.mirror_simulation.moves import made, staged, table
@@ -176,6 +177,21 @@ def test_a_table_is_copied_when_it_gets_a_name_with_masks() -> None:
     made(stage, "rename b a", "append", "works", "append", "works", "wait 10", "works")
     assert table(stage, "a").word == "complete"
     assert shown(stage) == shown(stage, "shop/a__history") == {1: MASKED + 1}
+
+
+def test_a_copy_begins_again_at_a_name_with_masks() -> None:
+    stage = staged("settings mask=a", "unmask b", "old b 1=1", "start", "insert b 2=2", "append")
+    until_begun(stage, "CopyTable")
+    made(stage, "insert b 3=3", "works")
+    for moves in (("append",), ("rename b a", "append")):
+        made(stage, *moves)
+        # The replay cannot commit.
+        while works := [w for w in stage.world.running() if not isinstance(w, CommitRows)]:
+            stage.world.finish(works[0])
+    made(stage, "append", "works", "wait 10", "works")
+    assert table(stage, "a").word == "complete"
+    assert shown(stage) == {n: MASKED + n for n in (1, 2, 3)}
+    stage.world.judge.values.at_rest()
 
 
 @pytest.mark.parametrize("other", ["a", "c"])

@@ -248,6 +248,26 @@ def needs_copy(record: TableRecord, reason: str, lsn: int, now: Situation) -> Ta
     return stopped(record, f"{reason}, so its existing rows are not known; {way}", lsn - 1, lsn)
 
 
+def masked_anew(record: TableRecord, reason: str, lsn: int, now: Situation) -> TableRecord:
+    """Returns the record of a table that the RENAME `lsn` has given a name with other masks than its rows have.
+
+    The rows of a replay have the masks of the former name, so the copy of the table begins again. A stopped table keeps
+    its state: its entries before `lsn` wait in the log, and after them its next rows need a copy.
+    """
+    match record.state:
+        case Live():
+            return needs_copy(record, reason, lsn, now)
+        case Replaying():
+            return replace(copied_again(record), from_lsn=lsn, reason=reason)
+        case CatchingUp():
+            after = needs_copy(record, reason, lsn, now)
+            if isinstance(after.state, Stopped):
+                # The replay has applied nothing after `from_lsn`, and no entry need be skipped.
+                return stopped(record, after.reason, record.from_lsn, record.from_lsn)
+            return after
+    return record
+
+
 def waiting_for_copy(record: TableRecord, reason: str, lsn: int) -> TableRecord:
     """Returns the record of a table that waits for a copy. The table's entries after `lsn` are left in the log."""
     copied = replace(record, state=Creating(), from_lsn=lsn, reason=reason)

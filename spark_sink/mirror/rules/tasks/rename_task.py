@@ -49,6 +49,7 @@ from spark_sink.mirror.rules.transitions import (
     Transition,
     after_effect,
     faulted,
+    masked_anew,
     needs_copy,
     shown_without_mask,
     unknown_rows,
@@ -217,11 +218,11 @@ class RenameTask(TableTask):
         before = self.state.situation(former).policy
         if columns := shown_by_name(record.signature, before, after.policy):
             return shown_without_mask(record, columns, table_label(former), lsn)
-        columns = changed_masks(record.signature, after.policy) if record.is_live else []
+        columns = changed_masks(record.signature, after.policy)
         if not (columns and has_rows(record)):
             return record
         reason = f"the settings mask column {columns[0]} in {record.label} in another way"
-        return needs_copy(record, reason, lsn, after)
+        return masked_anew(record, reason, lsn, after)
 
     def _dropped_earlier(self, changed: Container[str]) -> Iterator[TableRecord]:
         """Yields the tables that were dropped before this statement, except those with the ids `changed`. Another table
