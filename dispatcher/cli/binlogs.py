@@ -15,6 +15,7 @@ from dispatcher.cli.calls import (
     binlog_rows,
     errors_as_exit_codes,
     leader_of,
+    readiness,
     unexpected,
 )
 from dispatcher.cli.status_text import print_binlogs
@@ -47,6 +48,9 @@ def binlogs_command(
             if leader is not None:
                 say(f"{leader['leader']} leads, term {leader['term']}", err=True)
             print_binlogs(rows, wide=wide)
+            connecting = any(row["state"] == "connecting" for row in rows)
+            if connecting and (reason := readiness(address)).startswith("not ready"):
+                say(f"the daemon is {reason}", err=True)
         except (KeyError, TypeError, ValueError):
             raise unexpected(address.url) from None
 

@@ -15,6 +15,7 @@ import typer
 
 from dispatcher.model.api_addresses import AddressChoice, parse_addresses
 from dispatcher.model.errors import POLICY, Action, BinlogError, ErrorKind, UserError
+from dispatcher.model.nearest import nearest_name
 from dispatcher.terminal.output import say_error
 
 if TYPE_CHECKING:
@@ -128,8 +129,6 @@ def errors_as_exit_codes() -> Iterator[None]:
         input_kinds = (ErrorKind.SETTINGS, ErrorKind.UNAUTHORIZED)
         wrong_input = isinstance(error, UserError) or error.kind in input_kinds
         raise typer.Exit(EXIT_INPUT if wrong_input else EXIT_FAULT) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_FAULT) from None
 
 
 @dataclass(slots=True)
@@ -148,6 +147,9 @@ class DaemonAddress:
         if self._choice is None:
             self._choice = AddressChoice(parse_addresses(self.url))
         return self._choice
+
+
+_NOT_READY, _LINE_MAX = 503, 1000
 
 
 def call(
@@ -229,6 +231,36 @@ def binlog_rows(address: DaemonAddress, *, timeout_s: float = TIMEOUT_S) -> list
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise unexpected(address.url)
     return rows
+
+
+def row_of(address: DaemonAddress, name: str) -> dict[str, Any]:
+    """The row of `GET /v1/binlogs` of a consumer. Raises UserError if the daemon has no such consumer."""
+    rows = binlog_rows(address)
+    for row in rows:
+        if row.get("name") == name:
+            return row
+    names = [str(row.get("name")) for row in rows]
+    close = nearest_name(name, names)
+    remedy = f"did you mean {close!r}?" if close else "binlog-dispatcher binlogs lists them"
+    raise UserError(
+        ErrorKind.UNKNOWN_CONSUMER, f"{address.url}: no consumer {name!r}", remedy=remedy
+    )
+
+
+def readiness(address: DaemonAddress) -> str:
+    """The first line of `GET /readyz`: "ok", or why the daemon is not ready; "" if there is no such answer."""
+    import urllib.error  # noqa: PLC0415
+
+    def first_line(answer: IO[bytes]) -> str:
+        return answer.readline(_LINE_MAX).decode("utf-8", "replace").strip()
+
+    url = f"{address.choice.current}/readyz"
+    try:
+        return str(_send(address, url, None, QUESTION_TIMEOUT_S, first_line))
+    except urllib.error.HTTPError as error:
+        return first_line(error) if error.code == _NOT_READY else ""
+    except OSError:
+        return ""
 
 
 def leader_of(address: DaemonAddress) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from typing import Annotated, Any
@@ -20,9 +19,10 @@ from dispatcher.cli.calls import (
     call,
     errors_as_exit_codes,
     parse_place,
+    row_of,
     unexpected,
 )
-from dispatcher.cli.status_text import Row, print_consumer
+from dispatcher.cli.status_text import print_consumer
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.terminal.output import say, say_json
 from dispatcher.terminal.plain_help import PlainTyper
@@ -75,7 +75,7 @@ def show_consumer(
     """
     address = DaemonAddress(url, token_file, ca)
     with errors_as_exit_codes():
-        row = _row_of(address, name)
+        row = row_of(address, name)
         if as_json:
             say_json(row, indent=2)
             return
@@ -83,19 +83,6 @@ def show_consumer(
             print_consumer(row)
         except (KeyError, TypeError, ValueError):
             raise unexpected(url) from None
-
-
-def _row_of(address: DaemonAddress, name: str) -> Row:
-    rows = binlog_rows(address)
-    for row in rows:
-        if row.get("name") == name:
-            return row
-    names = [str(row.get("name")) for row in rows]
-    close = difflib.get_close_matches(name, names, n=1)
-    remedy = f"did you mean {close[0]!r}?" if close else "binlog-dispatcher binlogs lists them"
-    raise UserError(
-        ErrorKind.UNKNOWN_CONSUMER, f"{address.url}: no consumer {name!r}", remedy=remedy
-    )
 
 
 @app.command()

@@ -27,7 +27,13 @@ from dispatcher.cli.calls import (
 )
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.sizes import duration_text, size_text
-from dispatcher.mysql.server_address import Login, parse_address, password_of, wrong
+from dispatcher.mysql.server_address import (
+    Login,
+    parse_address,
+    password_of,
+    refused_login_as_input,
+    wrong,
+)
 from dispatcher.terminal.output import say, say_lines
 
 if TYPE_CHECKING:
@@ -91,7 +97,8 @@ def init_command(  # noqa: PLR0913 - one parameter per option
     """
     with errors_as_exit_codes():
         login = Login(password_file, password_env, tls_mode, ca, None, get_server_public_key)
-        done = _init(server, login, _Wanted(folder, account, mirror or "", apply, dry_run))
+        with refused_login_as_input(login):
+            done = _init(server, login, _Wanted(folder, account, mirror or "", apply, dry_run))
     if not done:
         raise typer.Exit(EXIT_FAULT)
 
@@ -106,10 +113,18 @@ class _Wanted:
     apply: bool
     dry_run: bool
 
+    @property
+    def adds_mirror(self) -> bool:
+        """True if the folder has the settings of a daemon, and only those of a mirror are to be written."""
+        from dispatcher.cli import init_text  # noqa: PLC0415
+
+        return bool(self.target) and (self.folder / init_text.SETTINGS_FILE).exists()
+
 
 def _init(url: str, login: Login, wanted: _Wanted) -> bool:
     """Returns False if --apply could not do everything. Raises BinlogError."""
     from dispatcher.cli.init_text import Files, databases_of, unknown_databases  # noqa: PLC0415
+    from dispatcher.model.nearest import did_you_mean  # noqa: PLC0415
     from dispatcher.mysql.databases import read_database_sizes  # noqa: PLC0415
     from dispatcher.mysql.login import connect  # noqa: PLC0415
     from dispatcher.mysql.server_facts import read_variables, refuse_service  # noqa: PLC0415
@@ -123,16 +138,23 @@ def _init(url: str, login: Login, wanted: _Wanted) -> bool:
         refuse_service(connection)
         facts = read_variables(connection)
         found = read_database_sizes(connection)
-        databases = databases_of(names, [each.name for each in found])
+        existing = [each.name for each in found]
+        databases = databases_of(names, existing)
         files = Files(
             replace(administrator, user=wanted.account), _version(facts), databases, wanted.target
         )
         _say_server(administrator, facts, found)
-        for name in unknown_databases(names, [each.name for each in found]):
-            say(f"  warning: the server has no database {name}; the settings name it all the same")
+        for name in unknown_databases(names, existing):
+            hint = did_you_mean(name, existing)
+            say(
+                f"  warning: the server has no database {name}; the settings name it all the same{hint}"
+            )
         changes = needed_changes(facts)
+        if wanted.adds_mirror:
+            _add_mirror(connection, facts, files, wanted)
+            return True
         _say_changes(changes, apply=wanted.apply)
-        _refuse_account(connection, wanted.account)
+        _refuse_account(connection, wanted)
         return _carry_out(connection, administrator, facts, changes, files, wanted)
 
 
@@ -158,9 +180,10 @@ def _refuse_existing(wanted: _Wanted) -> None:
     """Raise UserError if one of the files to write already exists."""
     from dispatcher.cli import init_text  # noqa: PLC0415
 
-    names = [init_text.SETTINGS_FILE, init_text.PASSWORD_FILE]
-    names += [] if wanted.apply else [init_text.SQL_FILE]
-    names += [init_text.MIRROR_FILE] if wanted.target else []
+    names = [init_text.MIRROR_FILE] if wanted.target else []
+    if not wanted.adds_mirror:
+        names += [init_text.SETTINGS_FILE, init_text.PASSWORD_FILE]
+        names += [] if wanted.apply else [init_text.SQL_FILE]
     for name in names if not wanted.dry_run else ():
         if (wanted.folder / name).exists():
             what = f"{wanted.folder / name} exists already"
@@ -254,6 +277,53 @@ def _carry_out(
     return not remaining
 
 
+def _add_mirror(connection: Connection, facts: ServerFacts, files: Files, wanted: _Wanted) -> None:
+    """Write mirror.yaml beside the settings of a daemon, and print what the daemon's settings and account need."""
+    from dispatcher.cli import init_text  # noqa: PLC0415
+    from dispatcher.mysql.account import account_statements, random_password  # noqa: PLC0415
+
+    password = random_password()  # of the statement that creates the account, which is left out
+    _, *grants = account_statements(
+        facts,
+        wanted.account,
+        password,
+        files.databases,
+        copies=True,
+        partial_revokes=_partial_revokes(connection),
+    )
+    settings = wanted.folder / init_text.SETTINGS_FILE
+    say("")
+    say(f"{settings} exists and stays as it is.")
+    texts = {init_text.MIRROR_FILE: files.mirror()}
+    if wanted.dry_run:
+        _say_files(texts, password)
+    else:
+        with _written(wanted.folder, texts):
+            for statement in grants if wanted.apply else ():
+                _execute(connection, statement, password)
+                say(f"done: {statement}")
+        say(f"Written: {wanted.folder / init_text.MIRROR_FILE}")
+    say("")
+    if not wanted.apply:
+        say("The account of the daemon needs these privileges (init --apply grants them):")
+        for statement in grants:
+            say(f"  {statement};")
+    if not (wanted.folder / init_text.PASSWORD_FILE).exists():
+        say(f"Write the password of the account into {wanted.folder / init_text.PASSWORD_FILE}.")
+    if not _has_key(settings, init_text.MIRROR):
+        say(f"Put this line under `consumers` of {settings}, and end and start the daemon:")
+        say(files.consumer(init_text.MIRROR))
+    say(f"Next{'' if wanted.folder == Path() else f', in {wanted.folder}'}:")
+    for command in files.commands():
+        say(f"  {command}")
+
+
+def _has_key(settings: Path, key: str) -> bool:
+    """True if a line of a YAML file begins with a key."""
+    lines = settings.read_text(encoding="utf-8").splitlines()
+    return any(line.strip().startswith(f"{key}:") for line in lines)
+
+
 def _say_files(texts: dict[str, str], password: str) -> None:
     from dispatcher.cli.init_text import PASSWORD_FILE  # noqa: PLC0415
 
@@ -295,12 +365,14 @@ def _partial_revokes(connection: Connection) -> bool:
     return ask(connection, query, lambda row: text_value(row[1])) == ["ON"]
 
 
-def _refuse_account(connection: Connection, account: str) -> None:
-    """Raise UserError if the account exists. Does nothing if the administrator may not read the accounts."""
+def _refuse_account(connection: Connection, wanted: _Wanted) -> None:
+    """Raise UserError if the account exists; with --dry-run only say so. Does nothing if the administrator may not read
+    the accounts."""
     from dispatcher.mysql.answers import ask, number_value  # noqa: PLC0415
     from dispatcher.mysql.error_map import is_refusal  # noqa: PLC0415
 
     query = "SELECT COUNT(*) FROM mysql.user WHERE User = %s AND Host = '%%'"
+    account = wanted.account
     try:
         (number,) = ask(connection, query, lambda row: number_value(row[0]), (account,))
     except BinlogError as error:
@@ -309,7 +381,11 @@ def _refuse_account(connection: Connection, account: str) -> None:
         return
     if number:
         remedy = f"name another account with --account, or remove it: DROP USER '{account}'@'%'"
-        raise wrong(f"the account '{account}'@'%' exists already", remedy)
+        what = f"the account '{account}'@'%' exists already"
+        if not wanted.dry_run:
+            raise wrong(what, remedy)
+        say("")
+        say(f"{what}: without --dry-run, init ends here; {remedy}")
 
 
 def _execute(connection: Connection, statement: str, password: str) -> None:

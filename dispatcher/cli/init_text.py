@@ -43,20 +43,21 @@ class Files:
         """The content of dispatcher.yaml."""
         names = [CONSUMER, *([MIRROR] if self.target else [])]
         width = max(map(len, names)) + 1
-        databases = json.dumps(list(self.databases), ensure_ascii=False)
-        consumers = (
-            f"  {name + ':':{width}} {{{self._login()}{_tls(self.server)}, databases: {databases}}}"
-            for name in names
-        )
         return "\n".join([
             f"# The settings of the daemon, written by `binlog-dispatcher init` for {self.version}.",
             "# `binlog-dispatcher settings reference` explains all settings.",
             "consumers:",
-            *consumers,
+            *(self.consumer(name, width) for name in names),
             'api: {listen: "127.0.0.1:8085"}',
             "state: {path: state.db}",
             "",
         ])  # fmt: skip
+
+    def consumer(self, name: str, width: int = 0) -> str:
+        """A consumer's line of dispatcher.yaml. `width`: of the name and the colon."""
+        databases = json.dumps(list(self.databases), ensure_ascii=False)
+        options = f"{self._login()}{_tls(self.server)}, databases: {databases}"
+        return f"  {name + ':':{width}} {{{options}}}"
 
     def mirror(self) -> str:
         """The content of mirror.yaml."""

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,17 +28,20 @@ from dispatcher.cli.calls import (
     call,
     errors_as_exit_codes,
     parse_place,
+    row_of,
     unexpected,
 )
 from dispatcher.cli.kernel_loads import load_with_progress, read_each_type
-from dispatcher.model.errors import BinlogError
+from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.mysql.server_address import (
     Login,
     parse_address,
     password_of,
+    refused_login_as_input,
     secret_of_options,
     wrong,
 )
+from dispatcher.terminal.output import say
 
 if TYPE_CHECKING:
     from dispatcher.library.options import StartAt
@@ -117,6 +120,14 @@ def read_command(  # noqa: PLR0913 - one parameter per option
             " keyed (a hash with a secret). Repeatable.",
         ),
     ] = None,
+    mask_if_exists: Annotated[
+        bool,
+        typer.Option(
+            "--mask-if-exists",
+            help="Let a table lack a masked column, such as one that was added or renamed later. Default: end with an"
+            " error before a row of such a table is printed.",
+        ),
+    ] = False,
     mask_secret_file: Annotated[
         Path | None,
         typer.Option(
@@ -183,6 +194,7 @@ def read_command(  # noqa: PLR0913 - one parameter per option
             lower_case_table_names=opened.lower_case_table_names,
             schemas=schemas,
             masks=masked,
+            masks_may_lack=mask_if_exists,
             form=line_form,
         )
         await copy_changes(opened, lines, output, once=once)
@@ -213,8 +225,15 @@ def read_command(  # noqa: PLR0913 - one parameter per option
                 what = f"{source!r} would be a consumer of a daemon, but --url is missing"
                 raise wrong(what, f"pass --url or set {URL_VARIABLE}; or {_FORMS}")
             address, splitting = DaemonAddress(url, token_file, ca), ()
+            _say_reader(row_of(address, source), acknowledges=not no_ack)
             read = partial(
-                _read_consumer, address, source, place, acknowledges=not no_ack, once=once
+                _read_consumer,
+                address,
+                source,
+                place,
+                tables or (),
+                acknowledges=not no_ack,
+                once=once,
             )
         try:
             load_with_progress([*splitting, read_each_type])
@@ -281,10 +300,26 @@ def _mask_secret(file: Path | None, variable: str | None) -> bytes:
     return secret.encode()
 
 
+def _say_reader(row: dict[str, Any], *, acknowledges: bool) -> None:
+    """Warn if another reader reads the consumer: the session of this command ends that reader's session."""
+    if acknowledges and row.get("reader") == "waiting":
+        name, by = row["name"], row.get("reader_address") or "another program"
+        say(
+            f"warning: {by} reads {name} now, and its session ends; to read beside it: --no-ack",
+            err=True,
+        )
+
+
+def _say_missing(findings: Iterable[BinlogError]) -> None:
+    for error in findings:
+        say(f"warning: {error.what}; waiting for changes of this name", err=True)
+
+
 async def _read_consumer(
     address: DaemonAddress,
     name: str,
     place: str | dict[str, Any] | None,
+    tables: Sequence[str],
     run: Run,
     *,
     acknowledges: bool,
@@ -305,9 +340,27 @@ async def _read_consumer(
     except (KeyError, TypeError):
         raise unexpected(address.url) from None
     try:
+        _say_missing(_unknown_tables(address, name, tables))
         await run(consumer)
     finally:
         await consumer.close()
+
+
+def _unknown_tables(
+    address: DaemonAddress, consumer: str, tables: Sequence[str]
+) -> Iterator[BinlogError]:
+    """Yields the daemon's error for each table, which is no pattern, that the server lacks."""
+    from dispatcher.model.subscription import is_pattern  # noqa: PLC0415
+
+    for table in tables:
+        if is_pattern(table):
+            continue
+        names = f"{quote(consumer, safe='')}/tables/{quote(table, safe='')}"
+        try:
+            call(address, f"/v1/consumers/{names}")
+        except BinlogError as error:
+            if error.kind is ErrorKind.UNKNOWN_TABLE:
+                yield error
 
 
 def _answer_and_bytes(answer: IO[bytes]) -> tuple[dict[str, Any], bytes]:
@@ -324,10 +377,13 @@ async def _read_directly(
     once: bool,
 ) -> None:
     from dispatcher.library.client import BinlogClient  # noqa: PLC0415
+    from dispatcher.mysql.login import Endpoint, Tls, TlsMode  # noqa: PLC0415
     from dispatcher.reader.change_sources import WAIT_S, LibraryBinlog  # noqa: PLC0415
+    from dispatcher.source.mysql.examination import missing_names  # noqa: PLC0415
     from dispatcher.yaml_settings.section import HostPort  # noqa: PLC0415
 
     limits: dict[str, Any] = {}
+    missing: Callable[[], list[BinlogError]] = list
     if source.startswith(_FILES):
         folder = source.removeprefix(_FILES)
         databases = ["*"]
@@ -339,21 +395,29 @@ async def _read_directly(
         limits = {"tables": tables} if tables else {}
         begin = "latest"
         tls: Any = {"mode": login.tls_mode} | ({} if login.ca is None else {"ca": str(login.ca)})
+        password = password_of(login, user, host)
         client = BinlogClient(
-            f"{user}@{HostPort(host=host, port=port)}",
-            state=state,
-            password=password_of(login, user, host),
-            tls=tls,
+            f"{user}@{HostPort(host=host, port=port)}", state=state, password=password, tls=tls
         )
+        pairs = [(d, t) for d, _, t in (name.partition(".") for name in tables)]
+
+        def missing() -> list[BinlogError]:
+            tls = Tls(TlsMode(login.tls_mode), login.ca)
+            return missing_names(
+                Endpoint(host, port, user, password, tls), databases, pairs or None
+            )
+
     start = _start_at(begin if place is None else place)
     # The client logs why it cannot connect, and then raises the same error.
     log = logging.getLogger("dispatcher")
     log.addHandler(logging.NullHandler())
-    async with client:
-        binlog = await client.create_binlog("read", databases, start=start, **limits)
-        log.addHandler(logging.StreamHandler())
-        wait_s = 1.0 if once else WAIT_S
-        await run(LibraryBinlog(binlog, acknowledges=state is not None, wait_s=wait_s))
+    with refused_login_as_input(login):
+        async with client:
+            binlog = await client.create_binlog("read", databases, start=start, **limits)
+            log.addHandler(logging.StreamHandler())
+            _say_missing(await asyncio.to_thread(missing))
+            wait_s = 1.0 if once else WAIT_S
+            await run(LibraryBinlog(binlog, acknowledges=state is not None, wait_s=wait_s))
 
 
 def _selection(names: str) -> tuple[list[str], list[str]]:

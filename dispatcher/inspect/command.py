@@ -21,7 +21,14 @@ from dispatcher.inspect.inspector import Inspection, InspectOptions, Write
 from dispatcher.inspect.sources import STDIN, FileArguments, InspectSource
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.printable import printable
-from dispatcher.mysql.server_address import SCHEME, Login, parse_address, password_of, wrong
+from dispatcher.mysql.server_address import (
+    SCHEME,
+    Login,
+    parse_address,
+    password_of,
+    refused_login_as_input,
+    wrong,
+)
 
 _INPUT_KINDS = (
     ErrorKind.MALFORMED_EVENT, ErrorKind.CHECKSUM_MISMATCH, ErrorKind.UNSUPPORTED_EVENT, ErrorKind.UNSUPPORTED_TYPE,
@@ -67,7 +74,11 @@ def run_inspection(
     try:
         source = _source(logs, login, options.start, follow=follow)
         try:
-            with compilation_announced(), _collector_disabled(unless=follow):
+            with (
+                refused_login_as_input(login),
+                compilation_announced(),
+                _collector_disabled(unless=follow),
+            ):
                 inspection.run(source)
         except BinlogError as error:
             out.flush()

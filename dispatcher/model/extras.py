@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def needs_extra(extra: str, part: str) -> Iterator[None]:
+def needs_extra(extra: str, part: str, *, program: bool = False) -> Iterator[None]:
     """Wrap the imports of `part`. If a third-party module is missing, raise a ModuleNotFoundError that names the extra
-    to install.
+    to install; if `part` is a program, end it with this message and exit code 1.
 
     If a module of the project itself is missing, the original error is raised.
     """
@@ -20,4 +20,6 @@ def needs_extra(extra: str, part: str) -> Iterator[None]:
         if missing in ("", "dispatcher", "spark_sink"):
             raise
         what = f"{part} needs {missing}, which is not installed: pip install 'binlog-dispatcher[{extra}]'"
+        if program:
+            raise SystemExit(what) from error
         raise ModuleNotFoundError(what, name=error.name, path=error.path) from error

@@ -14,12 +14,12 @@ in it belongs to the subscription.
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import re
 from collections.abc import Iterable
 
 from dispatcher.model.names import folded_name
+from dispatcher.model.nearest import nearest_name
 
 SYSTEM_DATABASES = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
 
@@ -29,8 +29,8 @@ TablePattern = tuple[str, str]
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for messages: ` (the nearest is NAME)` if a known name resembles `name`, else ""."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" (the nearest is {close[0]})" if close else ""
+    close = nearest_name(name, known)
+    return f" (the nearest is {close})" if close else ""
 
 
 def is_pattern(text: str) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.names import folded_name
+from dispatcher.model.subscription import nearest
 from dispatcher.mysql.answers import identifier
 
 _NAME = r"""(?:`(?:[^`]|``)*`|'(?:[^']|'')*'|"(?:[^"]|"")*"|\*)"""
@@ -48,6 +49,12 @@ class Grants:
             if _matches(pattern, database):
                 held |= names
         return () if "ALL PRIVILEGES" in held else tuple(p for p in privileges if p not in held)
+
+    def readable_databases(self) -> list[str]:
+        """Return the names of databases with a GRANT of SELECT for the database or a table. Patterns with `%` are left
+        out."""
+        granted = (pattern for pattern, _, grants in self.select if grants)
+        return [re.sub(r"\\(.)", r"\1", each) for each in granted if "%" not in each]
 
     def may_select(self, database: str, lower_case_table_names: int = 0) -> bool:
         """True if the account may read the database, or at least one table of it.
@@ -97,10 +104,10 @@ def missing_privileges(
     """Yield a finding for each privilege that the daemon's account lacks. `databases`: the databases that consumers
     read."""
 
-    def finding(privilege: str, on: str) -> BinlogError:
+    def finding(privilege: str, on: str, other_cause: str = "") -> BinlogError:
         return BinlogError(
             ErrorKind.GRANT_MISSING,
-            f"the account lacks {privilege} on {on}",
+            f"the account lacks {privilege} on {on}{other_cause}",
             remedy=f"GRANT {privilege} ON {on} TO {grants.account or 'the account'}",
         )
 
@@ -111,7 +118,10 @@ def missing_privileges(
         yield finding("REPLICATION CLIENT", "*.*")
     for database in dict.fromkeys(databases):
         if not grants.may_select(database, lower_case_table_names):
-            yield finding("SELECT", f"{identifier(database)}.*")
+            # The server hides the databases that the account may not read.
+            known = grants.readable_databases()
+            other_cause = f", or the server has no such database{nearest(database, known)}"
+            yield finding("SELECT", f"{identifier(database)}.*", other_cause)
 
 
 def _unquoted(name: str) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import getpass
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from dispatcher.model.errors import ErrorKind, UserError
-from dispatcher.terminal.output import say_progress
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 
 SCHEME = "mysql://"
 ADDRESS_REMEDY = "write it like mysql://user@host:3306 or mysql://user@host:3306/binlog.000003"
@@ -26,6 +27,10 @@ class Login:
     ca: Path | None = None
     server_public_key: Path | None = None
     get_server_public_key: bool = False
+
+    @property
+    def has_password(self) -> bool:
+        return self.password_file is not None or self.password_env is not None
 
 
 def wrong(what: str, remedy: str) -> UserError:
@@ -72,15 +77,27 @@ def secret_of_options(option: str, file: Path | None, variable: str | None) -> s
 
 
 def password_of(login: Login, user: str, host: str) -> str:
-    """Returns the password from the file, the variable, or the terminal. Without any of these, says so on stderr and
-    returns "". Raises `UserError`."""
+    """Returns the password from the file, the variable, or the terminal, and "" without any of these. Raises
+    `UserError`."""
     given = secret_of_options("password", login.password_file, login.password_env)
     if given is not None:
         return given
     if sys.stdin.isatty():
         return getpass.getpass(f"password of {user}@{host}: ")
-    say_progress(
-        f"logging in as {user} without a password: standard input is not a terminal, and neither --password-file FILE"
-        " nor --password-env VARIABLE was given"
-    )
     return ""
+
+
+@contextmanager
+def refused_login_as_input(login: Login) -> Iterator[None]:
+    """Raises ACCESS_DENIED as a `UserError`, because the account is an argument. If the arguments gave no password and
+    there was no terminal to ask for one, the error says so."""
+    try:
+        yield
+    except BinlogError as error:
+        if error.kind is not ErrorKind.ACCESS_DENIED:
+            raise
+        what, remedy = error.what, error.remedy
+        if not (login.has_password or sys.stdin.isatty()):
+            what = f"{what}; no password was given, and standard input is not a terminal"
+            remedy = "pass --password-file FILE or --password-env VARIABLE"
+        raise UserError(error.kind, what, where=error.where, remedy=remedy) from error

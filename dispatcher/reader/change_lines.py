@@ -30,7 +30,8 @@ from dispatcher.binlog.table_map.column_types import InvalidDates, Mask
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.binlog.table_map.type_text import type_text
 from dispatcher.model.errors import ErrorKind, UserError
-from dispatcher.model.subscription import NamePatterns
+from dispatcher.model.nearest import nearest_name
+from dispatcher.model.subscription import NamePatterns, is_pattern
 
 _KEYS = ("op", "database", "table", "before", "after", "gtid", "committed_at", "file", "pos")
 LINE_ORDER = ("epoch", "seq", "ordinal")
@@ -61,7 +62,8 @@ class ChangeLines:
     `tables`: names and patterns like `shop.order_*`; () for all tables. A statement is written if it names one of these
     tables, or if it is not known which tables it touches. `lower_case_table_names`: the server's setting. `schemas`:
     True to write a line with the columns before a table's first row, and after each change of its columns; `masks`: the
-    columns whose values are masked; `form`: by default `PlainForm`.
+    columns whose values are masked; `masks_may_lack`: False to refuse a table that lacks a column of `masks`; `form`:
+    by default `PlainForm`.
     """
 
     def __init__(
@@ -72,9 +74,13 @@ class ChangeLines:
         schemas: bool = False,
         invalid_dates: InvalidDates = InvalidDates.NULL,
         masks: Sequence[MaskedColumn] = (),
+        masks_may_lack: bool = False,
         form: LineForm | None = None,
     ) -> None:
         self._masks = masks
+        self._masks_may_lack = masks_may_lack
+        # Labels of tables with the names of columns that a mask has covered.
+        self._covered: set[tuple[str, str]] = set()
         self._form = form or PlainForm()
         patterns = tuple(tables)
         self._tables = NamePatterns(patterns, lower_case_table_names) if patterns else None
@@ -83,7 +89,8 @@ class ChangeLines:
 
     def of(self, data: bytes | memoryview) -> Iterator[bytes | memoryview]:
         """Yield the lines of whole transactions, each with its line feed, many lines at a time. `data`: a delivered
-        binlog. The rows between two statements are in memory together. Raises `BinlogError`."""
+        binlog. The rows between two statements are in memory together. Raises `BinlogError`, and `UserError` for a
+        mask that does not fit a table, before it yields a row with these columns."""
         rows: list[pa.RecordBatch] = []
         for change in changes(data, invalid_dates=self._invalid_dates, ruled=self._masked):
             if isinstance(change, Ddl):
@@ -100,9 +107,12 @@ class ChangeLines:
         yield from _in_order(rows)
 
     def _masked(self, table_map: TableMap) -> TableMap:
-        """Returns the table with the masks of its columns. Raises `UserError` for a mask that hides the key."""
+        """Returns the table with the masks of its columns. Raises `UserError` for a mask that hides the key, and for a
+        mask of a column that the table lacks."""
         label = table_map.label
         chosen = [each for each in self._masks if fnmatchcase(label, each.table)]
+        if chosen and not self._masks_may_lack and self._has(label):
+            self._require_columns(table_map, chosen)
         rules = ColumnRules(masks=tuple((each.column, each.mask) for each in chosen))
         masked = rules.table_map(table_map)
         if name := hides_key(masked.columns, masked.key):
@@ -112,6 +122,31 @@ class ChangeLines:
                 remedy="mask it with keyed",
             )
         return masked
+
+    def _require_columns(self, table_map: TableMap, masks: Sequence[MaskedColumn]) -> None:
+        """Raises `UserError` if the table lacks a column of a mask: after a misspelt name or a rename, the values would
+        be readable. A pattern of tables may fit tables that never had the column."""
+        label, names = table_map.label, [column.name for column in table_map.columns]
+        folded = {name.casefold() for name in names}
+        for mask in masks:
+            place = label, mask.column.casefold()
+            if place[1] in folded:
+                self._covered.add(place)
+            elif place in self._covered:
+                raise UserError(
+                    ErrorKind.REQUEST,
+                    f"--mask: table {label} no longer has the column {mask.column}: it was dropped or renamed",
+                    remedy="if another column has its values now, add a --mask for this column; then pass"
+                    " --mask-if-exists, so that the table may lack a masked column",
+                )
+            elif not is_pattern(mask.table):
+                close = nearest_name(mask.column, names)
+                raise UserError(
+                    ErrorKind.REQUEST,
+                    f"--mask: table {label} has no column {mask.column}",
+                    remedy=f"{f'did you mean {close}? ' if close else ''}correct --mask; or, if the table has the"
+                    " column only in another part of the log, pass --mask-if-exists",
+                )
 
     def _has(self, label: str) -> bool:
         return self._tables is None or self._tables.match(label)

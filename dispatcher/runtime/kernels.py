@@ -13,8 +13,8 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -154,14 +154,29 @@ class Kernels:
         os.set_blocking(self._pipe, False)
         context = multiprocessing.get_context("fork")
         number = min(_CHILDREN_MAX, len(os.sched_getaffinity(0)), len(self._loads))
-        for _ in range(number):
-            child = context.Process(
-                target=_compile, args=(self._loads, orders, report), daemon=True
-            )
-            child.start()
-            self._children.append(child)
+        with _interrupt_delayed():
+            for _ in range(number):
+                child = context.Process(
+                    target=_compile, args=(self._loads, orders, report), daemon=True
+                )
+                child.start()
+                self._children.append(child)
         os.close(orders)
         os.close(report)
+
+
+@contextmanager
+def _interrupt_delayed() -> Iterator[None]:
+    """Let a SIGINT take effect at the end of the block, which forks. Python runs functions at a fork that print and
+    ignore a KeyboardInterrupt. To block the signal would not be enough, because other threads could receive it."""
+    received = []
+    before = signal.signal(signal.SIGINT, lambda *_: received.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if received:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _compile(loads: Sequence[Callable[[], None]], orders: int, report: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -10,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dispatcher.model.errors import ErrorKind, UserError
+from dispatcher.model.nearest import nearest_name
 from dispatcher.yaml_settings.section import SettingsSection
 from dispatcher.yaml_settings.source import EXPECTED_MAPPING, KeyPath, Origin, Tree
 
@@ -123,8 +123,8 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return _did_you_mean(close[0]) if close else ""
+    close = nearest_name(name, known)
+    return _did_you_mean(close) if close else ""
 
 
 def _did_you_mean(name: str) -> str:

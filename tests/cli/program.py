@@ -64,14 +64,19 @@ def write(
 
 
 @contextmanager
-def answering(status: int, body: bytes, *, token: str = "", port: int = 0) -> Iterator[str]:
+def answering(
+    status: int, body: bytes, *, token: str = "", port: int = 0, not_ready: bytes = b""
+) -> Iterator[str]:
+    """`not_ready`: the answer to GET /readyz, with status 503; b"" to answer that as any other call."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             allowed = not token or self.headers["Authorization"] == f"Bearer {token}"
             problem = b'{"detail": "no token", "hint": "send one"}'
-            self.send_response(status if allowed else 401)
+            waits = bool(not_ready) and self.path == "/readyz"
+            self.send_response(503 if waits else status if allowed else 401)
             self.end_headers()
-            self.wfile.write(body if allowed else problem)
+            self.wfile.write(not_ready if waits else body if allowed else problem)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -78,6 +78,17 @@ def test_binlogs_in_a_pipe_are_one_line_per_consumer_of_any_length() -> None:
     ]
 
 
+def test_binlogs_says_why_a_daemon_that_connects_is_not_ready() -> None:
+    connecting = json.dumps([ROW | {"state": "connecting"}]).encode()
+    reason = "not ready: compiling kernels: 12 of 40 functions"
+    with answering(200, connecting, not_ready=f"{reason}\nmore\n".encode()) as url:
+        done = call("binlogs", "--url", url)
+    assert (done.returncode, done.stderr) == (0, f"the daemon is {reason}\n")
+    for rows, not_ready in ((connecting, b""), (connecting, b"<html>"), (ROWS, reason.encode())):
+        with answering(200, rows, not_ready=not_ready) as url:
+            assert call("binlogs", "--url", url).stderr == ""
+
+
 def test_wide_binlogs_add_columns() -> None:
     with answering(200, ROWS) as url:
         done = call("binlogs", "--wide", "--url", url)

@@ -122,6 +122,7 @@ def test_a_dry_run_changes_nothing(server_factory: ServerFactory, tmp_path: Path
     server = prepared(server_factory, "mysql97", "--binlog-row-metadata=MINIMAL")
     code, said, _ = init(server, tmp_path / "new", "--dry-run", "--mirror", "lake", path="/hr,hrr")
     assert "warning: the server has no database hrr;" in said and "no database hr;" not in said
+    assert "the settings name it all the same; did you mean hr?" in said
     assert code == 0 and list(tmp_path.iterdir()) == []
     assert "dispatcher.yaml:" in said and "mirror.yaml:" in said and "init.sql:" in said
     assert server.execute("SELECT COUNT(*) FROM mysql.user WHERE User = 'repl'") == ((0,),)
@@ -140,6 +141,35 @@ def test_nothing_is_overwritten(server_factory: ServerFactory, tmp_path: Path) -
     assert code == 2 and wrong.startswith("settings: the account 'repl'@'%' exists already;")
     assert not (tmp_path / "other").exists()
     assert (tmp_path / "dispatcher.yaml").read_text() == before
+
+
+def test_a_mirror_is_added_to_the_settings_of_a_daemon(
+    server_factory: ServerFactory, tmp_path: Path
+) -> None:
+    server = prepared(server_factory, "mysql97", "--gtid-mode=OFF")
+    assert init(server, tmp_path, "--apply", path="/shop_eu")[0] == 0
+    settings = tmp_path / "dispatcher.yaml"
+    before = settings.read_text()
+    code, said, wrong = init(server, tmp_path, "--apply", "--mirror", "lake", path="/shop_eu")
+    assert (code, wrong) == (0, ""), said
+    assert "done: GRANT REPLICATION SLAVE, REPLICATION CLIENT, RELOAD ON *.*" in said
+    assert load_mirror_settings([tmp_path / "mirror.yaml"]).target == "lake"
+    assert settings.read_text() == before
+    (tmp_path / "mirror.yaml").unlink()
+    (line,) = [line for line in said.splitlines() if line.startswith("  mirror: {")]
+    settings.write_text(before.replace("consumers:\n", f"consumers:\n{line}\n"))
+    assert set(load_settings([settings]).consumers) == {"changes", "mirror"}
+    assert call("check", "--config", settings).returncode == 0
+    (tmp_path / "repl.password").unlink()
+    code, said, _ = init(server, tmp_path, "--mirror", "lake", path="/shop_eu")
+    assert code == 0 and "Put this line" not in said
+    assert f"Write the password of the account into {tmp_path / 'repl.password'}." in said
+    code, said, _ = init(server, tmp_path / "dry", "--dry-run", path="/shop_eu")
+    assert (
+        code == 0 and "the account 'repl'@'%' exists already" in said and "dispatcher.yaml:" in said
+    )
+    code, _, wrong = init(server, tmp_path, "--apply", "--mirror", "lake", path="/shop_eu")
+    assert code == 2 and wrong.startswith(f"settings: {tmp_path / 'mirror.yaml'} exists already;")
 
 
 def test_an_administrator_who_may_not_create_accounts(

@@ -160,6 +160,36 @@ def test_a_server_is_read_without_a_daemon(
     server.execute(f"DROP DATABASE {database}")
 
 
+def test_misspelt_names_are_named(scene: Scene, source: Source) -> None:
+    url = ("--url", scene.daemon.url)
+    code, lines, said = read("besid", *url)
+    assert (code, lines) == (2, [])
+    assert said.endswith("no consumer 'besid'; did you mean 'beside'?\n")
+    scene.insert()
+    code, lines, said = read(
+        "beside", "--once", "--no-ack", "--table", "d.tt", "--table", "d.*", *url
+    )
+    assert (code, ids(lines)[-1:]) == (0, stored_ids(scene.server)[-1:])
+    (warning,) = said.splitlines()
+    assert warning.startswith("warning: ") and "d.tt" in warning and "waiting for" in warning
+    address = f"mysql://{source(scene.server)['mysql']}"
+    for path, named in (
+        ("dd", "there is no database dd"),
+        ("d.tt", "the server shows the account no table d.tt (the nearest is t)"),
+    ):
+        code, lines, said = read(f"{address}/{path}", "--password-env", "PASSWORD", "--once")
+        assert (code, lines) == (0, [])
+        assert said.startswith(f"warning: {named}"), said
+
+
+def test_a_reader_that_loses_its_session_is_announced(scene: Scene, tmp_path: Path) -> None:
+    url = ("--url", scene.daemon.url)
+    with reading(tmp_path / "lines", "beside", *url):
+        until(lambda: scene.daemon.api.row("beside")["reader"] == "waiting", "it waits")
+        assert "--no-ack" not in read("beside", "--once", "--no-ack", *url)[2]
+        assert "reads beside now, and its session ends" in read("beside", "--once", *url)[2]
+
+
 def test_a_folder_of_files_is_read(scene: Scene, tmp_path: Path) -> None:
     scene.insert()
     for name, _ in scene.server.binlogs():
@@ -167,6 +197,16 @@ def test_a_folder_of_files_is_read(scene: Scene, tmp_path: Path) -> None:
     code, lines, _ = read(f"files:{tmp_path}", "--once")
     assert code == 0
     assert ids([line for line in lines if line.get("table") == "t"]) == stored_ids(scene.server)
+
+
+def test_a_misspelt_mask_ends_it_before_a_row_is_printed(scene: Scene) -> None:
+    scene.insert()
+    place = ("beside", "--once", "--from", "earliest", "--url", scene.daemon.url)
+    code, lines, said = read(*place, "--mask", "d.t.idd=sha256")
+    assert code == 2
+    assert [line for line in lines if line.get("table") == "t"] == []
+    assert "--mask: table d.t has no column idd; did you mean id? correct --mask" in said
+    assert read(*place, "--mask", "d.t.idd=sha256", "--mask-if-exists")[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.mysql.grants import parse_grants
+from dispatcher.mysql.grants import missing_privileges, parse_grants
 
 MYSQL = "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `repl`@`%`"
 
@@ -117,3 +117,16 @@ def test_a_pattern_of_many_wildcards_is_matched_quickly() -> None:
 )
 def test_privileges_on_a_whole_database(line: str, lacking: tuple[str, ...]) -> None:
     assert parse_grants([line]).lacking("state", ["SELECT", "UPDATE"]) == lacking
+
+
+def test_a_lacking_database_is_told_with_the_nearest_one_that_may_be_read() -> None:
+    lines = [
+        r"GRANT SELECT ON `shop\_eu`.* TO `r`@`%`",
+        "GRANT SELECT ON `crm`.`people` TO `r`@`%`",
+        "GRANT SELECT ON `sho%`.* TO `r`@`%`",
+    ]
+    grants = parse_grants(["GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `r`@`%`", *lines])
+    assert grants.readable_databases() == ["shop_eu", "crm"]
+    crn, far = missing_privileges(grants, ["crn", "billing"])
+    assert crn.what.endswith("on `crn`.*, or the server has no such database (the nearest is crm)")
+    assert far.what.endswith("on `billing`.*, or the server has no such database")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -180,3 +181,66 @@ def test_a_mask_that_hides_the_key_is_refused() -> None:
     lines = ChangeLines(masks=[MaskedColumn("shop.orders", "id", Mask(MaskForm.SHA256))])
     with pytest.raises(UserError, match="id is a part of the key"):
         lines_of(lines, log)
+
+
+def of_note(table: str = "shop.orders", column: str = "name") -> MaskedColumn:
+    return MaskedColumn(table, column, Mask(MaskForm.SHA256))
+
+
+def renamed_orders(name: str) -> tuple[int, bytes]:
+    """Returns the TABLE_MAP of orders with another name for the second column."""
+    columns = (ORDERS[0], replace(ORDERS[1], name=name))
+    return map_of(columns, "orders", 77)
+
+
+def test_a_mask_of_a_column_that_the_table_lacks_ends_before_its_rows() -> None:
+    log = Delivered()
+    log.transaction(ITEMS_MAP, items(WRITE, 1))
+    log.ddl("CREATE TABLE t (id INT)")
+    log.transaction(ITEMS_MAP, ORDERS_MAP, items(WRITE, 2), orders(WRITE, 1))
+    written = []
+    with pytest.raises(UserError, match=r"table shop\.orders has no column nmae") as caught:
+        written += list(ChangeLines(masks=[of_note(column="nmae")]).of(log.bytes()))
+    assert "did you mean name?" in caught.value.remedy
+    assert b"orders" not in b"".join(written)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_refused"),
+    [
+        ({"masks": [of_note(column="nmae")]}, True),
+        ({"masks": [of_note(column="NAME")]}, False),
+        ({"masks": [of_note("shop.*", "nmae")]}, False),
+        ({"masks": [of_note(column="nmae")], "masks_may_lack": True}, False),
+        ({"masks": [of_note(column="nmae")], "tables": ("shop.items",)}, False),
+    ],
+)
+def test_which_tables_may_lack_a_masked_column(options: dict[str, Any], is_refused: bool) -> None:
+    log = Delivered()
+    log.transaction(ORDERS_MAP, orders(WRITE, 1))
+    lines = ChangeLines(**options)
+    if is_refused:
+        with pytest.raises(UserError, match="has no column"):
+            lines_of(lines, log)
+    else:
+        lines_of(lines, log)
+
+
+@pytest.mark.parametrize("table", ["shop.orders", "shop.*"])
+def test_a_masked_column_that_is_renamed_ends_before_its_next_row(table: str) -> None:
+    lines = ChangeLines(masks=[of_note(table)])
+    first = Delivered()
+    first.transaction(ORDERS_MAP, orders(WRITE, 1))
+    (row,) = lines_of(lines, first)
+    assert len(row["after"]["name"]) == 64
+    then = Delivered()
+    then.transaction(ORDERS_MAP, orders(WRITE, 2))
+    then.ddl("ALTER TABLE orders RENAME COLUMN name TO title")
+    then.transaction(renamed_orders("title"), orders(WRITE, 3))
+    written: list[bytes | memoryview] = []
+    with pytest.raises(UserError, match="no longer has the column name"):
+        written.extend(lines.of(then.bytes()))
+    assert b'"id":3' not in b"".join(written)
+    both = ChangeLines(masks=[of_note(table), of_note(table, "title")], masks_may_lack=True)
+    rows = [line["after"] for line in lines_of(both, then) if line["op"] == "insert"]
+    assert [len(row.get("name") or row["title"]) for row in rows] == [64, 64]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from dispatcher.dispatch.history.history_check import resolve_start
@@ -105,6 +106,27 @@ def report_of(
         if error.kind not in {finding.error.kind for finding in findings if not finding.warning}:
             findings.append(ServerFinding(error, names))
     return HostReport(endpoint.label, server, tuple(findings), version, lower_case)
+
+
+def missing_names(
+    endpoint: Endpoint, databases: Sequence[str], tables: Sequence[TablePattern] | None
+) -> list[BinlogError]:
+    """Returns a finding for each of these names and patterns that fits no database or table that the account sees.
+    Raises `BinlogError`."""
+    with closing(connect(endpoint)) as connection:
+        lower_case = lower_case_table_names(connection)
+        tables = None if tables is None else tuple(tables)
+        spec = _with_server_names(ConsumerSpec("", tuple(databases), tables, 0), lower_case)
+        seen = frozenset(
+            folded_name(name, lower_case) for name in visible_databases(connection) or ()
+        )
+        read = [name for name in _databases_read([spec], seen) if name in seen]
+        catalogue = read_catalogue(connection, read) if read else Catalogue({}, (), True)
+        found = [
+            *_missing_databases(spec, read_grants(connection), seen),
+            *_missing_tables(spec, seen, catalogue.with_server_names(lower_case)),
+        ]
+    return [finding.error for finding in found]
 
 
 def with_differing_names(
