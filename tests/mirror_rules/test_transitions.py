@@ -38,6 +38,7 @@ from spark_sink.mirror.rules.transitions import (
     in_copy,
     in_its_place,
     left_out,
+    masked_anew,
     needs_copy,
     place_taken,
     stopped,
@@ -46,7 +47,10 @@ from spark_sink.mirror.rules.transitions import (
     without_entries,
 )
 from spark_sink.mirror.rules.upkeep import (
+    COMMITS_MAX,
+    READ_S,
     days_to_forget,
+    first_kept_commit,
     needs_compaction,
     needs_compaction_soon,
 )
@@ -331,6 +335,28 @@ def test_a_gap_makes_a_table_partial_and_of_the_new_epoch() -> None:
     assert after_gap(gone, end, now()) == gone
 
 
+@pytest.mark.parametrize(
+    ("state", "can_copy", "after"),
+    [
+        (Live(), True, Creating()),
+        (Live(), False, Stopped(9, Live())),
+        (REPLAYING, True, Creating()),
+        (CatchingUp(Live(), 5), True, Creating()),
+        (CatchingUp(Live()), False, Stopped(3, Live())),
+        (Stopped(7, Live()), True, Stopped(7, Live())),
+    ],
+)
+def test_a_table_at_a_name_with_other_masks(state: State, can_copy: bool, after: State) -> None:
+    before = dataclasses.replace(record(state), from_lsn=3)
+    found = masked_anew(before, "the masks differ", 9, now(can_copy=can_copy))
+    assert found.state == after
+    # Behind a RENAME that a copy follows, entries are left in the log; else no entry is taken as applied or as failed
+    # that was not.
+    lsn = 9 if isinstance(after, Creating) else 8 if isinstance(state, Live) else 3
+    assert found.from_lsn == lsn
+    assert (found.signature == "") is isinstance(after, Creating)
+
+
 def test_a_table_is_not_copied_twice_for_one_difference() -> None:
     situation = now(can_copy=True)
     first = conflicting(record(), "column 'u' is uuid", 9, situation)
@@ -430,3 +456,19 @@ def test_days_of_the_log_that_are_needed_or_young_are_kept() -> None:
     assert days_to_forget(newest, 25, today, 7) == date(2026, 1, 3)
     assert days_to_forget(newest, 99, today, 7) == date(2026, 1, 24)
     assert days_to_forget(newest, 99, today, 30) == date(2026, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("ages", "keep_s", "first"),
+    [
+        ({}, 9 * READ_S, 0),
+        ({0: 9.1, 200: 9.0, 400: 8.9}, 9 * READ_S, 200),  # by the age in hours
+        ({200: 1.0, 400: 0.9}, 0.0, 200),  # queries may read what is younger than an hour
+        ({200: 2.0, 400: 1.5, COMMITS_MAX + 200: 1.0}, 9 * READ_S, 200),  # by the number
+        ({200: 0.9, COMMITS_MAX + 900: 0.0}, 9 * READ_S, 0),
+    ],
+)
+def test_the_commits_that_a_table_keeps(ages: dict[int, float], keep_s: float, first: int) -> None:
+    now = 1e9
+    written = {version: now - age * READ_S for version, age in ages.items()}
+    assert first_kept_commit(written, now, keep_s) == first

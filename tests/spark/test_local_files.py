@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import zipfile
 from pathlib import Path
@@ -119,6 +120,39 @@ def test_a_link_is_a_link_and_names_its_target(operations: Operations, tmp_path:
     assert not status.isSymlink() and status.getLen() == 1
     with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
         operations.context.getFileLinkStatus(operations.path(tmp_path / "gone"))
+
+
+def listed(operations: Operations, folder: Path) -> dict[str, tuple[object, ...]]:
+    """Returns what a listing says of each file."""
+    found = operations.system.listStatus(operations.path(folder))
+    return {
+        str(one.getPath().toString()): (
+            one.getLen(), one.isDirectory(), one.isFile(), one.isSymlink(), one.getReplication(),
+            one.getBlockSize(), one.getModificationTime(), one.getAccessTime(), one.getOwner(),
+            one.getGroup(), one.getPermission().toString(),
+        )
+        for one in found
+    }  # fmt: skip
+
+
+def test_a_log_of_delta_is_listed_as_any_folder(operations: Operations, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("_delta_log", "other")]
+    for folder in folders:
+        (folder / "_staged").mkdir(parents=True)
+        operations.write(folder / f"{7:020d}.json", "{}")
+        (folder / ".hidden").write_text("")
+        (folder / "link").symlink_to(folder / f"{7:020d}.json")
+        for path in (folder, *folder.iterdir()):
+            os.utime(path, (1_700_000_000, 1_700_000_000))
+    ours, others = (listed(operations, folder) for folder in folders)
+    assert [name.rsplit("/", 1)[1] for name in sorted(ours)] == [
+        ".hidden", f"{7:020d}.json", "_staged", "link",
+    ]  # fmt: skip
+    assert {name.replace("_delta_log", "other"): facts for name, facts in ours.items()} == others
+    (only,) = operations.system.listStatus(operations.path(folders[0] / f"{7:020d}.json"))
+    assert only.getLen() == 2
+    with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
+        operations.system.listStatus(operations.path(tmp_path / "none" / "_delta_log"))
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o755, 0o777, 0o1777, 0o000])

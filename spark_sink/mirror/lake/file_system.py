@@ -26,6 +26,7 @@ class FileSystem:
         jvm: Any = spark._jvm  # noqa: SLF001
         java_session: Any = spark._jsparkSession  # noqa: SLF001
         self._path: Any = jvm.org.apache.hadoop.fs.Path
+        self._names: Any = jvm.org.apache.hadoop.fs.GlobFilter
         self._text: Any = jvm.org.apache.commons.io.IOUtils.toString
         self._conf: Any = java_session.sessionState().newHadoopConf()
 
@@ -55,6 +56,13 @@ class FileSystem:
             return []
         old = (s for s in system.listStatus(where) if int(s.getModificationTime()) < before_ms)
         return sorted(str(status.getPath().getName()) for status in old)
+
+    def modified(self, path: str, pattern: str) -> dict[str, float]:
+        """Returns, by name, when the files of a folder were last modified, s since 1970. `pattern`: a pattern of Hadoop
+        for their names."""
+        where = self._path(path)
+        found = where.getFileSystem(self._conf).listStatus(where, self._names(pattern))
+        return {str(s.getPath().getName()): int(s.getModificationTime()) / 1000 for s in found}
 
     def read(self, path: str) -> str | None:
         """Returns the text of a file, in UTF-8; None if there is no such file."""

@@ -27,6 +27,7 @@ from spark_sink.mirror.log.binlog_log import BinlogLog
 from spark_sink.mirror.rules.events import VectorsEnabled
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.rules.upkeep import (
+    READ_S,
     days_to_forget,
     needs_compaction,
     needs_compaction_soon,
@@ -108,8 +109,8 @@ class Maintenance:
             self._maintain_all(consumers)
 
     def _write_checkpoints(self, consumers: Sequence[MaintainedTables]) -> None:
-        self._guarded("log", partial(self._checkpoints.write, self._log.path))
-        self._guarded("control table", partial(self._checkpoints.write, self.control.path))
+        for label, path in (("log", self._log.path), ("control table", self.control.path)):
+            self._guarded(label, partial(self._checkpoints.write, path, READ_S))
         for tables in consumers:
             for record, table in tables.growing(self.options.target):
                 write = partial(self._write_checkpoint, record, table)
@@ -117,7 +118,7 @@ class Maintenance:
 
     def _write_checkpoint(self, record: TableRecord, table: MirroredTable) -> None:
         """Write a checkpoint if one is due. Then many commits were made, which may have left many small files."""
-        if self._checkpoints.write(table.path):
+        if self._checkpoints.write(table.path, 3600.0 * self.options.delta_log_hours):
             self._compact(record, table, needs_compaction_soon)
 
     def _maintain_all(self, consumers: Sequence[MaintainedTables]) -> None:

@@ -111,6 +111,10 @@ def excludes_nothing(_consumer: str, _name: TableName) -> bool:
     return False
 
 
+def names_no_columns(_: TableName) -> tuple[tuple[str, str], ...]:
+    return ()
+
+
 def default_policy(_: TableName) -> TablePolicy:
     return TablePolicy()
 
@@ -172,10 +176,12 @@ class ApplyOptions:
 
     `target`: folder of the mirror; `consumers`: the consumers whose entries the applier applies; `policy`: returns the
     policy of a table, by its name; `excludes`: returns True if a consumer (first argument) does not mirror the table
-    with a name (second argument); `can_copy`: True if the settings name a server from which tables can be copied;
+    with a name (second argument); `own_columns`: returns the columns that the settings name for a table alone, each
+    with the key of the settings; `can_copy`: True if the settings name a server from which tables can be copied;
     `parallel`: how many steps of tables run at the same time; `step_bytes_max`: the most payload bytes of one step;
     `held_bytes_max`: memory of each consumer for entries that wait for a step;
     `poll_s`: time between two reads of the log for new entries; `log_days`: the log is kept for at least so many days;
+    `delta_log_hours`: the commits of a table's Delta log are kept for so many hours;
     `catalog`: the template of the tables' names in a catalog; `iceberg`: the options of this catalog if it is an
     Iceberg catalog, None if it is a catalog of Spark; `proofs`: how much proofs may cost, None for no proofs.
     """
@@ -184,6 +190,7 @@ class ApplyOptions:
     consumers: Sequence[str]
     policy: Callable[[TableName], TablePolicy] = default_policy
     excludes: Callable[[str, TableName], bool] = excludes_nothing
+    own_columns: Callable[[TableName], Sequence[tuple[str, str]]] = names_no_columns
     can_copy: bool = False
     parallel: int = 2
     invalid_dates: InvalidDates = InvalidDates.NULL
@@ -193,6 +200,7 @@ class ApplyOptions:
     watermark_s: float = 30.0
     retry_first_s: float = 0.5
     log_days: int = 7
+    delta_log_hours: int = 24
     maintenance_s: float = 3600.0
     catalog: CatalogTemplate | None = None
     iceberg: IcebergOptions | None = None

@@ -102,6 +102,11 @@ class MirroredConsumer(SettingsSection):
         return not included or any(fnmatchcase(label, pattern) for pattern in self.exclude)
 
 
+NamingKey = Literal["mask", "omit_columns"]
+NAMING_KEYS: tuple[NamingKey, ...] = ("mask", "omit_columns")
+"""The keys of a table's settings that name columns of the server's table."""
+
+
 class TableSettings(SettingsSection):
     """Policies for the tables that match a pattern. If a policy is None, the next matching pattern decides."""
 
@@ -174,7 +179,7 @@ class TableSettings(SettingsSection):
         default=None,
         description=(
             "Columns whose values are masked, each with a form: `sha256`, `null`, `last4` or `keyed` (a hash with "
-            "`mask_secret`); columns of a key only `keyed` ([types.md](types.md#masked-columns))"
+            "`mask_secret`); columns of a key only `keyed` ([masks.md](masks.md))"
         ),
     )
     on_invalid: (
@@ -476,6 +481,13 @@ class MirrorSettings(SettingsSection):
         le=36_500,
         description="The mirror deletes days of its log that are older than this and that all tables have applied",
     )
+    delta_log_hours: WholeNumber = Field(
+        default=24,
+        ge=1,
+        le=87_600,
+        description="The commits of a table's Delta log are kept for so long, but at most the newest 20,000: time"
+        " travel, and streams that read the table, can go back to them ([spark.md](spark.md#commits-of-a-table))",
+    )
     mask_secret: SecretStr | None = Field(
         default=None,
         description="The secret of the mask `keyed`, at least 16 characters",
@@ -619,6 +631,28 @@ class MirrorSettings(SettingsSection):
             if fnmatchcase(label, pattern):
                 chosen = section.model_dump(exclude_none=True) | chosen
         return TableSettings(**chosen)
+
+    def naming_pattern(self, name: TableName, key: NamingKey) -> str | None:
+        """Returns the pattern of `tables` whose value of `key` a table has; None if no pattern sets it."""
+        label = ".".join(name)
+        return next(
+            (
+                p
+                for p, s in self.tables.items()
+                if getattr(s, key) is not None and fnmatchcase(label, p)
+            ),
+            None,
+        )
+
+    def own_columns(self, name: TableName) -> tuple[tuple[NamingKey, str], ...]:
+        """Returns the columns that the settings name for this table alone, not for a pattern, each with its key."""
+        label = ".".join(name)
+        return tuple(
+            (key, column)
+            for key in NAMING_KEYS
+            if self.naming_pattern(name, key) == label
+            for column in getattr(self.tables[label], key)
+        )
 
     def interval_s(self, name: tuple[str, str]) -> float:
         """Returns the shortest time between two steps of a table."""

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from delta.tables import DeltaTable
 
 from spark_sink.mirror.lake import checkpoints
-from spark_sink.mirror.lake.checkpoints import Checkpoints
+from spark_sink.mirror.lake.checkpoints import RETENTION_PROPERTY, Checkpoints
 from spark_sink.mirror.lake.delta_log import (
     delta_version,
     forget_table,
@@ -17,6 +18,7 @@ from spark_sink.mirror.lake.delta_log import (
     table_properties,
     table_size,
 )
+from spark_sink.mirror.lake.local_control import LocalLog
 from spark_sink.mirror.log.binlog_log import log_app_id
 from spark_sink.mirror.rules import upkeep
 from spark_sink.mirror.rules.events import VectorsEnabled
@@ -69,6 +71,9 @@ def test_tables_that_stand_or_move_are_left_alone() -> None:
         ("shop.left_out", "file:/lake/shop/left_out"),
         ("shop.orders__history", "file:/lake/shop/orders__history"),
     ]
+
+
+DAY_S = 86_400.0
 
 
 def newest_checkpoint(table: Path) -> int:
@@ -140,16 +145,59 @@ def test_a_checkpoint_is_written_once_in_some_commits(
     monkeypatch.setattr(checkpoints, "CHECKPOINT_COMMITS", 2)
     path = mirror.log.path
     written = Checkpoints(spark)
-    assert not written.write(path)  # there is no table
+    assert not written.write(path, DAY_S)  # there is no table
     found = []
     for number in range(1, 7):
         mirror.appender.claim("shop")
         assert delta_version(spark, path) == number
-        found.append(written.write(path))
+        found.append(written.write(path, DAY_S))
     assert found == [True, False, True, False, True, False]
     # Another object finds the existing checkpoint.
-    assert not Checkpoints(spark).write(path)
+    assert not Checkpoints(spark).write(path, DAY_S)
     assert newest_checkpoint(Path(path)) == 5
+
+
+def versions(table: str, ending: str = "json") -> list[int]:
+    """Returns the versions of the files with this ending in a table's Delta log."""
+    names = (file.name for file in Path(table, "_delta_log").glob(f"*.{ending}"))
+    return sorted(int(name.partition(".")[0]) for name in names if name[0].isdigit())
+
+
+@pytest.mark.rotate(4, of="tables of the mirror")
+def test_commits_before_an_old_checkpoint_are_deleted(
+    spark: SparkSession, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_COMMITS", 2)
+    monkeypatch.setattr(upkeep, "READ_S", 0.0)
+    path = mirror.log.path
+    written = Checkpoints(spark)
+    for _ in range(6):
+        mirror.appender.claim("shop")
+        written.write(path, DAY_S)
+    assert versions(path) == list(range(7))  # no checkpoint is old enough
+    assert versions(path, "checkpoint.parquet") == [1, 3, 5]
+    monkeypatch.setattr(checkpoints, "FORGOTTEN_MAX", 3)
+    for first in (3, 6):
+        for _ in range(2):
+            mirror.appender.claim("shop")
+        assert Checkpoints(spark).write(path, 0.0)
+        newest = delta_version(spark, path)
+        assert versions(path) == list(range(first, newest + 1))
+    assert min(versions(path, "checkpoint.parquet")) >= 6
+    assert versions(path, "crc") == versions(path)
+    hidden = {file.name[1:21] for file in Path(path, "_delta_log").glob(".0*")}
+    assert {int(version) for version in hidden} == set(versions(path))
+    # The table is whole, for Delta and for the readers without Spark.
+    forget_table(spark, path)
+    wanted = recorded_versions(spark, path, log_app_id("shop"))
+    assert wanted[0] == versions(path)[-1]
+    assert DeltaTable.forPath(spark, path).toDF().count() == wanted[0]  # one row of each commit
+    assert LocalLog.read(Path(path)).version == wanted[0]
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{RETENTION_PROPERTY}' = '9 days')")
+    mirror.appender.claim("shop")
+    before = versions(path)
+    assert Checkpoints(spark).write(path, 0.0)
+    assert versions(path) == before
 
 
 def test_a_thread_reads_a_checkpoint_without_a_checksum(
@@ -161,7 +209,7 @@ def test_a_thread_reads_a_checkpoint_without_a_checksum(
     for _ in range(3):
         mirror.appender.claim("shop")
     wanted = recorded_versions(spark, path, log_app_id("shop"))
-    assert Checkpoints(spark).write(path)
+    assert Checkpoints(spark).write(path, DAY_S)
     for checksum in Path(path).glob("_delta_log/*.crc"):
         checksum.unlink()
     forget_table(spark, path)
