@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dispatcher.model.extras import needs_extra
+from dispatcher.terminal.interrupts import exit_at_interrupt
 
-with needs_extra("spark", "python -m spark_sink"):
+with exit_at_interrupt(), needs_extra("spark", "binlog-mirror", program=True):
     from spark_sink.mirror.cli import main
 
 if __name__ == "__main__":

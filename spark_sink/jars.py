@@ -167,7 +167,7 @@ def delta_settings(cache: Path | None = None, *, s3: bool = False) -> dict[str, 
 
 def _fetch_shown(jars: JarSet, target: Path) -> None:
     """Fetch the jars, and show the progress on stderr, because the download takes a minute."""
-    with long_work(f"fetching the jars of {jars.packages[0]}, once", announced=True):
+    with long_work(f"fetching the jars of {jars.packages[0]}, once"):
         _fetch(jars, target)
 
 

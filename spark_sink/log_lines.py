@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from copy import copy
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 from dispatcher.model.printable import indented, json_escaped, printable
 
@@ -32,6 +33,25 @@ def formatter(form: str, complete: Callable[[str], str] = str) -> logging.Format
     """Returns the formatter for a value of the setting `log_format`, `console` or `json`. `complete` adds this
     process's options to the commands in a message."""
     return JsonLines(complete) if form == "json" else TextLines(complete)
+
+
+class LastResort(logging.StreamHandler[TextIO]):
+    """Writes warnings and errors to stderr in a process that has configured no logging, such as a Python worker of
+    Spark. There, Python would write messages without time and level."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setLevel(logging.WARNING)
+        self.setFormatter(TextLines())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None:
+            if any(handler is not self for handler in logger.handlers):
+                return  # the process has configured logging
+            logger = logger.parent if logger.propagate else None
+        self.setStream(sys.stderr)
+        super().emit(record)
 
 
 class TextLines(logging.Formatter):

@@ -1,9 +1,10 @@
-"""Shows the progress of long work on stderr: on a terminal, in one line that changes; otherwise, with a new line every
-ten seconds."""
+"""Shows on stderr that long work runs: on a terminal, in one line that changes; otherwise, with a line at the beginning
+and a new line every five seconds, also while the work waits in one call."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,26 @@ from contextlib import contextmanager
 from dispatcher.model.printable import printable
 from dispatcher.terminal.output import say_progress
 
-LINE_EVERY_S = 10.0
+LINE_EVERY_S = 5.0
+
+
+@contextmanager
+def reporting(report: Callable[[float], None], every_s: float = LINE_EVERY_S) -> Iterator[None]:
+    """Call `report` every `every_s` seconds with the seconds since the beginning of the block, in a thread, until the
+    block ends."""
+    began, ended = time.monotonic(), threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(every_s):
+            report(time.monotonic() - began)
+
+    thread = threading.Thread(target=repeat, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager
@@ -20,31 +40,33 @@ def long_work(
     total: int | None = None,
     unit: str = "",
     *,
-    announced: bool = False,
-    clock: Callable[[], float] = time.monotonic,
+    announced: bool = True,
+    every_s: float = LINE_EVERY_S,
 ) -> Iterator[Callable[[int], None]]:
     """Show the progress of the work in the `with` block. Yields a function, which the work calls with the amount that
     was done since the last call.
 
-    `total`: the approximate amount of the whole work, None if it is not known; `announced`: True to print a line also
-    at the beginning if stderr is not a terminal. Tests replace `clock`.
+    `total`: the approximate amount of the whole work, None if it is not known; `unit`: what the amounts count, "" for
+    work without amounts; `announced`: False for no line at the beginning. Tests replace `every_s`.
     """
     if sys.stderr.isatty():
         with _on_terminal(what, total, unit) as advance:
             yield advance
         return
-    done, said_at = 0, clock()
-    if announced:
-        say_progress(f"{what} ...")
+    done = 0
 
     def advance_in_pipe(count: int) -> None:
-        nonlocal done, said_at
+        nonlocal done
         done += count
-        if clock() - said_at >= LINE_EVERY_S:
-            said_at = clock()
-            say_progress(f"{what}: {done}{_of(total)} {unit}".rstrip())
 
-    yield advance_in_pipe
+    def report(seconds: float) -> None:
+        amount = f"{done}{_of(total)} {unit}, " if unit else ""
+        say_progress(f"{what}: {amount}{seconds:.0f} s so far")
+
+    if announced:
+        say_progress(f"{what} ...")
+    with reporting(report, every_s):
+        yield advance_in_pipe
 
 
 def _of(total: int | None) -> str:

@@ -1,17 +1,27 @@
-"""The command `check`: what `run` would fail at, and where the target has values that the settings mask."""
+"""The command `check`: what `run` would fail at, where the target has values that the settings mask, and which columns
+that the settings mask or leave out do not exist."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dispatcher.model.errors import BinlogError
+from dispatcher.model.errors import BinlogError, ErrorKind, UserError
+from dispatcher.model.names import folded_name
+from dispatcher.model.nearest import did_you_mean
+from dispatcher.model.subscription import is_pattern
+from dispatcher.mysql.driver import Connection
+from dispatcher.mysql.server_facts import lower_case_table_names
 from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.lake.local_control import local_target
-from spark_sink.mirror.values.names import own_path
-from spark_sink.mirror.values.settings import MirrorSettings
+from spark_sink.mirror.rules.omitted import has_column, lacking_text
+from spark_sink.mirror.values.names import fits_pattern, own_path, table_label
+from spark_sink.mirror.values.settings import NAMING_KEYS, MirrorSettings, NamingKey
 from spark_sink.source.http.client import ConsumerClient
 from spark_sink.source.options import SourceOptions
+from spark_sink.source.table_rows.column_names import read_column_names
 
 RETRY_S = 5  # how long `check` waits for a daemon that does not answer; `run` waits for `retry_timeout_seconds`
 _OTHERS = 0o077  # the permissions of all but the owner
@@ -27,8 +37,9 @@ class Findings:
 
 
 def check_mirror(settings: MirrorSettings) -> Findings:
-    """Ask the daemon for each consumer, log in to the server of the copies, and list the masked columns. Does not start
-    Spark, and does not change which reader has a consumer."""
+    """Ask the daemon for each consumer, log in to the server of the copies, compare the columns that the settings name
+    with the server's tables, and list the masked columns. Does not start Spark, and does not change which reader has a
+    consumer."""
     found = Findings()
     impatient = settings.model_copy(update={"retry_timeout_seconds": RETRY_S})
     for consumer in settings.consumers:
@@ -40,12 +51,20 @@ def check_mirror(settings: MirrorSettings) -> Findings:
             found.errors.append(str(error))
         finally:
             client.close()
+    naming = _naming(settings)
     if settings.copy_from is not None:
         try:
-            with CopyServer.of_settings(settings.copy_from).session():
-                pass
+            with CopyServer.of_settings(settings.copy_from).session() as connection:
+                if naming:
+                    _check_columns(connection, settings, found)
         except BinlogError as error:
             found.errors.append(f"copy: {error}")
+    elif naming:
+        keys = " and ".join(sorted({key for _, key, _ in naming}))
+        found.warnings.append(
+            f"the columns that {keys} names were not compared with the tables: the settings have no section copy, which"
+            " names a server to ask"
+        )
     found.masked = [
         f"{table}.{column} ({form})"
         for table, section in settings.tables.items()
@@ -54,6 +73,82 @@ def check_mirror(settings: MirrorSettings) -> Findings:
     if found.masked:
         found.warnings.append(_unmasked_log(settings))
     return found
+
+
+def require_consumer(settings: MirrorSettings) -> None:
+    """Raises `UserError` if the daemon knows none of the consumers: the job would wait for them for ever. Returns if it
+    knows one, or does not answer."""
+    impatient = settings.model_copy(update={"retry_timeout_seconds": 1})
+    unknown: BinlogError | None = None
+    for consumer in settings.consumers:
+        options = SourceOptions.parse(impatient.source_options(consumer))
+        with closing(ConsumerClient(options.address, consumer)) as client:
+            try:
+                client.open_session(None, read_only=True)
+            except BinlogError as error:
+                if error.kind is ErrorKind.UNKNOWN_CONSUMER:
+                    unknown = error
+                    continue
+        return
+    if unknown is not None:
+        raise UserError(
+            unknown.kind, unknown.what, where=unknown.where, remedy=unknown.remedy
+        ) from unknown
+
+
+def _naming(settings: MirrorSettings) -> list[tuple[str, NamingKey, list[str]]]:
+    """Returns the columns that the settings mask or leave out, with the pattern of tables and the key."""
+    return [
+        (pattern, key, list(columns))
+        for pattern, section in settings.tables.items()
+        for key in NAMING_KEYS
+        if (columns := getattr(section, key))
+    ]
+
+
+def _check_columns(connection: Connection, settings: MirrorSettings, found: Findings) -> None:
+    """Add an error for each column that the settings mask or leave out and that no table has, and a warning for what
+    the account does not see. Raises `BinlogError`."""
+    value = lower_case_table_names(connection)
+    settings = settings.with_server_names(dict.fromkeys(settings.consumers, value))
+    tables = {
+        (folded_name(database, value), folded_name(table, value)): columns
+        for (database, table), columns in read_column_names(connection).items()
+    }
+    for pattern, key, named in _naming(settings):
+        where = f"tables.{pattern}.{key}"
+        fits = [name for name in tables if settings.naming_pattern(name, key) == pattern]
+        if not fits:
+            labels = [table_label(name) for name in tables]
+            found.warnings.append(f"{where}: {_why_none(pattern, key, labels)}")
+            continue
+        known = list(dict.fromkeys(column for name in fits for column in tables[name].names))
+        one = len(fits) == 1
+        subject = (
+            f"table {table_label(fits[0])} has no" if one else f"no table that fits {pattern} has a"
+        )
+        partial = any(tables[name].partial for name in fits)
+        for column in named:
+            if has_column(column, known):
+                continue
+            text = f"{where}: {lacking_text(subject, key, column, known)}"
+            if partial:  # the column may be one that the account does not see
+                found.warnings.append(
+                    f"{text} (the account sees only some columns; GRANT SELECT on the table)"
+                )
+            else:
+                found.errors.append(text)
+
+
+def _why_none(pattern: str, key: NamingKey, labels: Sequence[str]) -> str:
+    """Returns why a pattern's value of `key` concerns no table. `labels`: the tables that the account sees."""
+    if any(fits_pattern(label, pattern) for label in labels):
+        return f"it has no effect, because an earlier pattern of tables sets {key} for the same tables; move it up"
+    hint = "" if is_pattern(pattern) else did_you_mean(pattern, labels)
+    return (
+        f"the account sees no table that fits {pattern}, so its columns were not checked"
+        f"{hint or '; correct the name, or GRANT SELECT on the table'}"
+    )
 
 
 def _unmasked_log(settings: MirrorSettings) -> str:
@@ -69,7 +164,7 @@ def _unmasked_log(settings: MirrorSettings) -> str:
     local = local_target(path)
     if local is not None and _others_may_read(local):
         do[0] = f"others can read it now: chmod go= {local}"
-    return f"{text}; {', '.join(do)} (docs/types.md, Masked columns)"
+    return f"{text}; {', '.join(do)} (docs/masks.md)"
 
 
 def _others_may_read(folder: Path) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.terminal.output import say, say_json, say_json_text, say_lines
 from dispatcher.terminal.plain_help import PlainTyper
 from spark_sink.log_lines import formatter
-from spark_sink.mirror.own_command import completing, option_name
+from spark_sink.mirror.own_command import PROGRAM, completing, option_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
     from spark_sink.mirror.table_lines import TableLine
     from spark_sink.mirror.values.settings import MirrorSettings
 
+log = logging.getLogger("spark_sink.mirror")
+
 EXIT_FAULT, EXIT_INPUT = 1, 2
 
 app = PlainTyper(
-    name="binlog-mirror",
+    name=PROGRAM,
     help="Mirror the databases that binlog-dispatcher delivers into Delta tables.",
     epilog="Exit codes: 0 success, 1 an error or a difference, 2 the input or the settings are wrong, 3 another job has"
     " taken over a consumer.",
@@ -65,7 +68,7 @@ LogLevel = Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERRO
 
 
 @contextmanager
-def faults_as_exit_codes(complete: Callable[[str], str] = str) -> Iterator[None]:
+def faults_as_exit_codes(complete: Callable[[str], str]) -> Iterator[None]:
     """Print a BinlogError or an error of Spark in one line, and exit: with 2 if the user's input or settings are wrong,
     otherwise with 1. `complete` adds this process's options to the commands in a message."""
     try:
@@ -115,8 +118,9 @@ def configure_log(level: str, form: str = "console", complete: Callable[[str], s
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     logging.getLogger("spark_sink").setLevel(level)
     if level != "DEBUG":
-        # py4j logs traces of the faults that the job logs itself.
+        # py4j logs traces of the faults that the job logs itself, some of them with the root logger.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
 
 
 @app.callback()
@@ -191,7 +195,7 @@ def run(  # noqa: PLR0913 - each option is one setting
 
     Example: binlog-mirror run --config mirror.yaml
     """
-    with faults_as_exit_codes():
+    with faults_as_exit_codes(_completing(config, target)):
         settings = settings_of(
             config,
             url=url,
@@ -211,16 +215,23 @@ def run(  # noqa: PLR0913 - each option is one setting
             spark__conf=conf or None,
             log_level=log_level,
         )
+        log.info("mirroring %s into %s", ", ".join(settings.consumers), settings.target)
         from spark_sink.mirror.assembly import make_applier  # noqa: PLC0415
+        from spark_sink.mirror.check_command import require_consumer  # noqa: PLC0415
         from spark_sink.mirror.copy_watch import chosen_watch  # noqa: PLC0415
         from spark_sink.mirror.job import Job  # noqa: PLC0415
         from spark_sink.mirror.server_names import with_server_names  # noqa: PLC0415
 
+        if settings.stages != "apply":
+            require_consumer(settings)
         if settings.stages != "log":
             settings = with_server_names(settings)
-        watch = chosen_watch(settings, until_copied=until_copied, go_on=copy_missing)
+        complete = _completing(config, target)
+        watch = chosen_watch(
+            settings, until_copied=until_copied, go_on=copy_missing, complete=complete
+        )
         applier = make_applier if settings.stages != "log" else None
-        code = Job(settings, applier, watch, _completing(config, target)).run()
+        code = Job(settings, applier, watch, complete).run()
     raise typer.Exit(code)
 
 
@@ -262,9 +273,22 @@ def _control_of(
             yield local, settings
             return
     with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.long_work import long_work  # noqa: PLC0415
         from spark_sink.mirror.lake.control_table import ControlTable  # noqa: PLC0415
 
-        yield ControlTable(spark, settings.target), settings
+        with long_work(f"writing the request into {settings.target}"):
+            yield ControlTable(spark, settings.target), settings
+
+
+def _job_with_masks(settings: MirrorSettings, config: list[Path] | None) -> Callable[..., None]:
+    """Returns `require_job_with_masks` for these files of settings."""
+    from spark_sink.mirror.request_commands import require_job_with_masks  # noqa: PLC0415
+
+    given = config or []
+    files = [file for path in given for file in (path.glob("*.y*ml") if path.is_dir() else [path])]
+    changed_at = max((file.stat().st_mtime for file in files), default=0.0)
+    at = datetime.fromtimestamp(changed_at, UTC)
+    return lambda rows, names: require_job_with_masks(rows, settings, at, names)
 
 
 @contextmanager
@@ -274,33 +298,81 @@ def _spark_of(
     """Yields Spark and the settings, for a command that reads or writes the target."""
     with faults_as_exit_codes(_completing(config, target)):
         settings = _settings_of_target(config, target, conf)
-        from spark_sink.long_work import long_work  # noqa: PLC0415
-        from spark_sink.mirror.session import spark_session  # noqa: PLC0415
+        from spark_sink.mirror.command_session import command_session  # noqa: PLC0415
 
-        with long_work("starting Spark"):
-            spark = spark_session(settings)
-        try:
+        with command_session(settings) as spark:
             yield spark, settings
-        finally:
-            spark.stop()
 
 
-def _local_lines(
+@contextmanager
+def _lines_of(
     config: list[Path] | None, target: str | None, conf: list[str] | None, patterns: list[str]
-) -> list[TableLine] | None:
-    """Returns the lines of `tables`, read without Spark; None if only Spark can read the target."""
+) -> Iterator[tuple[Callable[[], list[TableLine]], MirrorSettings]]:
+    """Yields a function that reads the lines of `tables` and `top`, and the settings. Starts Spark only if the target
+    cannot be read without it."""
     with faults_as_exit_codes(_completing(config, target)):
-        from spark_sink.mirror.local_facts import LocalFacts  # noqa: PLC0415
+        settings = _settings_of_target(config, target, conf)
+        if _local_lines(settings, patterns) is not None:
+            yield partial(_local_lines_again, settings, patterns), settings
+            return
+    with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.long_work import long_work  # noqa: PLC0415
+        from spark_sink.mirror.spark_facts import SparkFacts  # noqa: PLC0415
         from spark_sink.mirror.table_lines import table_lines  # noqa: PLC0415
 
-        settings = _settings_of_target(config, target, conf)
-        facts = LocalFacts.of(settings.target)
-        if facts is None:
-            return None
-        try:
-            return table_lines(facts, patterns, settings.interval_s)
-        except (OSError, ValueError):  # Delta's own reader reads the log, or says what is damaged
-            return None
+        facts = SparkFacts(spark, settings.target)
+        # Only the first reading takes long: it loads classes of the JVM.
+        shown: Iterator[AbstractContextManager[object]] = chain(
+            [long_work(f"reading the tables of {settings.target}")], repeat(nullcontext())
+        )
+
+        def lines() -> list[TableLine]:
+            with next(shown):
+                return table_lines(facts, patterns, settings.interval_s)
+
+        yield lines, settings
+
+
+def _local_lines(settings: MirrorSettings, patterns: list[str]) -> list[TableLine] | None:
+    """Returns the lines of `tables` and `top`, read without Spark; None if only Spark can read the target."""
+    from spark_sink.mirror.local_facts import LocalFacts  # noqa: PLC0415
+    from spark_sink.mirror.table_lines import table_lines  # noqa: PLC0415
+
+    facts = LocalFacts.of(settings.target)
+    if facts is None:
+        return None
+    try:
+        return table_lines(facts, patterns, settings.interval_s)
+    except (OSError, ValueError):  # Delta's own reader reads the log, or says what is damaged
+        return None
+
+
+def _local_lines_again(settings: MirrorSettings, patterns: list[str]) -> list[TableLine]:
+    """Returns the lines of a target that was read without Spark before. Raises `BinlogError` TARGET_FILES."""
+    lines = _local_lines(settings, patterns)
+    if lines is None:
+        raise BinlogError(
+            ErrorKind.TARGET_FILES,
+            "the tables can no longer be read without Spark",
+            where=settings.target,
+            remedy="start the command again",
+        )
+    return lines
+
+
+def _refuse_unknown(
+    config: list[Path] | None, target: str | None, conf: list[str] | None, patterns: list[str]
+) -> None:
+    """End the command at a pattern that fits no table, before Spark starts. A target that only Spark can read is not
+    looked at."""
+    with faults_as_exit_codes(_completing(config, target)):
+        from spark_sink.mirror.lake.local_control import LocalControl  # noqa: PLC0415
+        from spark_sink.mirror.rules.chosen_tables import require_fits  # noqa: PLC0415
+
+        local = LocalControl.of(_settings_of_target(config, target, conf).target)
+        if patterns and local is not None:
+            records = local.rows().records.values()
+            require_fits([r.name for r in records if not r.is_dropped], patterns)
 
 
 @app.command()
@@ -314,7 +386,7 @@ def check(
     The command asks the daemon and the server of the copies, without Spark. It names the masked columns, and where the
     target has their values unmasked.
     """
-    with faults_as_exit_codes():
+    with faults_as_exit_codes(_completing(config, target)):
         settings = settings_of(config, url=url, consumers=consumer or None, target=target)
         from spark_sink.mirror.check_command import check_mirror  # noqa: PLC0415
 
@@ -344,36 +416,18 @@ def tables(
 
     Example: binlog-mirror tables --config mirror.yaml
     """
-    from spark_sink.mirror.table_lines import proof_text  # noqa: PLC0415
+    from spark_sink.mirror.table_lines import completed_line, text_lines  # noqa: PLC0415
 
     complete = _completing(config, target)
-    found = _local_lines(config, target, conf, tables or [])
-    if found is None:
-        with _spark_of(config, target, conf) as (spark, settings):
-            from spark_sink.mirror.spark_facts import SparkFacts  # noqa: PLC0415
-            from spark_sink.mirror.table_lines import table_lines  # noqa: PLC0415
-
-            facts = SparkFacts(spark, settings.target)
-            found = table_lines(facts, tables or [], settings.interval_s)
-    lines = [replace(line, reason=complete(line.reason)) for line in found]
+    with _lines_of(config, target, conf, tables or []) as (read, _):
+        found = read()
+    lines = [completed_line(line, complete) for line in found]
     if as_json:
         for line in lines:
             say_json(line.as_dict())
         return
-    for line in lines:
-        lag = "" if line.lag_s is None else f", {line.waiting_rows} rows behind, {line.lag_s:.0f} s"
-        reason = f": {line.reason}" if line.reason else ""
-        requires = f", requires {', '.join(line.requires)}" if line.requires else ""
-        proof = f", {text}" if (text := proof_text(line, datetime.now(UTC))) else ""
-        say(f"{line.consumer}  {line.table}  {line.state}{proof}{requires}{lag}{reason}")
-        if line.evidence:
-            say(f"    the rows that differ: {line.evidence}")
-        if line.not_proved:
-            say(f"    not proved: {line.not_proved}")
-        if line.catalog_error:
-            say(f"    {line.catalog_error}")
-        if line.copied is not None:
-            say(f"    {line.copied}")
+    for text in text_lines(lines, datetime.now(UTC)):
+        say(text)
 
 
 @app.command()
@@ -401,15 +455,13 @@ def top(
     """
     from dispatcher.terminal.live import check_terminal, show  # noqa: PLC0415
 
-    with faults_as_exit_codes():
+    with faults_as_exit_codes(_completing(config, target)):
         check_terminal(once=once, as_json=as_json)
-    with _spark_of(config, target, conf) as (spark, settings), suppress(KeyboardInterrupt):
-        from spark_sink.mirror.spark_facts import SparkFacts  # noqa: PLC0415
+    found = _lines_of(config, target, conf, tables or [])
+    with suppress(KeyboardInterrupt), found as (read, settings):
         from spark_sink.mirror.top import mirror_readings  # noqa: PLC0415
 
-        complete = _completing(config, target)
-        facts = SparkFacts(spark, settings.target)
-        readings = mirror_readings(facts, settings, tables or [], complete)
+        readings = mirror_readings(read, settings, _completing(config, target))
         show(readings, every, once=once, as_json=as_json)
 
 
@@ -435,17 +487,18 @@ def resolve(
 
     Example: binlog-mirror resolve shop.orders --as recopy --config mirror.yaml
     """
-    with faults_as_exit_codes():
+    with faults_as_exit_codes(_completing(config, target)):
         from spark_sink.mirror.rules.chosen_tables import RESOLUTIONS  # noqa: PLC0415
 
         if how not in RESOLUTIONS:
             choices = ", ".join(RESOLUTIONS)
             raise UserError(ErrorKind.REQUEST, f"--as {how} is none of {choices}")
-    with _control_of(config, target, conf) as (control, _):
+    with _control_of(config, target, conf) as (control, settings):
         from spark_sink.mirror.request_commands import request_resolution  # noqa: PLC0415
         from spark_sink.mirror.rules.table_record import Wish  # noqa: PLC0415
 
-        chosen = request_resolution(control, tables, Wish(how))
+        require = _job_with_masks(settings, config)
+        chosen = request_resolution(control, tables, Wish(how), require)
     for record in chosen:
         say(f"{record.label}: {how}")
 
@@ -500,13 +553,13 @@ def copy(
         from spark_sink.mirror.request_commands import request_copies  # noqa: PLC0415
         from spark_sink.mirror.rules.remedies import MIRROR  # noqa: PLC0415
 
-        asked = request_copies(control, settings, tables, consumer, again=again)
+        require = _job_with_masks(settings, config)
+        asked = request_copies(control, settings, tables, consumer, again=again, require=require)
     for name in asked.chosen:
         say(f"{'.'.join(name)}: copy")
     if asked.chosen:
-        say(
-            f"requested; the job makes the copies, and {MIRROR} tables shows their states", err=True
-        )
+        text = f"requested; the job makes the copies, and {MIRROR} tables shows their states"
+        say(_completing(config, target)(text), err=True)
     if asked.complete:
         say(f"{len(asked.complete)} tables are complete already; --again copies them, too")
 
@@ -589,19 +642,24 @@ def changelog(  # noqa: PLR0913 - each option is one choice
 
     Example: binlog-mirror changelog shop.orders --config mirror.yaml
     """
-    with faults_as_exit_codes():
+    with faults_as_exit_codes(_completing(config, target)):
         from spark_sink.mirror.changelog import ChangelogRange  # noqa: PLC0415
 
         within = ChangelogRange.parse(start, end)
     with _spark_of(config, target, conf) as (spark, settings):
+        from spark_sink.long_work import long_work  # noqa: PLC0415
         from spark_sink.mirror.changelog import json_lines, table_changes  # noqa: PLC0415
 
         database, _, name = table.partition(".")
-        frame = table_changes(
-            spark, settings.target, table, consumer=consumer, within=within,
-            invalid_dates=settings.invalid_dates, rules=settings.table_policy((database, name)).rules,
-        )  # fmt: skip
-        for line in json_lines(frame, limit):
+        with long_work(f"reading the changes of {table}"):
+            frame = table_changes(
+                spark, settings.target, table, consumer=consumer, within=within,
+                invalid_dates=settings.invalid_dates,
+                rules=settings.table_policy((database, name)).rules,
+            )  # fmt: skip
+            lines = json_lines(frame, limit)
+            first = list(islice(lines, 1))  # Spark computes the changes before it returns the first
+        for line in chain(first, lines):
             say_json_text(line)
 
 
@@ -624,12 +682,20 @@ def verify_mirror(
 
     Example: binlog-mirror verify --config mirror.yaml
     """
+    _refuse_unknown(config, target, conf, tables or [])
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.long_work import long_work  # noqa: PLC0415
         from spark_sink.mirror.assembly import apply_options  # noqa: PLC0415
         from spark_sink.mirror.runtime.catalog import published_difference  # noqa: PLC0415
         from spark_sink.mirror.verify.verify import VerifyWatch  # noqa: PLC0415
         from spark_sink.mirror.verify_command import run_verify  # noqa: PLC0415
+
+        announced: set[str] = set()
+
+        def counting(label: str, rows: int) -> AbstractContextManager[Callable[[int], None]]:
+            is_first = label not in announced  # a table may be compared at several positions
+            announced.add(label)
+            return long_work(f"verify {label}", rows, "rows", announced=is_first)
 
         found = run_verify(
             spark,
@@ -638,7 +704,7 @@ def verify_mirror(
             wait_s=wait_seconds,
             watch=VerifyWatch(
                 lambda difference: say_lines(_completing(config, target)(str(difference))),
-                lambda label, rows: long_work(f"verify {label}", rows, "rows", announced=True),
+                counting,
                 published_difference(spark, apply_options(settings)),
             ),
         )

@@ -28,9 +28,15 @@ _SPECIAL = re.compile(r'["$`\\!]')  # special characters in double quotes of a s
 _ENDED = (TableState.COMPLETE, TableState.STOPPED)
 
 
-def chosen_watch(settings: MirrorSettings, *, until_copied: bool, go_on: bool) -> CopyWatch | None:
+def chosen_watch(
+    settings: MirrorSettings,
+    *,
+    until_copied: bool,
+    go_on: bool,
+    complete: Callable[[str], str] = str,
+) -> CopyWatch | None:
     """Returns the watch that the options `--until-copied` and `--copy` (`go_on`) ask for, None without these options.
-    Raises `UserError` if the options contradict each other or the settings."""
+    `complete`: see `CopyWatch`. Raises `UserError` if the options contradict each other or the settings."""
     if not (until_copied or go_on):
         return None
     if until_copied and go_on:
@@ -46,7 +52,7 @@ def chosen_watch(settings: MirrorSettings, *, until_copied: bool, go_on: bool) -
             f"{'--until-copied' if until_copied else '--copy'} needs both stages, and no --available-now",
             remedy="leave out --stages and --available-now, and stages and available_now of the settings",
         )
-    return CopyWatch(settings, ends_job=until_copied)
+    return CopyWatch(settings, ends_job=until_copied, complete=complete)
 
 
 @dataclass(slots=True)
@@ -54,7 +60,8 @@ class CopyWatch:
     """The copies of one run of the job. `begin` requests the copies; `run` returns when they have ended.
 
     `ends_job`: True if the job ends when the copies have ended, or at an error of this watch. False if the job goes on
-    whatever happens to the copies: then the exit code of the job does not depend on them.
+    whatever happens to the copies: then the exit code of the job does not depend on them. `complete`: adds options to
+    the commands in the reasons of stopped tables.
     """
 
     settings: MirrorSettings
@@ -62,6 +69,7 @@ class CopyWatch:
     names: list[TableName] = field(default_factory=list)
     rows_estimated: dict[str, int] = field(default_factory=dict)  # by the tables' labels
     began: float = field(default_factory=time.monotonic)
+    complete: Callable[[str], str] = str
     _copying_since: float | None = None
 
     def begin(self, control: RequestTable) -> None:
@@ -148,7 +156,7 @@ class CopyWatch:
     def _summary(self, records: Sequence[TableRecord], ended: Sequence[CopyProgress]) -> int:
         stopped = [record for record in records if record.word is TableState.STOPPED]
         for record in stopped:
-            say(f"{record.label} is stopped: {record.reason}")
+            say(f"{record.label} is stopped: {self.complete(record.reason)}")
         gone = sorted(set(self.names) - {record.name for record in records})
         for name in gone:
             say(f"{table_label(name)} was dropped or renamed before its copy was complete")

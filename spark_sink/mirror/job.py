@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Protocol
 from dispatcher.model.api_addresses import parse_addresses
 from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.yaml_settings.section import parse_listen
+from spark_sink.long_work import LINE_EVERY_S, reporting
 from spark_sink.mirror.rules.remedies import MIRROR
-from spark_sink.mirror.session import spark_session
+from spark_sink.mirror.session import SparkNotStarted, spark_session
 from spark_sink.mirror.values.entries import append_of
 from spark_sink.mirror.values.faults import in_one_line
 
@@ -58,6 +59,7 @@ class ApplyStage(Protocol):
     def run(self, stop: threading.Event, drain: bool) -> int: ...
     def wake(self) -> None: ...
     def progress(self) -> Iterable[ConsumerProgress]: ...
+    def watermark(self, consumer: str) -> int: ...
     def consumers(self) -> Sequence[AppliedState]: ...
 
 
@@ -79,6 +81,7 @@ class Job:
         self._settings = settings
         self._make_applier = make_applier
         self._stop = threading.Event()
+        self._starting = True
         self._applied: int | None = None  # exit code of the applier
         self._stages: list[LogStage] = []
 
@@ -87,28 +90,37 @@ class Job:
         of the process."""
         from py4j.protocol import Py4JError  # noqa: PLC0415
 
-        log.info("starting Spark")
-        began = time.monotonic()
-        spark = spark_session(self._settings)
-        log.info("Spark has started in %.1f s", time.monotonic() - began)
-        # Spark sets its own handlers when it starts, so the job sets its handlers afterwards.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         code = 0
         try:
-            code = self._run(spark)
-        except (Py4JError, ConnectionError) as error:
+            spark = self._started()
+            try:
+                code = self._run(spark)
+            finally:
+                _stop(spark)
+        except (Py4JError, ConnectionError, SparkNotStarted) as error:
             if not self._stop.is_set():
                 raise
             # A signal that was sent to all processes of the job has ended Spark's JVM, too.
-            log.warning("Spark's JVM has ended before the job: %s", in_one_line(error))
-        finally:
-            _stop(spark)
+            what = error.what if isinstance(error, SparkNotStarted) else in_one_line(error)
+            log.warning("Spark's JVM has ended before the job: %s", what)
         log.info("the job has ended with exit code %d", code)
         return code
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if self._starting and not self._stop.is_set():
+            log.info("the job ends as soon as Spark has started")
         self._stop.set()
+
+    def _started(self) -> SparkSession:
+        """Start Spark. After a signal, the start goes on, because a JVM whose start is interrupted does not end."""
+        began = time.monotonic()
+        with logged_phase("starting Spark"):
+            spark = spark_session(self._settings)
+        self._starting = False
+        log.info("Spark has started in %.1f s", time.monotonic() - began)
+        return spark
 
     def _run(self, spark: SparkSession) -> int:
         from spark_sink.mirror.cluster.executors import ExecutorWatch  # noqa: PLC0415
@@ -118,16 +130,13 @@ class Job:
         settings = self._settings
         executors = ExecutorWatch(spark, settings, self._stop)
         executors.start()
-        log.info("opening the target %s", settings.target)
         code = 0
         if not self._stop.is_set():
-            claims = Claims(
-                ControlTable(spark, settings.target),
-                list(settings.consumers),
-                stages_of(settings.stages),
-            )
-            log.info("taking the consumers from an earlier job")
-            claims.take()
+            with logged_phase(f"opening the target {settings.target}"):
+                control = ControlTable(spark, settings.target)
+            claims = Claims(control, list(settings.consumers), stages_of(settings.stages))
+            with logged_phase("claiming the consumers: another job that has them ends"):
+                claims.take()
             log.info("this job now has the consumers %s", ", ".join(settings.consumers))
             applier = self._make_applier(spark, settings, claims) if self._make_applier else None
             with self._watched(spark) as listener, self._metrics(applier, listener):
@@ -146,7 +155,7 @@ class Job:
         def rows(query: str, batch: int) -> int | None:
             return next((s.rows(batch) for s in self._stages if s.consumer == query), None)
 
-        listener = BinlogListener(rows, log)
+        listener = BinlogListener(rows, log, logging.DEBUG)
         if self._settings.stages == "apply":
             yield listener
             return
@@ -316,12 +325,10 @@ class Job:
             return claims.lost(consumer) is not None
 
         def is_behind(consumer: str, number: int) -> bool:
-            if (
-                applier is None or self._settings.available_now
-            ):  # then the applier begins after the log's end
+            # With `available_now`, the applier begins after the log stages have ended.
+            if applier is None or self._settings.available_now:
                 return False
-            applied = (p.applied_lsn for p in applier.progress() if p.consumer == consumer)
-            return any(append_of(lsn) + BEHIND_APPENDS < number for lsn in applied)
+            return append_of(applier.watermark(consumer)) + BEHIND_APPENDS < number
 
         stages = self._stages = [
             LogStage(
@@ -352,6 +359,14 @@ class Job:
         finally:
             _stop_all(stages)
         return 1 if any(stage.state is StageState.FAILED for stage in stages) else 0
+
+
+@contextmanager
+def logged_phase(what: str, every_s: float = LINE_EVERY_S) -> Iterator[None]:
+    """Log that a phase of the job's start begins, and again each `every_s` seconds until it ends."""
+    log.info(what)
+    with reporting(partial(log.info, "%s: %.0f s so far", what), every_s):
+        yield
 
 
 def _stop(spark: SparkSession) -> None:

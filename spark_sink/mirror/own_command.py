@@ -1,4 +1,5 @@
-"""Adds the options with which this process was started to the commands that the process prints in messages.
+"""Completes the commands in the messages of this process: by the name of its program, and the options with which it was
+started.
 
 The printed commands do not contain `--conf`, because a value of `--conf` may be a secret. If the commands need settings
 of `--conf`, users write these settings into the settings file.
@@ -6,12 +7,13 @@ of `--conf`, users write these settings into the settings file.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_sink.mirror.rules.remedies import CommandOptions, completed
+from spark_sink.mirror.rules.remedies import MIRROR, CommandOptions, completed
 
 if TYPE_CHECKING:
     from spark_sink.mirror.values.settings import MirrorSettings
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 # option.
 _OF_THE_RUN = ("available_now", "fail_on_data_loss", "spark.conf")
 _OF_A_COMMAND = ("target",)
+PROGRAM = "binlog-mirror"  # the installed program; other ways to start it are in __main__.py
 _NAMES = {"consumers": "consumer", "spark.conf": "conf", "spark.master": "master"}
 
 
@@ -43,6 +46,7 @@ def completing(
         target=(*files, *_words(target)),
         run=(*files, *_words(run)),
         daemon=() if settings is None else tuple(_daemon(settings)),
+        program=PROGRAM if Path(sys.argv[0]).name == PROGRAM else MIRROR,
     )
     return partial(completed, options=options)
 

@@ -4,10 +4,12 @@ start."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
+from dispatcher.model.errors import ErrorKind, UserError
 from dispatcher.model.names import folded_name
 from dispatcher.mysql.answers import Row, ask, number_value, text_value
 from dispatcher.mysql.server_facts import lower_case_table_names
@@ -23,7 +25,7 @@ from spark_sink.mirror.rules.chosen_tables import (
 from spark_sink.mirror.rules.control_rows import ControlRows
 from spark_sink.mirror.rules.omitted import changed_masks
 from spark_sink.mirror.rules.table_record import TableRecord, Wish
-from spark_sink.mirror.values.names import TableName
+from spark_sink.mirror.values.names import TableName, table_label
 from spark_sink.mirror.values.settings import MirrorSettings, copy_section
 
 _TABLES = """
@@ -46,12 +48,37 @@ class RequestTable(Protocol):
     def request_copies(self, tables: Iterable[tuple[str, TableName]]) -> None: ...
 
 
+def require_job_with_masks(
+    rows: ControlRows, settings: MirrorSettings, changed_at: datetime, names: Iterable[TableName]
+) -> None:
+    """Raises `UserError` if the settings mask columns of one of the tables, and the job that would copy the table was
+    started before the settings were changed: it would copy the rows with its own settings. `changed_at`: when the files
+    of the settings were changed."""
+    owners = {r.name: r.consumer for r in rows.records.values() if not r.is_dropped}
+    for name in names:
+        began = rows.claimed.get(owners.get(name, ""))
+        if began is None or began > changed_at or not settings.table_policy(name).masks:
+            continue
+        raise UserError(
+            ErrorKind.SETTINGS,
+            f"the settings mask columns of {table_label(name)}, and were changed at {changed_at:%H:%M:%S} UTC, but the"
+            f" job of the consumer {owners[name]} was started at {began:%H:%M:%S}, with the settings of that time",
+            remedy="start the job again, so that it masks the columns, and repeat the command",
+        )
+
+
 def request_resolution(
-    control: RequestTable, patterns: Sequence[str], wish: Wish
+    control: RequestTable,
+    patterns: Sequence[str],
+    wish: Wish,
+    require: Callable[[ControlRows, Iterable[TableName]], None] = lambda *_: None,
 ) -> list[TableRecord]:
     """Request a resolution of tables. Returns the tables that the request concerns. Raises `UserError` as `resolvable`
-    does."""
-    chosen = resolvable(control.rows(), patterns, wish)
+    does. `require`: called with the tables that will be copied; it raises `UserError` if they must not be."""
+    rows = control.rows()
+    chosen = resolvable(rows, patterns, wish)
+    if wish is Wish.RECOPY:
+        require(rows, [record.name for record in chosen])
     for record in chosen:
         control.request(record.table_id, wish)
     return chosen
@@ -83,17 +110,17 @@ def request_copies(
     consumer: str = "",
     *,
     again: bool = False,
+    require: Callable[[ControlRows, Iterable[TableName]], None] = lambda *_: None,
 ) -> RequestedCopies:
     """Request copies of the server's tables that fit a pattern.
 
     The job that applies the tables' consumer makes the copies: at once if the job runs, otherwise when it runs next.
     This function creates no records of tables, because the job may at the same time create a record for one of the
     names. `consumer`: the consumer of the tables that the mirror does not have yet, "" if only one consumer includes
-    them; `again`: False to leave out a complete table whose masks are those of the
-    settings, unless a pattern is its whole name. A table that its consumer's
-    settings leave out is not copied. Raises `UserError` if no table fits a pattern, if a pattern is the whole name of a
-    table that the settings leave out, if the settings leave out all tables that fit, or if several consumers include a
-    table and `consumer` is "".
+    them; `again`: False to leave out a complete table whose masks are those of the settings, unless a pattern is its
+    whole name; `require`: as of `request_resolution`. A table that its consumer's settings leave out is not copied.
+    Raises `UserError` if no table fits a pattern, if a pattern is the whole name of a table that the settings leave
+    out, if the settings leave out all tables that fit, or if several consumers include a table and `consumer` is "".
     """
     server = CopyServer.of_settings(copy_section(settings))
     with server.session() as connection:
@@ -106,11 +133,13 @@ def request_copies(
     names = list(estimates)
     settings = settings.with_server_names(dict.fromkeys(settings.consumers, value))
     patterns = [folded_name(text, value) for text in patterns]
-    records = [record for record in control.rows().records.values() if not record.is_dropped]
+    rows = control.rows()
+    records = [record for record in rows.records.values() if not record.is_dropped]
     owners = {record.name: record.consumer for record in records}
     named = mirrored_names(settings, fitting_names(names, patterns), patterns, owners, consumer)
     current = [r for r in records if not changed_masks(r.signature, settings.table_policy(r.name))]
     chosen = named if again else without_complete(named, patterns, current)
+    require(rows, chosen)
     if chosen:
         control.request_copies(
             [(owners.get(name) or consumer or consumer_of(settings, name), name) for name in chosen]

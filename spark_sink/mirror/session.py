@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,12 +26,16 @@ _OWN_JARS = {_JARS, "spark.jars.packages", "spark.driver.extraClassPath"}
 _NAME = {"spark.app.name": "binlog-dispatcher mirror"}
 
 
+class SparkNotStarted(BinlogError):
+    """The JVM has ended before Spark had started."""
+
+
 def spark_session(settings: MirrorSettings) -> SparkSession:
     """Returns a session with the settings for small tables, in which the source "binlog" is registered.
 
     The settings of spark-submit and `spark.conf` override the settings of this module. This module sets `spark.jars`
-    only if this process starts Spark itself. Raises `BinlogError` SETTINGS if Spark does not start, or if the mirror
-    was never tested with the version of Delta Lake.
+    only if this process starts Spark itself. Raises `SparkNotStarted` SETTINGS if Spark does not start, and
+    `BinlogError` SETTINGS if the mirror was never tested with the version of Delta Lake.
     """
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -43,9 +48,12 @@ def spark_session(settings: MirrorSettings) -> SparkSession:
     for key, value in given.items():
         builder = builder.config(key, value)
     try:
-        spark = builder.getOrCreate()
+        # Not in the main thread: there, Spark would replace the process's handler of SIGINT by one that raises
+        # KeyboardInterrupt, and a KeyboardInterrupt during the start would leave a JVM that does not end.
+        with ThreadPoolExecutor(1, "start of Spark") as starting:
+            spark = starting.submit(builder.getOrCreate).result()
     except PySparkRuntimeError as error:
-        raise BinlogError(
+        raise SparkNotStarted(
             ErrorKind.SETTINGS,
             f"Spark does not start: {error.getMessage()}",
             remedy="install Java 17 or newer, on PATH or in JAVA_HOME",

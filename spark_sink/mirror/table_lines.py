@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -151,6 +151,17 @@ def _proof(
     return proved, proof.proved_rows, differs, evidence, proof.skipped, proof.repaired
 
 
+def completed_line(line: TableLine, complete: Callable[[str], str]) -> TableLine:
+    """Returns the line with complete commands in its texts. `complete`: adds the options of this process to the
+    commands in a text, and names its program (`own_command.completing`)."""
+    return replace(
+        line,
+        reason=complete(line.reason),
+        catalog_error=complete(line.catalog_error),
+        not_proved=complete(line.not_proved),
+    )
+
+
 def proof_text(line: TableLine, now: datetime) -> str:
     """Returns what a person needs to know about the proof of a table; "" if nothing is known."""
     texts = []
@@ -164,6 +175,41 @@ def proof_text(line: TableLine, now: datetime) -> str:
     if line.repaired_rows:
         texts.append(f"{line.repaired_rows} rows repaired")
     return ", ".join(texts)
+
+
+def text_lines(lines: Sequence[TableLine], now: datetime) -> list[str]:
+    """Returns what `tables` prints: a heading, and for each table one line, and one more for each longer text."""
+    if not lines:
+        return ["the mirror has no tables yet"]
+    rows = [("consumer", "table", "state", "rows behind", "lag", "")]
+    for line in lines:
+        lag = "-" if line.lag_s is None else f"{line.lag_s:.0f} s"
+        waiting = str(line.waiting_rows)
+        note = proof_text(line, now)
+        rows.append((line.consumer, line.table, line.state, waiting, lag, note))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    texts = []
+    for number, row in enumerate(rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        texts.append("  ".join([*cells, row[-1]]).rstrip())
+        if number:
+            texts += (f"    {text}" for text in _further_texts(lines[number - 1]))
+    return texts
+
+
+def _further_texts(line: TableLine) -> Iterator[str]:
+    if line.reason:
+        yield line.reason
+    if line.evidence:
+        yield f"the rows that differ: {line.evidence}"
+    if line.not_proved:
+        yield f"not proved: {line.not_proved}"
+    if line.catalog_error:
+        yield line.catalog_error
+    if line.requires:
+        yield f"a program that reads it must know these features of Delta: {', '.join(line.requires)}"
+    if line.copied is not None:
+        yield str(line.copied)
 
 
 def _why_waits(record: TableRecord, interval_s: Callable[[TableName], float]) -> str:

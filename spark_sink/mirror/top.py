@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from spark_sink.mirror.job_numbers import (
     consumer_lines,
     read_numbers,
 )
-from spark_sink.mirror.table_lines import TableLine, TargetFacts, table_lines
+from spark_sink.mirror.table_lines import TableLine, completed_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,7 +38,7 @@ class MirrorReadings:
     the job's metrics failed.
 
     `tables`: a function that reads the tables; `numbers`: a function that reads the job's metrics, None if the settings
-    name no address for them.
+    name no address for them; `complete`: adds options to the commands in messages.
     """
 
     title: str
@@ -46,6 +46,7 @@ class MirrorReadings:
     numbers: Callable[[], JobNumbers] | None
     lines: Sequence[TableLine] = ()
     error: str = ""
+    complete: Callable[[str], str] = str
     job_error: str = "the settings name no address for the job's metrics (metrics)"
     _now: JobNumbers | None = None
     _before: JobNumbers | None = None
@@ -69,7 +70,7 @@ class MirrorReadings:
             self._before, self._now, self.job_error = self._now, self.numbers(), ""
         except BinlogError as error:
             self._before = self._now = None
-            self.job_error = str(error)
+            self.job_error = self.complete(str(error))
         self._read = consumer_lines(self._now, self._before) if self._now else []
 
     # -- as JSON ---------------------------------------------------------------------------------------------
@@ -143,23 +144,20 @@ class MirrorReadings:
 
 
 def mirror_readings(
-    facts: TargetFacts,
+    tables: Callable[[], Sequence[TableLine]],
     settings: MirrorSettings,
-    patterns: Sequence[str],
     complete: Callable[[str], str] = str,
 ) -> MirrorReadings:
     """Returns what `top` reads: the tables, and the metrics of the job if the settings name their address.
 
-    `complete`: a function that adds options to the commands in the reasons.
+    `tables`: a function that reads the tables; `complete`: a function that adds options to the commands in the reasons.
     """
     listen = None if settings.metrics is None else settings.metrics.rpartition(":")
     return MirrorReadings(
         settings.target,
-        lambda: [
-            replace(line, reason=complete(line.reason))
-            for line in table_lines(facts, patterns, settings.interval_s)
-        ],
+        lambda: [completed_line(line, complete) for line in tables()],
         None if listen is None else partial(read_numbers, listen[0].strip("[]"), int(listen[2])),
+        complete=complete,
     )
 
 

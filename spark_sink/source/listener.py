@@ -69,9 +69,15 @@ class BinlogListener(StreamingQueryListener):
     """Collects totals from Spark's events. `StreamCollector(listener)` makes metrics of the totals. Threads may share a
     listener."""
 
-    def __init__(self, rows: BatchRows | None = None, logger: logging.Logger = log) -> None:
-        """`rows` is for queries whose rows Spark does not count, such as the mirror's queries, which read slices."""
-        self._rows, self._logger = rows, logger
+    def __init__(
+        self,
+        rows: BatchRows | None = None,
+        logger: logging.Logger = log,
+        level: int = logging.INFO,
+    ) -> None:
+        """`rows` is for queries whose rows Spark does not count, such as the mirror's queries, which read slices;
+        `level`: of the lines for batches that have transactions."""
+        self._rows, self._logger, self._level = rows, logger, level
         self._lock = threading.Lock()
         self._totals: dict[tuple[str, str], StreamTotals] = {}
         self._active: dict[str, bool] = {}
@@ -137,7 +143,7 @@ class BinlogListener(StreamingQueryListener):
             total = self._totals.get(key) or self._totals.pop((report.query, ""), None)
             self._totals[key] = total or StreamTotals(report, now)
             self._totals[key].add(report, now)
-        level = logging.DEBUG if report.transactions == 0 else logging.INFO
+        level = logging.DEBUG if report.transactions == 0 else self._level
         log_event(self._logger, "batch", report.fields(), level)
 
 

@@ -153,6 +153,24 @@ def test_a_signal_to_all_processes_ends_the_job_as_one_to_the_job(job: MirrorJob
     assert job.log.splitlines()[-1].endswith("the job has ended with exit code 0")
 
 
+@pytest.mark.rotate(2, of="jobs of Spark")
+def test_a_job_that_waits_for_its_daemon_ends_at_a_signal(job: MirrorJob) -> None:
+    job.daemon.stop()
+    process = job.start("shop", now=False)
+    until(lambda: "cannot connect" in job.log, "the job waits")
+    process.terminate()
+    assert process.wait(TIMEOUT_S) == 0, job.log
+    assert job.log.splitlines()[-1].endswith("the job has ended with exit code 0")
+    assert "gave up" not in job.log and "ERROR" not in job.log
+
+
+@pytest.mark.rotate(2, of="jobs of Spark")
+def test_consumers_that_the_daemon_does_not_know_end_the_job_at_once(job: MirrorJob) -> None:
+    process = job.start("shopp", now=False)
+    assert process.wait(TIMEOUT_S) == 2, job.log
+    assert "unknown consumer: 'shopp'" in job.log and "starting Spark" not in job.log
+
+
 def test_bad_input_ends_with_2_before_anything_starts(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "spark_sink", "run", "--url=nowhere", "--consumer=a"],

@@ -107,6 +107,7 @@ def test_the_newest_claim_of_each_stage_counts() -> None:
     ]
     log, apply = ("shop", ClaimedStage.LOG), ("shop", ClaimedStage.APPLY)
     assert latest_rows(rows).claims == {log: "b", apply: "a"}
+    assert latest_rows(rows).claimed == {"shop": AT.replace(tzinfo=UTC)}
     assert superseded(rows) == {1}
 
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from dispatcher.model.errors import BinlogError, ErrorKind
+from spark_sink.mirror import request_commands
+from spark_sink.mirror.cli import app
 from spark_sink.mirror.own_command import completing
 from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.rules.remedies import CommandOptions, completed
+from spark_sink.mirror.table_lines import TableLine, completed_line
 from tests.mirror.printed import commands
 from tests.mirror.remedy_cases import CASES, TABLES, WORDS
 
@@ -102,7 +109,13 @@ OPTIONS = CommandOptions(
             "binlog-dispatcher consumers seek shop --to earliest",
             "binlog-dispatcher consumers seek --url http://x shop --to earliest",
         ),
+        (
+            "start the job: python -m spark_sink run; or look: python -m spark_sink tables",
+            "start the job: python -m spark_sink run --config m.yaml --stages log; or look: python -m spark_sink tables"
+            " --config 'a b.yaml'",
+        ),
         ("nothing to do", "nothing to do"),
+        ("python -m spark_sink runs", "python -m spark_sink runs"),
     ],
 )
 def test_a_printed_command_has_the_options_of_the_process_that_prints_it(
@@ -124,3 +137,42 @@ def test_options_of_the_command_line_complete_commands_but_for_secrets() -> None
     assert complete("python -m spark_sink copy a.b") == (
         "python -m spark_sink copy --config m.yaml --target /t a.b"
     )
+
+
+def test_the_program_that_was_started_is_named_in_every_text_of_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/binlog-mirror", "tables"])
+    texts: dict[str, Any] = {
+        "reason": remedies.of_entry("db.t"),
+        "catalog_error": remedies.of_files_for_iceberg("db.t"),
+        "not_proved": remedies.of_copy_again("db.t"),
+    }
+    line = TableLine("shop", "db.t", "stopped", 1, 0, None, None, "")
+    shown = completed_line(replace(line, **texts), completing([], {"target": "/t"}))
+    for name in texts:
+        said = str(getattr(shown, name))
+        assert "python -m" not in said and "binlog-mirror " in said and "--target /t" in said
+
+
+def test_errors_of_commands_name_the_program_that_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/binlog-mirror", "resolve"])
+    done = CliRunner().invoke(app, ["evidence", "shop.orders", "--target", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "binlog-mirror tables --target" in done.stderr and "python -m" not in done.stderr
+
+
+def test_a_request_for_copies_names_the_program_that_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/binlog-mirror", "copy"])
+    asked = request_commands.RequestedCopies([("shop", "orders")], [], {})
+    monkeypatch.setattr(request_commands, "request_copies", lambda *_, **__: asked)
+    done = CliRunner().invoke(app, ["copy", "shop.orders", "--target", str(tmp_path)])
+    assert (done.exit_code, done.stdout) == (0, "shop.orders: copy\n")
+    said = (
+        f"the job makes the copies, and binlog-mirror tables --target {tmp_path} shows their states"
+    )
+    assert said in done.stderr

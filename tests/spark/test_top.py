@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.terminal.live import show
-from spark_sink.long_work import LINE_EVERY_S, long_work
+from spark_sink.long_work import long_work
 from spark_sink.metrics_server import serve_metrics
 from spark_sink.mirror import top
 from spark_sink.mirror.cli import app
@@ -26,6 +26,7 @@ from spark_sink.mirror.runtime.progress import ConsumerProgress, TableSteps
 from spark_sink.mirror.table_lines import TableLine
 from spark_sink.mirror.values.step_clock import StepPhase
 from spark_sink.source.listener import BinlogListener, StreamCollector
+from tests.daemon.harness import until
 from tests.support.hostile_text import HOSTILE, SHOWN, acts
 from tests.support.stream_reports import progress_report, query_reported
 
@@ -171,11 +172,33 @@ def test_without_a_terminal_top_says_what_to_pass() -> None:
 def test_long_work_in_a_pipe_says_now_and_then_how_far_it_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    times = iter([0.0, 1.0, LINE_EVERY_S, LINE_EVERY_S, LINE_EVERY_S + 1])
-    with long_work("verify shop.t", 50, "rows", announced=True, clock=times.__next__) as count:
-        for _ in range(3):
-            count(10)
-    assert capsys.readouterr().err == "verify shop.t ...\nverify shop.t: 20 of about 50 rows\n"
+    with long_work("verify shop.t", 50, "rows", every_s=0.001) as count:
+        count(10)
+        count(10)
+        lines = _until_printed(capsys, "verify shop.t: 20 of about 50 rows, 0 s so far")
+    assert lines[0] == "verify shop.t ..."
+
+
+def test_long_work_that_waits_in_one_call_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with long_work("starting Spark", every_s=0.001):
+        lines = _until_printed(capsys, "starting Spark: 0 s so far")
+    assert lines[0] == "starting Spark ..."
+    with long_work("verify shop.t", announced=False):
+        pass
+    assert "verify" not in capsys.readouterr().err
+
+
+def _until_printed(capsys: pytest.CaptureFixture[str], line: str) -> list[str]:
+    """Wait until this line was printed to stderr. Returns all lines."""
+    printed = ""
+
+    def is_printed() -> bool:
+        nonlocal printed
+        printed += capsys.readouterr().err
+        return line in printed.splitlines()
+
+    until(is_printed, line)
+    return printed.splitlines()
 
 
 def test_long_work_on_a_terminal_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +236,6 @@ def test_json_of_hostile_names_is_exact(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_long_work_shows_a_hostile_name_in_escapes(capsys: pytest.CaptureFixture[str]) -> None:
-    with long_work(HOSTILE, announced=True):
+    with long_work(HOSTILE):
         pass
     assert capsys.readouterr().err == f"{SHOWN} ...\n"

@@ -123,12 +123,11 @@ def reach_daemon(daemon: DaemonEndpoint, consumer: str) -> None:
     try:
         client.open_session(None, read_only=True)
     except BinlogError as error:
-        remedy = error.remedy
+        what, remedy = f"the daemon: {error.what}", error.remedy
         if error.kind is ErrorKind.CONNECT_FAILED:
+            what = error.what  # names the daemon
             remedy = "set url to an address that the hosts of all executors reach; 127.0.0.1 is each host itself"
-        raise BinlogError(
-            error.kind, f"the daemon: {error.what}", where=error.where, remedy=remedy
-        ) from None
+        raise BinlogError(error.kind, what, where=error.where, remedy=remedy) from None
     finally:
         client.close()
 

@@ -235,6 +235,8 @@ class _OneCopy:
                 return pool.submit(self._plan, source, lower, rows)
 
             planned = plan(self._state.upper)
+            if not self._state.chunks:
+                self._progress(self._now(source, began, copied_before))
             while not stopping():
                 if self._state.read_all:
                     self._finish(source)
@@ -354,6 +356,7 @@ class _OneCopy:
         )
         statement = f"SELECT {decoder.select_list} FROM {source.from_clause}"
         began = time.monotonic()
+        self._progress(self._now(source, began, 0))
         with locked_snapshot(self._server, source) as (connection, position):
             reader = RowReader(connection, self._server.label)
             for batches in _groups(reader.batches(statement, decoder)):
@@ -370,14 +373,17 @@ class _OneCopy:
     # -- progress --------------------------------------------------------------------------------------------
 
     def _report(self, source: SourceTable, began: float, copied_before: int) -> None:
+        progress = self._now(source, began, copied_before)
+        log_event(log, "copy", progress.fields())
+        self._progress(progress)
+
+    def _now(self, source: SourceTable, began: float, copied_before: int) -> CopyProgress:
         state, seconds = self._state, time.monotonic() - began
         speed = (state.rows - copied_before) / seconds if seconds else 0.0
         rest = remaining_s(state.rows, source.rows, speed)
-        progress = CopyProgress(
+        return CopyProgress(
             source.label, state.rows, source.rows, state.bytes, state.chunks, seconds, rest
         )
-        log_event(log, "copy", progress.fields())
-        self._progress(progress)
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

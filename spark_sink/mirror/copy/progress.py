@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dispatcher.binlog.table_map.column_types import InvalidDates
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.position import Position
+from dispatcher.model.sizes import size_text
 from spark_sink.mirror.schema.recomputed import Generated
 from spark_sink.mirror.schema.signature import Signature
 
@@ -34,11 +35,14 @@ class CopyProgress:
         return {name: value for name, value in values.items() if value is not None}
 
     def __str__(self) -> str:
+        if not self.rows:
+            about = f", of about {self.rows_estimated} rows" if self.rows_estimated else ""
+            return f"{self.label}: its first rows are being read{about}"
         percent = 100 * min(1.0, self.rows / self.rows_estimated) if self.rows_estimated else 100
         rest = "" if self.rest_s is None else f", about {self.rest_s:.0f} s left"
         speed = self.rows / self.seconds if self.seconds else 0
         return (
-            f"{self.label}: {self.rows} rows copied ({percent:.0f} %), {self.bytes >> 20} MiB, {self.chunks} chunks,"
+            f"{self.label}: {self.rows} rows copied ({percent:.0f} %), {size_text(self.bytes)}, {self.chunks} chunks,"
             f" {speed:.0f} rows/s{rest}"
         )
 

@@ -60,6 +60,7 @@ FENCED_MAX = 4  # the stage fails if other readers end this many sessions in qui
 BEHIND_APPENDS = 4
 REST_MAX_S = 1.0  # the longest pause after an append
 ATTEMPTS_TO_THE_END = 6  # with available_now, the stage fails after this many attempts
+START_STOP_S = 5.0  # how long `stop` waits for a start that runs
 _CLAIMING = threading.Lock()
 # Kinds of faults that mean that the consumer cannot continue at the position at which the log ends.
 _LOST = (
@@ -158,7 +159,10 @@ class LogStage:
         """Start the query if it is due, or find out why it has ended."""
         if self.state is StageState.WAITING and self._clock() >= self._due:
             self.state = StageState.STARTING
-            self._starter = threading.Thread(target=self._start, name=f"start-{self.consumer}")
+            # A daemon thread, because it may wait for minutes for the daemon, and the job must be able to end.
+            self._starter = threading.Thread(
+                target=self._start, name=f"start-{self.consumer}", daemon=True
+            )
             self._starter.start()
         elif self.state is StageState.RUNNING and not self._active:
             self._ended()
@@ -182,10 +186,14 @@ class LogStage:
         threading.Thread(target=self.stop, name=f"stop-{self.consumer}").start()
 
     def stop(self) -> None:
-        """Stop the query. Its current batch continues, and is appended as a whole or not at all."""
+        """Stop the query. Its current batch continues, and is appended as a whole or not at all. A start that waits for
+        the daemon is left behind after `START_STOP_S`: it then starts no query."""
         self._stopping.set()
         if self._starter is not None and self._starter is not threading.current_thread():
-            self._starter.join()
+            self._starter.join(START_STOP_S)
+        self._end_query()
+
+    def _end_query(self) -> None:
         if self._query is None:
             return
         # `stop` raises if the batch takes longer than spark.sql.streaming.stopTimeout.
@@ -224,10 +232,12 @@ class LogStage:
                 writer = writer.trigger(processingTime=self._settings.trigger_interval)
             self._query = writer.start()
         except Exception as error:  # noqa: BLE001 - `_failed` reports it, and decides what follows
-            self._failed(self._fault(error))
+            if not self._stopping.is_set():
+                self._failed(self._fault(error))
             return
-        if self._given_up:
-            return  # stopped meanwhile; `stop` waits for this thread
+        if self._stopping.is_set():
+            self._end_query()  # `stop` may have left this thread behind
+            return
         self.state = StageState.RUNNING
         where = (
             f"{end.position.file}:{end.position.offset}" if end.position else "its stored position"

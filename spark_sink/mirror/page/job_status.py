@@ -23,7 +23,7 @@ from spark_sink.mirror.rules.states import LeftOut, Live, TableState
 from spark_sink.mirror.rules.table_record import TableRecord
 from spark_sink.mirror.runtime.consumer import ConsumerSnapshot
 from spark_sink.mirror.runtime.progress import ConsumerProgress, TableSteps
-from spark_sink.mirror.table_lines import TableLine, lines_of
+from spark_sink.mirror.table_lines import TableLine, completed_line, lines_of
 from spark_sink.source.listener import StreamTotals
 
 SHOWN_MAX = 100
@@ -167,8 +167,7 @@ class JobStatus:
     def _table(self, row: _RankedTable, line: TableLine, of: _Consumer) -> Json:
         waits = None if row.record.history else of.waiting.get(row.record.name)
         steps = of.progress.stepped.get(line.table)
-        values = line.as_dict() | {
-            "reason": self.complete(line.reason),
+        values = completed_line(line, self.complete).as_dict() | {
             "problem": _ORDER[row.rank],
             "proved": line.proved and line.proved.timestamp(),
             "since": line.since and line.since.timestamp(),

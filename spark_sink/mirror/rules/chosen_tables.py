@@ -117,13 +117,26 @@ def fitting_names(names: Sequence[TableName], patterns: Sequence[str]) -> list[T
     labels = {name: table_label(name) for name in names}
     for pattern in patterns:
         if not any(fits_pattern(label, pattern) for label in labels.values()):
-            raise UserError(
-                ErrorKind.UNKNOWN_TABLE,
-                f"no table fits {pattern!r}",
-                remedy="write a name like database.table, or a pattern like 'shop.*'",
-            )
+            raise _fits_none(pattern)
     return sorted(
         name for name, label in labels.items() if any(fits_pattern(label, p) for p in patterns)
+    )
+
+
+def require_fits(names: Iterable[TableName], patterns: Sequence[str]) -> None:
+    """Raises `UserError` for a pattern that fits no name even without case. Whether case counts, only the server
+    knows."""
+    folded = [folded_name(table_label(name), 1) for name in names]
+    for pattern in patterns:
+        if not any(fits_pattern(label, folded_name(pattern, 1)) for label in folded):
+            raise _fits_none(pattern)
+
+
+def _fits_none(pattern: str) -> UserError:
+    return UserError(
+        ErrorKind.UNKNOWN_TABLE,
+        f"no table fits {pattern!r}",
+        remedy="write a name like database.table, or a pattern like 'shop.*'",
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -38,7 +39,7 @@ class ControlRows:
     consumer and stage, the id of the job that has claimed the consumer; `serial`: the largest serial of a row; `named`:
     the ids of open requests for copies, by consumer and name; `requests`: the newest request about each table id;
     `names`: the newest request about each pair of consumer and name (both also contain answered requests); `proofs`:
-    the proofs by table id.
+    the proofs by table id; `claimed`: when each consumer was claimed, in UTC.
     """
 
     records: dict[str, TableRecord] = field(default_factory=dict)
@@ -50,6 +51,7 @@ class ControlRows:
     requests: dict[str, Request] = field(default_factory=dict)
     names: dict[tuple[str, TableName], str] = field(default_factory=dict)
     proofs: dict[str, Proof] = field(default_factory=dict)
+    claimed: dict[str, datetime] = field(default_factory=dict)
 
 
 def latest_rows(rows: Iterable[Row]) -> ControlRows:
@@ -64,7 +66,7 @@ def rows_after(before: ControlRows, rows: Iterable[Row]) -> ControlRows:
     records, histories = dict(before.records), dict(before.histories)
     requests, names = dict(before.requests), dict(before.names)
     applied, claims = dict(before.applied), dict(before.claims)
-    proofs = dict(before.proofs)
+    proofs, claimed = dict(before.proofs), dict(before.claimed)
     serial, touched = before.serial, dict[str, None]()
     for row in sorted(rows, key=lambda row: (row["serial"], row["at"])):
         serial = max(serial, row["serial"])
@@ -88,13 +90,17 @@ def rows_after(before: ControlRows, rows: Iterable[Row]) -> ControlRows:
                 applied[row["consumer"]] = row["from_lsn"]
             case "claim":
                 claims[row["consumer"], ClaimedStage(row["state"])] = row["request"]
+                if row["at"] is not None:
+                    claimed[row["consumer"]] = row["at"].replace(tzinfo=UTC)
     for table_id in touched:
         group = histories if table_id in histories else records
         record, request = group.get(table_id), requests.get(table_id)
         if record is not None and request is not None and record.handled != request.id:
             group[table_id] = replace(record, request=request)
     named = _open(before, names, records, touched)
-    return ControlRows(records, applied, claims, serial, histories, named, requests, names, proofs)
+    return ControlRows(
+        records, applied, claims, serial, histories, named, requests, names, proofs, claimed
+    )
 
 
 def _open(

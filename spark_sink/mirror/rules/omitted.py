@@ -7,13 +7,14 @@ generated, so the mirror cannot distinguish such an image from an image that is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from dispatcher.binlog.table_map.column_rules import ColumnRules, hides_key
 from dispatcher.binlog.table_map.column_types import Column
 from dispatcher.binlog.table_map.parse import TableMap
 from dispatcher.model.errors import BinlogError, ErrorKind
+from dispatcher.model.nearest import did_you_mean
 from spark_sink.mirror.rules import remedies
 from spark_sink.mirror.schema.signature import Signature
 from spark_sink.mirror.values.policies import TablePolicy, is_omitted
@@ -59,6 +60,20 @@ def ruled_columns(
             ErrorKind.UNSUPPORTED_CHANGE, what, remedy=remedies.of_copy_again(label, _CORRECT_MASK)
         )
     return ruled
+
+
+def has_column(name: str, columns: Iterable[str]) -> bool:
+    """True if one of the columns has this name. Case is ignored, as the policies ignore it."""
+    return name.casefold() in {column.casefold() for column in columns}
+
+
+def lacking_text(subject: str, key: str, name: str, columns: Iterable[str]) -> str:
+    """Returns the text about a column that the settings name and that does not exist. `subject`: what lacks it, with
+    the verb: "table shop.orders has no"; `key`: the key of the settings, `mask` or `omit_columns`; `columns`: those
+    that exist."""
+    what = "masked" if key == "mask" else "left out"
+    remedy = did_you_mean(name, columns) or f"; correct it or remove it from {key}"
+    return f"{subject} column {name}, so nothing is {what} by this name{remedy}"
 
 
 def changed_masks(signature: str, policy: TablePolicy) -> list[str]:

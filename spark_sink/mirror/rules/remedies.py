@@ -25,28 +25,30 @@ class CommandOptions:
     """The options of this process that `completed` adds to the commands of a message, as words of a command line.
 
     `target`: the options that name the mirror; `run`: the options of the command `run`; `daemon`: the option with the
-    daemon's address.
+    daemon's address; `program`: how this process was started, in place of `MIRROR`.
     """
 
     target: tuple[str, ...] = ()
     run: tuple[str, ...] = ()
     daemon: tuple[str, ...] = ()
+    program: str = MIRROR
 
 
 _COMMAND = re.compile(
-    rf"{re.escape(MIRROR)} (?P<mirror>resolve|copy|adopt|verify|repair|evidence|tables|run)(?= )"
-    rf"|{re.escape(DAEMON)} (?P<daemon>seek|forget)(?= )"
+    rf"{re.escape(MIRROR)} (?P<mirror>resolve|copy|adopt|verify|repair|evidence|tables|run)(?=[ ;]|\Z)"
+    rf"|{re.escape(DAEMON)} (?P<daemon>seek|forget)(?=[ ;]|\Z)"
 )
 
 
 def completed(text: str, options: CommandOptions) -> str:
-    """Adds the options of this process to the commands in a message. Returns the message."""
+    """Adds the options of this process to the commands in a message, and names its program. Returns the message."""
 
     def words(found: re.Match[str]) -> str:
         more = options.run if found["mirror"] == "run" else options.target
         if found["daemon"]:
             more = options.daemon
-        return " ".join([found[0], shlex.join(more)]) if more else found[0]
+        command = found[0].replace(MIRROR, options.program)
+        return " ".join([command, shlex.join(more)]) if more else command
 
     return _COMMAND.sub(words, text)
 

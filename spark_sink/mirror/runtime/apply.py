@@ -38,6 +38,7 @@ from spark_sink.mirror.runtime.consumer import AppliedConsumer, mirror_options
 from spark_sink.mirror.runtime.copies import Copies, TableCopier
 from spark_sink.mirror.runtime.look import Look, LookedAt
 from spark_sink.mirror.runtime.maintenance import MaintainedTables, Maintenance
+from spark_sink.mirror.runtime.misnamed_columns import MisnamedColumns
 from spark_sink.mirror.runtime.pools import Pools
 from spark_sink.mirror.runtime.progress import ConsumerProgress, ProgressCounter
 from spark_sink.mirror.runtime.works import ConsumerWorks
@@ -68,8 +69,12 @@ class Applier:
         # The rules ask for the policy of a table at each event. The settings find the policy by a search through
         # patterns, so the result is cached.
         self._options = replace(
-            options, policy=cache(options.policy), excludes=cache(options.excludes)
+            options,
+            policy=cache(options.policy),
+            excludes=cache(options.excludes),
+            own_columns=cache(options.own_columns),
         )
+        self._misnamed = MisnamedColumns(self._options.own_columns)
         self._claims = claims or Claims(
             ControlTable(spark, options.target), options.consumers, [ClaimedStage.APPLY]
         )
@@ -99,6 +104,7 @@ class Applier:
             binlog_log,
             Copies(copier, counter),
             self._busy,
+            self._misnamed,
             self._prover(name, binlog_log) if self._prover else None,
         )
         at = LookedAt(binlog_log, self._claims)
@@ -131,6 +137,10 @@ class Applier:
         """Returns how far each consumer is applied."""
         return [consumer.progress() for consumer in self._all]
 
+    def watermark(self, consumer: str) -> int:
+        """Returns the lsn up to which the consumer's log is applied. Other threads may call this method."""
+        return next(each.snapshot.watermark for each in self._all if each.name == consumer)
+
     def consumers(self) -> list[AppliedConsumer]:
         """Returns the consumers. Only the thread of `run` may call methods of them, except `progress`."""
         return self._all
@@ -150,6 +160,7 @@ class Applier:
                 continue
             if masks := changed_masks(record.signature, self._options.policy(record.name)):
                 log.warning(remedies.of_changed_masks(record.label, masks))
+            self._misnamed.of_signature(record, record.signature)
         for consumer in self._all:
             consumer.start(rows, drain=drain)
 

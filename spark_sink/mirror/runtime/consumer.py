@@ -61,6 +61,7 @@ from spark_sink.mirror.values.policies import ApplyOptions
 log = logging.getLogger("spark_sink.mirror")
 
 WAITING_S = 5.0  # time between two updates of the list of tables that wait
+APPLIED_EVERY_S = 30.0  # shortest time between two lines `applied` of the log
 
 
 def mirror_options(
@@ -101,6 +102,33 @@ class ConsumerSnapshot:
     proofs: Mapping[str, Proof] | None = None
 
 
+class UnloggedSteps:
+    """The steps since the last line `applied` of the log. A line for each step would hide the other lines of a busy
+    mirror."""
+
+    def __init__(self) -> None:
+        self._rows = self._steps = 0
+        self._tables: set[str] = set()
+        self._logged_at: float | None = None
+
+    def add(self, table: str, rows: int) -> None:
+        self._rows += rows
+        self._steps += 1
+        self._tables.add(table)
+
+    def take(self, now: float) -> dict[str, int] | None:
+        """Returns the fields of a line, and forgets the steps; None if there is no step, or if the last line was
+        returned less than `APPLIED_EVERY_S` ago. `now`: s, of a monotonic clock."""
+        rests = self._logged_at is not None and now - self._logged_at < APPLIED_EVERY_S
+        if not self._steps or rests:
+            return None
+        fields = {"rows": self._rows, "steps": self._steps, "tables": len(self._tables)}
+        self._rows = self._steps = 0
+        self._tables.clear()
+        self._logged_at = now
+        return fields
+
+
 class AppliedConsumer:
     """`failure`: why the consumer's entries are no longer applied; `snapshot`: its state after the last event."""
 
@@ -122,6 +150,7 @@ class AppliedConsumer:
         self._broken = False
         self._waiting: tuple[WaitingTable, ...] = ()
         self._waiting_at = 0.0
+        self._unlogged = UnloggedSteps()
 
     # -- events ------------------------------------------------------------------------------------------------
 
@@ -139,6 +168,7 @@ class AppliedConsumer:
             self._waiting_at = now + WAITING_S
             self._waiting = tuple(self._mirror.waiting(TABLES_MAX))
             self.snapshot = self._snapshot()
+        self._log_applied()
 
     def tick(self, now: float) -> None:
         if self.wakeup is not None and now >= self.wakeup:
@@ -186,8 +216,9 @@ class AppliedConsumer:
                 self._counter.read_for_proof(event.rows)
             case RowsRepaired():
                 self._counter.repaired(event.keys)
-            case TableChanged(refused="") if isinstance(effect, ChangeTable):
-                self._changed(effect)
+            case TableChanged(refused=""):
+                if isinstance(effect, ChangeTable) and isinstance(effect.change, ChangeColumns):
+                    self._altered(effect.record, effect.change)
             case WorkFailed() if isinstance(
                 effect, AskTable | ChangeTable | CommitRows | MoveFolders | RepairRows
             ):
@@ -214,11 +245,9 @@ class AppliedConsumer:
         self.failure = error
         self._works.stop()
 
-    def _changed(self, work: ChangeTable) -> None:
-        if not isinstance(work.change, ChangeColumns):
-            return
-        fields: dict[str, Any] = {"consumer": self.name, "table": work.record.label}
-        fields |= {"columns": work.change.change.summary, "lsn": work.change.lsn}
+    def _altered(self, record: TableRecord, altered: ChangeColumns) -> None:
+        fields: dict[str, Any] = {"consumer": self.name, "table": record.label}
+        fields |= {"columns": altered.change.summary, "lsn": altered.lsn}
         log_event(log, "altered", fields)
 
     def _stepped(self, step: Stepped) -> None:
@@ -227,7 +256,14 @@ class AppliedConsumer:
         self._counter.invalid(step.record.label, times.invalid)
         fields = {"consumer": self.name, "table": step.record.label, "rows": step.rows}
         fields |= {"seconds": times.seconds}
-        log_event(log, "step", fields | {f"{name}_s": s for name, s in times.phases.items()})
+        fields |= {f"{name}_s": s for name, s in times.phases.items()}
+        log_event(log, "step", fields, logging.DEBUG)
+        self._unlogged.add(step.record.label, step.rows)
+        self._log_applied()
+
+    def _log_applied(self) -> None:
+        if (fields := self._unlogged.take(time.monotonic())) is not None:
+            log_event(log, "applied", {"consumer": self.name, **fields})
 
     # -- progress ----------------------------------------------------------------------------------------------
 

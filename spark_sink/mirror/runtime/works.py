@@ -44,6 +44,7 @@ from spark_sink.mirror.rules.events import (
 from spark_sink.mirror.runtime.busy_folders import BusyFolders
 from spark_sink.mirror.runtime.copies import Copies
 from spark_sink.mirror.runtime.folder_mover import FolderMover
+from spark_sink.mirror.runtime.misnamed_columns import MisnamedColumns
 from spark_sink.mirror.tables.delta import StepSession
 from spark_sink.mirror.tables.table_works import TableWorks
 from spark_sink.mirror.values.entries import first_lsn
@@ -85,7 +86,8 @@ class StepTimes:
 
 @dataclass
 class ConsumerWorks:
-    """Executes the works of one consumer. Threads may share this object. `prover`: compares ranges of tables with the
+    """Executes the works of one consumer. Threads may share this object. `misnamed`: warns of columns that the
+    settings name and that a table lacks; `prover`: compares ranges of tables with the
     server, None without a server; `times`: how long each commit of rows took, by the number of the work.
     `AppliedConsumer` removes the times when it counts the step."""
 
@@ -96,6 +98,7 @@ class ConsumerWorks:
     binlog_log: BinlogLog
     copies: Copies
     busy: BusyFolders
+    misnamed: MisnamedColumns
     prover: RangeProver | None = None
     times: dict[int, StepTimes] = field(default_factory=dict)
 
@@ -114,7 +117,9 @@ class ConsumerWorks:
             case StoreRecords():
                 return self._store(work)
             case CopyTable():
-                return self.copies.copy(work)
+                copied = self.copies.copy(work)
+                self.misnamed.of_signature(work.record, copied.signature)
+                return copied
             case MoveFolders():
                 return self._mover.move(work)
             case ClearCopy():
@@ -177,6 +182,8 @@ class ConsumerWorks:
 
     def _commit(self, work: CommitRows, session: StepSession) -> Event:
         began = time.monotonic()
+        entry = work.rows.entries[0]
+        self.misnamed.of_rows(work.record, entry.layout, entry.table_map)
         session.clock.begin()
         invalid = self._tables.commit(session, work)
         phases = session.clock.seconds()

@@ -34,6 +34,8 @@ from spark_sink.mirror.copy.server import CopyServer
 from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.lake.delta_log import delta_version
 from spark_sink.mirror.log.binlog_log import BinlogLog
+from spark_sink.mirror.rules import remedies
+from spark_sink.mirror.rules.omitted import changed_masks
 from spark_sink.mirror.rules.plan import route
 from spark_sink.mirror.rules.states import TableState
 from spark_sink.mirror.rules.table_record import TableRecord
@@ -112,8 +114,9 @@ class VerifyWatch:
     """Functions that `verify` calls while it compares tables.
 
     `verify` calls `report` with the result of each table. It calls `counting` with a table's name and the server's
-    estimate of the table's rows. `counting` returns a context manager, which yields a function; `verify` calls this
-    function with the number of rows that it has read since the last call. `verify` calls `published` for each table
+    estimate of the table's rows, once for each position at which it compares the table. `counting` returns a context
+    manager, which yields a function; `verify` calls this function with the number of rows that it has read since the
+    last call. `verify` calls `published` for each table
     that equals the server's; `published` compares an Iceberg table with the mirrored table, and returns "" or a text
     that describes the difference.
     """
@@ -191,6 +194,9 @@ class _Verifier:
         if record.word is not TableState.COMPLETE:
             reason = f"its state is {record.word}" + (record.reason and f": {record.reason}")
             return TableDifference(record.label, Verdict.NOT_COMPARED, reason=reason)
+        if masks := changed_masks(record.signature, self._server.policy(record.name)):
+            reason = remedies.of_changed_masks(record.label, masks)
+            return TableDifference(record.label, Verdict.NOT_COMPARED, reason=reason)
         deadline = time.monotonic() + wait_s
         before: TableDifference | None = None
         while True:
@@ -218,32 +224,32 @@ class _Verifier:
         with snapshot_at(self._server, deadline) as (connection, position):
             source = self._server.table(record.database, record.table)
             decoder = TextDecoder(source.columns, source.label, self._invalid_dates)
-            version = self._version_at(
-                record, applied, position, lambda: with_gtids(connection, position), deadline
-            )
-            mirror = self._frame(record, decoder, version)
-            if isinstance(mirror, str):
-                return TableDifference(
-                    record.label, Verdict.DIFFERENT, position=position, reason=mirror
-                )
             statement = f"SELECT {decoder.select_list} FROM {source.from_clause}"
 
             def rows() -> Iterator[pa.RecordBatch]:
                 return RowReader(connection, self._server.label).batches(statement, decoder)
 
-            ours, theirs = Buckets.empty(BUCKETS), mirror_buckets(mirror, source, decoder)
             with self._counting(source.label, source.rows) as count:
+                version = self._version_at(
+                    record, applied, position, lambda: with_gtids(connection, position), deadline
+                )
+                mirror = self._frame(record, decoder, version)
+                if isinstance(mirror, str):
+                    return TableDifference(
+                        record.label, Verdict.DIFFERENT, position=position, reason=mirror
+                    )
+                ours, theirs = Buckets.empty(BUCKETS), mirror_buckets(mirror, source, decoder)
                 for batch in rows():
                     ours.add(batch, source.key)
                     count(batch.num_rows)
-            different = ours.different(theirs)
-            keys: tuple[tuple[str, str], ...] = ()
-            if len(different):
-                wanted = different[:_DIFFERENT_BUCKETS_MAX]
-                keys = different_keys(
-                    server_rows(rows(), source.key, wanted),
-                    mirror_rows(mirror, source, decoder, wanted),
-                )
+                different = ours.different(theirs)
+                keys: tuple[tuple[str, str], ...] = ()
+                if len(different):
+                    wanted = different[:_DIFFERENT_BUCKETS_MAX]
+                    keys = different_keys(
+                        server_rows(rows(), source.key, wanted),
+                        mirror_rows(mirror, source, decoder, wanted),
+                    )
         verdict = Verdict.DIFFERENT if len(different) else Verdict.EQUAL
         return TableDifference(record.label, verdict, ours.rows, theirs.rows, position, keys)
 

@@ -21,7 +21,8 @@ If a body is shorter than announced, the client treats the connection as broken.
 place of the daemon: with 502, 504, or a 503 without a problem document. The daemon itself never answers 502 or 504, and
 each 503 of it has a problem document.
 
-A call that has failed for `WARN_AFTER_S` logs a warning, and another one as soon as the daemon answers.
+A call that has failed for `WARN_AFTER_S` logs a warning, again every `WARN_EVERY_S`, and another one as soon as the
+daemon answers.
 """
 
 from __future__ import annotations
@@ -55,8 +56,10 @@ ANSWER_S = 10.0
 # The longest time that a leader needs to hand over, and the time between two requests to a standby during this time.
 HAND_OVER_S = 1.0
 WARN_AFTER_S = 5.0  # a new leader needs less time in most cases
+WARN_EVERY_S = 30.0
 ASK_STANDBY_EVERY_S = 0.125
 GAP_HEADER = "Binlog-Gap"
+_NO_ANSWER = "check that the daemon runs, and that url is its address"
 
 log = logging.getLogger("spark_sink.source")
 
@@ -329,11 +332,12 @@ class ConsumerClient:
         retry_timeout_s = self._endpoint.retry_timeout_s
         failing_since: float | None = None
         attempts = rounds = 0
-        pause_s, may_hand_over, warned = 0.0, False, False
+        pause_s, may_hand_over = 0.0, False
+        warned_at: float | None = None
         while True:
             answer = self._try(method, path, payload, wait_s + ANSWER_S * (1 << min(rounds, 20)))
             if not isinstance(answer, _Setback):
-                if warned and failing_since is not None:
+                if warned_at is not None and failing_since is not None:
                     self._warn(
                         "the daemon answers again after %.0f s", self._clock() - failing_since
                     )
@@ -358,8 +362,11 @@ class ConsumerClient:
                     where=fault.where or f"consumer {self._consumer}",
                     remedy=fault.remedy,
                 )
-            if not warned and now >= failing_since + WARN_AFTER_S:
-                warned = True
+            warn_at = (
+                failing_since + WARN_AFTER_S if warned_at is None else warned_at + WARN_EVERY_S
+            )
+            if now >= warn_at:
+                warned_at = now
                 self._warn("%s; trying again for %.0f s", self._choice.fault(), deadline - now)
             self._sleep(pause_s)
             rounds += not may_hand_over
@@ -389,7 +396,8 @@ class ConsumerClient:
             ) from None
         except (OSError, http.client.HTTPException) as error:
             self._drop()
-            fault = BinlogError(ErrorKind.CONNECT_FAILED, _broken_text(error), where=self._where)
+            what, kind = _broken_text(error), ErrorKind.CONNECT_FAILED
+            fault = BinlogError(kind, what, where=self._where, remedy=_NO_ANSWER)
             return _Setback(self._choice.failed(fault))
         if status == 200:
             self._choice.answered()
@@ -561,4 +569,5 @@ def _broken_text(error: Exception) -> str:
         return "the answer is incomplete"
     if isinstance(error, http.client.HTTPException):
         return f"the answer is not HTTP ({type(error).__name__})"
-    return str(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return f"the daemon does not answer: {reason}"

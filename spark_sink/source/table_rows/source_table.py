@@ -104,8 +104,7 @@ def read_source_table(
     Raises `BinlogError`: UNKNOWN_TABLE, UNSUPPORTED_TYPE, UNSUPPORTED_CHANGE for a view or a sequence.
     """
     mariadb = is_mariadb(server_version(connection))
-    if fetch(connection, f"SHOW VARIABLES LIKE '{_HIDDEN_KEY}'"):
-        fetch(connection, f"SET SESSION {_HIDDEN_KEY} = ON")
+    show_hidden_keys(connection)
     definition = table_definition(connection, database, table, mariadb=mariadb)
     parsed = defined_columns(definition, f"{database}.{table}")
     columns = tuple(map(_as_logged, parsed, definition["columns"]))
@@ -149,6 +148,13 @@ def read_source_table(
         all_versions and kind == "SYSTEM VERSIONED",
         _generated(connection, database, table),
     )
+
+
+def show_hidden_keys(connection: Connection) -> None:
+    """Make information_schema show the columns of generated invisible primary keys in this session. Raises
+    `BinlogError`."""
+    if fetch(connection, f"SHOW VARIABLES LIKE '{_HIDDEN_KEY}'"):
+        fetch(connection, f"SET SESSION {_HIDDEN_KEY} = ON")
 
 
 def _generated(connection: Connection, database: str, table: str) -> tuple[GeneratedColumn, ...]:

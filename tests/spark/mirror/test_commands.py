@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
+from typer.testing import CliRunner
 
 from dispatcher.model.errors import UserError
+from spark_sink.mirror import command_session
 from spark_sink.mirror.adopt_command import adopt_tables
+from spark_sink.mirror.cli import app
 from spark_sink.mirror.lake.control_table import ControlTable
 from spark_sink.mirror.request_commands import request_resolution
 from spark_sink.mirror.rules.chosen_tables import RESOLUTIONS
@@ -105,3 +108,20 @@ def test_tables_are_adopted_with_what_the_consumer_knows_of_them(
     }
     with pytest.raises(UserError, match="belong to other already"):
         adopt_tables(spark, str(target), "other", ["db.new"])
+
+
+def test_top_and_tables_of_a_local_target_start_no_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = str(tmp_path / "target")
+    ControlTable(spark, target).write([record("live"), record("bad", state=Stopped(7, Live()))])
+
+    def refused(settings: object) -> None:
+        raise AssertionError(settings)
+
+    monkeypatch.setattr(command_session, "command_session", refused)
+    for arguments in (["top", "--once"], ["tables"]):
+        done = CliRunner().invoke(app, [*arguments, "--target", target])
+        assert done.exit_code == 0, done.output
+        assert "db.live" in done.stdout and "stopped" in done.stdout
+        assert "starting Spark" not in done.output

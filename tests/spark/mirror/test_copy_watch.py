@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,10 +91,14 @@ def rows_of(**states: State) -> ControlRows:
     return ControlRows(records)
 
 
-def run(capsys: pytest.CaptureFixture[str], *rows: ControlRows) -> tuple[int, list[str]]:
+def run(
+    capsys: pytest.CaptureFixture[str],
+    *rows: ControlRows,
+    complete: Callable[[str], str] = str,
+) -> tuple[int, list[str]]:
     """Watch the copies of `a` and `b`. `rows`: the control table's rows at each look. Returns the exit code and the
     printed lines."""
-    watch = CopyWatch(settings_of(), names=[("shop", "a"), ("shop", "b")])
+    watch = CopyWatch(settings_of(), names=[("shop", "a"), ("shop", "b")], complete=complete)
     stop, looks = threading.Event(), list(rows)
 
     def look() -> ControlRows:
@@ -137,6 +142,17 @@ def test_a_dropped_table_does_not_keep_the_watch(capsys: pytest.CaptureFixture[s
     assert code == 1
     assert said[0] == "shop.a was dropped or renamed before its copy was complete"
     assert said[1].startswith("1 tables are complete: ")
+
+
+def test_the_reason_of_a_stopped_table_has_complete_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = rows_of(a=Stopped(5, Live()), b=Live())
+    reason = "no key; copy it again: python -m spark_sink resolve shop.a --as recopy"
+    rows.records["a"] = replace(rows.records["a"], reason=reason)
+    complete = completing([Path("mirror.yaml")], {})
+    _, said = run(capsys, rows, complete=complete)
+    assert "resolve --config mirror.yaml shop.a --as recopy" in said[0]
 
 
 # -- an error ------------------------------------------------------------------------------------------------------

@@ -75,7 +75,10 @@ def test_a_daemon_that_is_not_reached_is_a_fault() -> None:
     daemon = DaemonEndpoint("http://127.0.0.1:1")
     fault = host_fault(replace(NOTHING, daemon=daemon))
     assert fault is not None
-    assert fault.what.startswith("the daemon: ") and "127.0.0.1 is each host itself" in fault.remedy
+    assert (
+        fault.what.startswith("the daemon does not answer: ")
+        and "127.0.0.1 is each host itself" in fault.remedy
+    )
 
 
 def test_a_token_file_that_is_missing_is_a_fault(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
 from unittest.mock import MagicMock, patch
 
 import pytest
 
+import spark_sink.mirror.log.stage as stages
 from dispatcher.model.errors import ErrorKind
 from spark_sink.mirror.log.stage import (
     FENCED_MAX,
@@ -145,3 +148,31 @@ def test_a_log_without_a_position_begins_at_that_of_the_consumer() -> None:
     with patch.object(stage, "_stored_position", return_value=position(7)):
         assert stage._claim() is appender.append_end.return_value
     appender.append_end.assert_called_once_with("shop", 2, position(7))
+
+
+@pytest.mark.parametrize("error", [None, OSError("the daemon does not answer")])
+def test_a_stop_does_not_wait_for_a_start_that_hangs(
+    error: Exception | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stages, "START_STOP_S", 0.01)
+    stage, answers = Stage().stage, threading.Event()
+
+    def claim() -> LogEnd:
+        assert answers.wait(60)
+        if error is not None:
+            raise error
+        return LogEnd(1, position(7))
+
+    with patch.object(stage, "_claim", claim), patch.object(stages, "FileSystem"):
+        stage.check()
+        starter = stage._starter
+        assert starter is not None
+        stage.stop()
+        assert starter.is_alive() and starter.daemon
+        answers.set()
+        starter.join(60)
+    query: Any = stage._query  # a mock
+    assert (query is None) is (error is not None)
+    assert query is None or query.stop.called
+    assert stage.state is StageState.STARTING
+    assert not caplog.records

@@ -16,6 +16,7 @@ from dispatcher.model.errors import BinlogError, ErrorKind, UserError
 from dispatcher.model.position import EventPoint
 from spark_sink.source.http.client import ConsumerClient, DeliveredRange, DividedRange, SliceCut
 from spark_sink.source.http.endpoint import DaemonEndpoint
+from tests.servers.ports import free_port
 from tests.support.fake_daemon import Answer, FakeDaemon, fake_daemon, position, problem
 
 
@@ -90,7 +91,7 @@ def test_503_is_retried_after_the_daemons_retry_after(daemon: FakeDaemon) -> Non
     assert clock.slept == [7.0, 7.0]
 
 
-def test_a_long_failure_is_said_once_and_so_is_its_end(
+def test_a_long_failure_is_said_and_so_is_its_end(
     daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
 ) -> None:
     daemon.faults["session"] = [problem(503, ErrorKind.RANGE_UNAVAILABLE, "still reading")] * 8
@@ -99,6 +100,24 @@ def test_a_long_failure_is_said_once_and_so_is_its_end(
     assert began.startswith("consumer shop: ") and "still reading" in began
     assert began.endswith("; trying again for 594 s")
     assert ended == "consumer shop: the daemon answers again after 23 s"
+
+
+def test_a_failure_that_lasts_is_said_every_half_minute(
+    daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon.faults["session"] = [problem(503, ErrorKind.RANGE_UNAVAILABLE, "still reading")] * 15
+    client_of(daemon.url, Clock()).open_session(None)
+    lines = [record.getMessage().rpartition("; ")[2] for record in caplog.records]
+    assert lines[:-1] == [f"trying again for {rest} s" for rest in (594, 557, 527)]
+
+
+def test_a_daemon_that_is_gone_is_named_with_a_remedy_of_its_own() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(BinlogError) as caught:
+        client_of(url, Clock(), retry_timeout_s=60).open_session(None)
+    assert str(caught.value).startswith("cannot connect: the daemon does not answer: Connection r")
+    assert caught.value.remedy == "check that the daemon runs, and that url is its address"
+    assert f"consumer shop at {url}" in str(caught.value)
 
 
 def test_backoff_doubles_up_to_ten_seconds_then_gives_up_at_the_deadline(

@@ -167,7 +167,8 @@ def test_the_message_names_the_addresses_that_were_tried(pair: Pair) -> None:
     pair.a.end()
     with pytest.raises(BinlogError) as caught:
         pair.client().open_session(None)
-    message = f"{pair.a.url}: Connection refused, {pair.b.url}: this daemon is a standby; gave up"
+    gone = f"{pair.a.url}: the daemon does not answer: Connection refused"
+    message = f"{gone}, {pair.b.url}: this daemon is a standby; gave up"
     assert message in str(caught.value)
     assert (caught.value.kind, caught.value.where) == (ErrorKind.NOT_LEADER, "consumer shop")
 

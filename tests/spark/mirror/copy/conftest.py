@@ -44,6 +44,11 @@ def copy_settings(server: Server, name: str = READER, **more: Any) -> CopySettin
     return CopySettings(mysql=address, password=SecretStr(PASSWORD), **more)
 
 
+def of_groups(progress: Callable[[CopyProgress], None]) -> Callable[[CopyProgress], None]:
+    """Leaves out the report before the first group."""
+    return lambda report: progress(report) if report.chunks else None
+
+
 @dataclass
 class Copying:
     """Copies tables of one server into a folder."""
@@ -82,7 +87,7 @@ class Copying:
         return copier.copy(
             record,
             begin=begin,
-            progress=progress or self.reports.append,
+            progress=of_groups(progress or self.reports.append),
             stopping=stopping,
         )
 

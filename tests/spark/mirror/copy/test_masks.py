@@ -167,6 +167,10 @@ def test_a_complete_table_is_copied_when_its_masks_change(
     assert Applier(real.spark, options, copier).run(threading.Event(), drain=True) == 0
     assert f"{label} shows mail as the former settings" in caplog.text
     assert f"python -m spark_sink copy {label}" in caplog.text
+    server = CopyServer.of_settings(copy, settings.table_policy)
+    (found,) = verify(real.spark, server, path, [(source.database, "people")])
+    assert found.verdict is Verdict.NOT_COMPARED
+    assert "shows mail as the former settings of mask say" in found.reason
     asked = request_copies(real.control, settings, [f"{source.database}.*"])
     assert asked.chosen == [(source.database, "people")]
     real.feed_real()
