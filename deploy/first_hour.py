@@ -122,7 +122,7 @@ def copy_tables(shell: Shell, server: Server) -> list[Text]:
     with shell.running(_COPY) as terminal:
         until_shown(terminal, _SUMMARY)
         server.execute("INSERT INTO shop.orders (name, price) VALUES ('coffee', 2.75)")
-        until_shown(terminal, " INFO batch consumer=mirror ", behind=_SUMMARY)
+        until_shown(terminal, " INFO applied consumer=mirror ", behind=_SUMMARY)
         end(terminal, INTERRUPT)
     # On a very busy machine a worker of Spark may not start in time. The job tries again, but a newcomer sees no error.
     assert " ERROR " not in screen_of(terminal), f"repeat the run: {screen_of(terminal)}"

@@ -124,6 +124,7 @@ SESSION_FILES = tuple(
         "mirror/test_stopped_tables",
         "mirror/test_filters",
         "mirror/test_filtered_renames",
+        "mirror/test_misnamed_columns",
         "mirror/test_table_names",
         "mirror/test_taken_places",
         "mirror/test_schema_changes",

@@ -44,7 +44,7 @@ def test_a_picture_of_the_docs_is_one_file_with_nothing_of_a_machine(picture: st
 def test_the_picture_of_a_copy_shows_its_progress() -> None:
     text = text_in("copy.svg")
     assert re.search(r"\d+ of 3 tables, [1-9]\d* rows, .*? rows/s, about .*? left", text)
-    assert "INFO batch consumer=mirror " in text.partition("Spark: python")[2], "it goes on"
+    assert "INFO applied consumer=mirror " in text.partition("Spark: python")[2], "it goes on"
 
 
 def test_a_program_on_a_terminal_becomes_coloured_text(tmp_path: Path) -> None:
