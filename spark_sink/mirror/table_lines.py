@@ -148,7 +148,9 @@ def _proof(
     found = proof.difference
     proved = None if proof.proved is None else datetime.fromtimestamp(proof.proved, UTC)
     differs, evidence = ("", "") if found is None else (str(found), found.evidence)
-    return proved, proof.proved_rows, differs, evidence, proof.skipped, proof.repaired
+    # The next comparison, which a copy asks for, finds out whether the reason still holds.
+    skipped = "" if proof.doubted else proof.skipped
+    return proved, proof.proved_rows, differs, evidence, skipped, proof.repaired
 
 
 def completed_line(line: TableLine, complete: Callable[[str], str]) -> TableLine:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from unittest.mock import Mock
 
 import pytest
 
 from dispatcher.model.errors import UserError
 from spark_sink.mirror.copy.progress import CopyProgress
 from spark_sink.mirror.rules.chosen_tables import require_fits
-from spark_sink.mirror.table_lines import TableLine, text_lines
+from spark_sink.mirror.rules.proofs import Proof
+from spark_sink.mirror.rules.states import Live
+from spark_sink.mirror.rules.table_record import TableRecord
+from spark_sink.mirror.table_lines import TableLine, lines_of, text_lines
 
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
 
@@ -48,3 +52,14 @@ def test_tables_are_printed_below_a_heading() -> None:
         "    rows are missing",
     ]
     assert text_lines([], NOW) == ["the mirror has no tables yet"]
+
+
+@pytest.mark.parametrize(("doubted", "shown"), [(False, "its masks have changed"), (True, "")])
+def test_a_copied_table_does_not_show_why_it_was_not_proved_before(
+    doubted: bool, shown: str
+) -> None:
+    facts = Mock(waiting=lambda *_: {}, features=lambda _: (), applied=lambda _: 1)
+    proof = Proof("id", "mirror", skipped="its masks have changed", doubted=doubted)
+    record = TableRecord("id", "mirror", "shop", "users", "shop/users", Live(), at=NOW)
+    (found,) = lines_of(facts, [record], {"id": proof})
+    assert found.not_proved == shown
