@@ -233,7 +233,7 @@ def binlog_rows(address: DaemonAddress, *, timeout_s: float = TIMEOUT_S) -> list
     return rows
 
 
-def row_of(address: DaemonAddress, name: str) -> dict[str, Any]:
+def consumer_row(address: DaemonAddress, name: str) -> dict[str, Any]:
     """The row of `GET /v1/binlogs` of a consumer. Raises UserError if the daemon has no such consumer."""
     rows = binlog_rows(address)
     for row in rows:

@@ -17,9 +17,9 @@ from dispatcher.cli.calls import (
     Url,
     binlog_rows,
     call,
+    consumer_row,
     errors_as_exit_codes,
     parse_place,
-    row_of,
     unexpected,
 )
 from dispatcher.cli.status_text import print_consumer
@@ -75,7 +75,7 @@ def show_consumer(
     """
     address = DaemonAddress(url, token_file, ca)
     with errors_as_exit_codes():
-        row = row_of(address, name)
+        row = consumer_row(address, name)
         if as_json:
             say_json(row, indent=2)
             return

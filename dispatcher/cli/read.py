@@ -26,9 +26,9 @@ from dispatcher.cli.calls import (
     TlsMode,
     TokenFile,
     call,
+    consumer_row,
     errors_as_exit_codes,
     parse_place,
-    row_of,
     unexpected,
 )
 from dispatcher.cli.kernel_loads import load_with_progress, read_each_type
@@ -225,7 +225,7 @@ def read_command(  # noqa: PLR0913 - one parameter per option
                 what = f"{source!r} would be a consumer of a daemon, but --url is missing"
                 raise wrong(what, f"pass --url or set {URL_VARIABLE}; or {_FORMS}")
             address, splitting = DaemonAddress(url, token_file, ca), ()
-            _say_reader(row_of(address, source), acknowledges=not no_ack)
+            _say_reader(consumer_row(address, source), acknowledges=not no_ack)
             read = partial(
                 _read_consumer,
                 address,
