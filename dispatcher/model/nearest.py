@@ -17,3 +17,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns a hint to append to a message: `; did you mean NAME?` if a known name resembles `name`, else ""."""
     close = nearest_name(name, known)
     return f"; did you mean {close}?" if close else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint for messages: ` (the nearest is NAME)` if a known name resembles `name`, else ""."""
+    close = nearest_name(name, known)
+    return f" (the nearest is {close})" if close else ""

@@ -19,18 +19,11 @@ import re
 from collections.abc import Iterable
 
 from dispatcher.model.names import folded_name
-from dispatcher.model.nearest import nearest_name
 
 SYSTEM_DATABASES = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
 
 TablePattern = tuple[str, str]
 """Patterns of a database and of a table in it."""
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for messages: ` (the nearest is NAME)` if a known name resembles `name`, else ""."""
-    close = nearest_name(name, known)
-    return f" (the nearest is {close})" if close else ""
 
 
 def is_pattern(text: str) -> bool:

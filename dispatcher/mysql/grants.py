@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.names import folded_name
-from dispatcher.model.subscription import nearest
+from dispatcher.model.nearest import nearest
 from dispatcher.mysql.answers import identifier
 
 _NAME = r"""(?:`(?:[^`]|``)*`|'(?:[^']|'')*'|"(?:[^"]|"")*"|\*)"""

@@ -22,13 +22,13 @@ from pydantic import (
 
 from dispatcher.model.errors import BinlogError
 from dispatcher.model.gtid import GtidSet
+from dispatcher.model.nearest import nearest
 from dispatcher.model.subscription import (
     SYSTEM_DATABASES,
     NamePatterns,
     Subscription,
     TablePattern,
     is_pattern,
-    nearest,
 )
 from dispatcher.settings.api import ApiSettings
 from dispatcher.settings.front import FrontSettings

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from dispatcher.dispatch.connection.consumer import Consumer
 from dispatcher.dispatch.messages.effects import Effect, Note
-from dispatcher.model.subscription import NamePatterns, nearest
+from dispatcher.model.nearest import nearest
+from dispatcher.model.subscription import NamePatterns
 
 
 def compare_with(
