@@ -313,9 +313,7 @@ def _add_mirror(connection: Connection, facts: ServerFacts, files: Files, wanted
     if not _has_key(settings, init_text.MIRROR):
         say(f"Put this line under `consumers` of {settings}, and end and start the daemon:")
         say(files.consumer(init_text.MIRROR))
-    say(f"Next{'' if wanted.folder == Path() else f', in {wanted.folder}'}:")
-    for command in files.commands():
-        say(f"  {command}")
+    _say_commands(files, wanted)
 
 
 def _has_key(settings: Path, key: str) -> bool:
@@ -446,6 +444,10 @@ def _say_next(
         server = f"-h {administrator.host} -P {administrator.port} -u {administrator.user}"
         say("First, as an administrator (or run init with --apply):")
         say(f"  mysql {server} -p < {wanted.folder / SQL_FILE}")
+    _say_commands(files, wanted)
+
+
+def _say_commands(files: Files, wanted: _Wanted) -> None:
     say(f"Next{'' if wanted.folder == Path() else f', in {wanted.folder}'}:")
     for command in files.commands():
         say(f"  {command}")

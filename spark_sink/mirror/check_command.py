@@ -41,16 +41,8 @@ def check_mirror(settings: MirrorSettings) -> Findings:
     with the server's tables, and list the masked columns. Does not start Spark, and does not change which reader has a
     consumer."""
     found = Findings()
-    impatient = settings.model_copy(update={"retry_timeout_seconds": RETRY_S})
-    for consumer in settings.consumers:
-        options = SourceOptions.parse(impatient.source_options(consumer))
-        client = ConsumerClient(options.address, consumer)
-        try:
-            client.open_session(None, read_only=True)
-        except BinlogError as error:
-            found.errors.append(str(error))
-        finally:
-            client.close()
+    refusals = (_refusal(settings, consumer, RETRY_S) for consumer in settings.consumers)
+    found.errors += (str(error) for error in refusals if error is not None)
     naming = _naming(settings)
     if settings.copy_from is not None:
         try:
@@ -78,22 +70,26 @@ def check_mirror(settings: MirrorSettings) -> Findings:
 def require_consumer(settings: MirrorSettings) -> None:
     """Raises `UserError` if the daemon knows none of the consumers: the job would wait for them for ever. Returns if it
     knows one, or does not answer."""
-    impatient = settings.model_copy(update={"retry_timeout_seconds": 1})
-    unknown: BinlogError | None = None
+    error: BinlogError | None = None
     for consumer in settings.consumers:
-        options = SourceOptions.parse(impatient.source_options(consumer))
-        with closing(ConsumerClient(options.address, consumer)) as client:
-            try:
-                client.open_session(None, read_only=True)
-            except BinlogError as error:
-                if error.kind is ErrorKind.UNKNOWN_CONSUMER:
-                    unknown = error
-                    continue
-        return
-    if unknown is not None:
-        raise UserError(
-            unknown.kind, unknown.what, where=unknown.where, remedy=unknown.remedy
-        ) from unknown
+        error = _refusal(settings, consumer, retry_s=1)
+        if error is None or error.kind is not ErrorKind.UNKNOWN_CONSUMER:
+            return
+    if error is not None:
+        raise UserError(error.kind, error.what, where=error.where, remedy=error.remedy) from error
+
+
+def _refusal(settings: MirrorSettings, consumer: str, retry_s: int) -> BinlogError | None:
+    """Asks the daemon for a session that reads nothing and fences no reader. Returns its error, None for none.
+    `retry_s`: how long to wait for a daemon that does not answer."""
+    impatient = settings.model_copy(update={"retry_timeout_seconds": retry_s})
+    options = SourceOptions.parse(impatient.source_options(consumer))
+    with closing(ConsumerClient(options.address, consumer)) as client:
+        try:
+            client.open_session(None, read_only=True)
+        except BinlogError as error:
+            return error
+    return None
 
 
 def _naming(settings: MirrorSettings) -> list[tuple[str, NamingKey, list[str]]]:

@@ -18,12 +18,12 @@ from dispatcher.dispatch.values.server_view import ServerView
 from dispatcher.dispatch.values.specs import ConsumerSpec, Earliest, Latest
 from dispatcher.model.errors import BinlogError, ErrorKind
 from dispatcher.model.names import folded_name
+from dispatcher.model.nearest import nearest
 from dispatcher.model.subscription import (
     NamePatterns,
     Subscription,
     TablePattern,
     is_pattern,
-    nearest,
 )
 from dispatcher.mysql.answers import ask_one, text_value
 from dispatcher.mysql.driver import Connection
@@ -84,9 +84,7 @@ def report_of(
             refuse_service(connection)
             lower_case = lower_case_table_names(connection)
             specs = [_with_server_names(spec, lower_case) for spec in specs]
-            databases = frozenset(
-                folded_name(name, lower_case) for name in visible_databases(connection) or ()
-            )
+            databases = _databases_seen(connection, lower_case)
             grants = read_grants(connection)
             read = _databases_read(specs, databases)
             errors = examine(connection, read, several=several)
@@ -117,14 +115,10 @@ def missing_names(
         lower_case = lower_case_table_names(connection)
         tables = None if tables is None else tuple(tables)
         spec = _with_server_names(ConsumerSpec("", tuple(databases), tables, 0), lower_case)
-        seen = frozenset(
-            folded_name(name, lower_case) for name in visible_databases(connection) or ()
-        )
-        read = [name for name in _databases_read([spec], seen) if name in seen]
-        catalogue = read_catalogue(connection, read) if read else Catalogue({}, (), True)
+        seen = _databases_seen(connection, lower_case)
         found = [
             *_missing_databases(spec, read_grants(connection), seen),
-            *_missing_tables(spec, seen, catalogue.with_server_names(lower_case)),
+            *_missing_tables(spec, seen, _catalogue_of(connection, [spec], seen, lower_case)),
         ]
     return [finding.error for finding in found]
 
@@ -179,6 +173,24 @@ def _databases_read(specs: Iterable[ConsumerSpec], databases: Collection[str]) -
     return list(read)
 
 
+def _databases_seen(connection: Connection, lower_case: int) -> frozenset[str]:
+    """Returns the databases that the account sees, in the form that the server compares."""
+    return frozenset(folded_name(name, lower_case) for name in visible_databases(connection) or ())
+
+
+def _catalogue_of(
+    connection: Connection,
+    specs: Sequence[ConsumerSpec],
+    databases: frozenset[str],
+    lower_case: int,
+) -> Catalogue:
+    """Reads what the databases of consumers contain, with names in the form that the server compares. `databases`: the
+    databases that the account sees."""
+    read = [name for name in _databases_read(specs, databases) if name in databases]
+    catalogue = read_catalogue(connection, read) if read else Catalogue({}, (), True)
+    return catalogue.with_server_names(lower_case)
+
+
 # -- names --------------------------------------------------------------------------------------------------
 
 
@@ -189,9 +201,7 @@ def _about_names(
     databases: frozenset[str],
     lower_case: int,
 ) -> Iterator[ServerFinding]:
-    read = [name for name in _databases_read(specs, databases) if name in databases]
-    catalogue = read_catalogue(connection, read) if read else Catalogue({}, (), True)
-    catalogue = catalogue.with_server_names(lower_case)
+    catalogue = _catalogue_of(connection, specs, databases, lower_case)
     for spec in specs:
         yield from _missing_databases(spec, grants, databases)
         yield from _missing_tables(spec, databases, catalogue)
