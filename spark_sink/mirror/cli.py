@@ -195,7 +195,8 @@ def run(  # noqa: PLR0913 - each option is one setting
 
     Example: binlog-mirror run --config mirror.yaml
     """
-    with faults_as_exit_codes(_completing(config, target)):
+    complete = _completing(config, target)
+    with faults_as_exit_codes(complete):
         settings = settings_of(
             config,
             url=url,
@@ -226,7 +227,6 @@ def run(  # noqa: PLR0913 - each option is one setting
             require_consumer(settings)
         if settings.stages != "log":
             settings = with_server_names(settings)
-        complete = _completing(config, target)
         watch = chosen_watch(
             settings, until_copied=until_copied, go_on=copy_missing, complete=complete
         )
@@ -312,8 +312,9 @@ def _lines_of(
     cannot be read without it."""
     with faults_as_exit_codes(_completing(config, target)):
         settings = _settings_of_target(config, target, conf)
-        if _local_lines(settings, patterns) is not None:
-            yield partial(_local_lines_again, settings, patterns), settings
+        if (first := _local_lines(settings, patterns)) is not None:
+            again = iter(partial(_local_lines_again, settings, patterns), None)
+            yield partial(next, chain([first], again)), settings
             return
     with _spark_of(config, target, conf) as (spark, settings):
         from spark_sink.long_work import long_work  # noqa: PLC0415

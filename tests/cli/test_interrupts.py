@@ -7,15 +7,18 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from dispatcher.terminal.interrupts import EXIT_INTERRUPTED, exit_at_interrupt
 from tests.cli.program import DEADLINE_S, command, environment
 from tests.daemon.harness import until
+
+Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 # Runs a program in a Python that sends itself SIGINT when the program begins to import the named module.
 _INTERRUPTED = """
@@ -56,7 +59,8 @@ def test_a_process_with_other_handlers_keeps_them() -> None:
     def other(*_: object) -> None:
         pass
 
-    for handler in (signal.SIG_IGN, other):
+    handlers: tuple[Handler, ...] = (signal.SIG_IGN, other)
+    for handler in handlers:
         with _handling(handler), exit_at_interrupt():
             assert signal.getsignal(signal.SIGINT) is handler
     with _handling(signal.default_int_handler):
@@ -76,8 +80,8 @@ def test_a_process_with_other_handlers_keeps_them() -> None:
 
 
 @contextmanager
-def _handling(handler: signal.Handlers | object) -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]
+def _handling(handler: Handler) -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -27,9 +28,9 @@ def test_a_pattern_that_fits_no_name_is_refused_whatever_the_case() -> None:
         require_fits([], ["*.*"])
 
 
-def line(table: str, state: str = "complete", **fields: object) -> TableLine:
-    values = {"applied_lsn": 1, "waiting_rows": 0, "lag_s": None, "since": NOW, "reason": ""}
-    return TableLine("mirror", table, state, **values | fields)  # type: ignore[arg-type]
+def line(table: str, state: str = "complete", **fields: Any) -> TableLine:
+    values: dict[str, Any] = {"applied_lsn": 1, "waiting_rows": 0, "lag_s": None, "since": NOW}
+    return TableLine("mirror", table, state, **values | {"reason": ""} | fields)
 
 
 def test_tables_are_printed_below_a_heading() -> None:

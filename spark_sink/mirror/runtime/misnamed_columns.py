@@ -21,16 +21,16 @@ class MisnamedColumns:
     def __init__(self, own_columns: Callable[[TableName], Sequence[tuple[str, str]]]) -> None:
         """`own_columns`: see `ApplyOptions`. A pattern of tables may fit tables that lack the column."""
         self._own_columns = own_columns
-        self._seen: set[tuple[str, str]] = set()
-        self._told: set[tuple[str, str, str]] = set()
+        self._compared: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str, str]] = set()
 
     def of_rows(self, record: TableRecord, layout: str, table_map: bytes) -> None:
         """Compare the settings with the columns of rows. `layout`: identifies the columns; each layout of a table is
         compared once, because this is called for each step."""
         place = record.table_id + record.label, layout
-        if place in self._seen:
+        if place in self._compared:
             return
-        self._seen.add(place)
+        self._compared.add(place)
         if self._own_columns(record.name):
             names = [column.name for column in TableMap.parse(table_map).columns]
             self._compare(record, names, ("mask", "omit_columns"))
@@ -48,9 +48,9 @@ class MisnamedColumns:
 
     def _compare(self, record: TableRecord, names: Sequence[str], keys: Collection[str]) -> None:
         for key, column in self._own_columns(record.name):
-            told = record.label, key, column
-            if key not in keys or told in self._told or has_column(column, names):
+            named = record.label, key, column
+            if key not in keys or named in self._logged or has_column(column, names):
                 continue
-            self._told.add(told)
+            self._logged.add(named)
             text = lacking_text(f"table {record.label} has no", key, column, names)
             log.warning("tables.%s.%s: %s", record.label, key, text)
